@@ -1,0 +1,64 @@
+"""mdsx: training samples in fixed-offset shards, streamed from object storage in an order that is a spec.
+
+The whole public page but for `mdsx.torch` (StreamingDataset, StreamingDataLoader), which needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from mdsx.errors import (
+    ChangedError,
+    CorruptError,
+    ForbiddenError,
+    FormatError,
+    MdsxError,
+    MissingError,
+    SampleError,
+    StateError,
+    TransportError,
+    TruncatedError,
+    UnsupportedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from mdsx.dataset import Dataset
+    from mdsx.order import Order
+    from mdsx.writer import Writer, merge
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ChangedError",
+    "CorruptError",
+    "Dataset",
+    "ForbiddenError",
+    "FormatError",
+    "MdsxError",
+    "MissingError",
+    "Order",
+    "SampleError",
+    "StateError",
+    "TransportError",
+    "TruncatedError",
+    "UnsupportedError",
+    "UsageError",
+    "Writer",
+    "merge",
+]
+
+_HOMES = {"Dataset": "mdsx.dataset", "Order": "mdsx.order", "Writer": "mdsx.writer", "merge": "mdsx.writer"}
+
+
+def __getattr__(name: str) -> object:  # heavy parts are imported when they are used
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mdsx' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

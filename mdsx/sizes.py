@@ -1,0 +1,43 @@
+"""Sizes as people write them: `64MiB` is 64 * 2**20 bytes, `200GB` is 200 * 10**9."""
+
+from __future__ import annotations
+
+import re
+
+from mdsx.errors import UsageError
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGTPE", 1)}
+_UNITS |= {f"{letter}IB": 1024**power for power, letter in enumerate("KMGTPE", 1)}
+_SIZE = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-z]*)\s*", re.ASCII)
+
+
+def parse_size(size: int | str, *, name: str = "size") -> int:
+    """Bytes of `size`: an integer, or text such as "64MiB", "1.5 GB", "4096". `name` is the option's, for the error.
+
+    Raises UsageError for anything else, and for a size below 1 byte.
+    """
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        raise UsageError(f"{name} must be bytes or text such as '64MiB'", found=repr(size))
+    if isinstance(size, int):
+        result = size
+    else:
+        match = _SIZE.fullmatch(size)
+        unit = _UNITS.get(match[3].upper()) if match else None
+        if match is None or unit is None:
+            raise UsageError(f"{name} is not a size", found=repr(size), hint="write it like '64MiB', '200GB' or 4096")
+        fraction = match[2] or ""
+        result = int(match[1] + fraction) * unit // 10 ** len(fraction)
+    if result < 1:
+        raise UsageError(f"{name} must be at least 1 byte", found=repr(size))
+    return result
+
+
+def format_size(size: int) -> str:
+    """`size` bytes for people, three digits: "1.50 GB"; below 1000 exact."""
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
+        if value < 999.5 or unit == "EB":
+            break
+        value /= 1000
+    return f"{size} B" if unit == "B" else f"{value:.3g} {unit}"
