@@ -1,0 +1,183 @@
+"""The schema: the columns of a dataset, their one JSON text, and the row layout that follows from them.
+
+The JSON is canonical (no spaces, `name` before `type`, characters as they are), so two schemas are equal when their
+bytes are. A row is: u64 checksum; where there are variable-size columns, u64 start of the sample's heap bytes and one
+u32 length per variable-size column; the fixed-size columns, each aligned to its item size; zero padding to 8. Lengths
+and values stand in column order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mdsx.errors import CorruptError, FormatError, UsageError
+from mdsx.format.types import OBJECTS, SCALARS, ColumnType, parse_type
+
+HEADER_SIZE = 64
+"""Bytes of the header that 1.0 writes."""
+MAX_SCHEMA_SIZE = 2**20
+MAX_NAME_SIZE = 255
+MAX_ROW_SIZE = 2**31 - 1
+
+_ENTRY = re.compile(r'\{"name":"([^"\\]*)","type":"([^"\\]*)"\}(,|\]\Z)')
+_NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f"\\]')
+
+
+def up(value: int, step: int) -> int:
+    """`value`, rounded up to a multiple of `step`."""
+    return -(-value // step) * step
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A name and a type."""
+
+    name: str
+    type: ColumnType
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a dataset, in order; made by `from_columns` or `from_json`, which check them."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, str]) -> Schema:
+        """The schema of a writer's `columns`, name -> type text. Raises UsageError."""
+        if not isinstance(columns, Mapping):
+            raise UsageError("columns is not a mapping of names to types", found=type(columns).__name__)
+        return cls(tuple(_asked_column(name, text) for name, text in columns.items()))._checked(UsageError, None)
+
+    @classmethod
+    def from_json(cls, data: bytes, *, file: str | None = None) -> Schema:
+        """The schema whose canonical JSON is `data`. Raises CorruptError or UnsupportedError."""
+        try:
+            text = bytes(data).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptError("not UTF-8", file=file, place="schema", found=str(error)) from None
+        return cls(tuple(_stored_columns(text, file)))._checked(CorruptError, file)
+
+    def _checked(self, kind: type[UsageError] | type[CorruptError], file: str | None) -> Schema:
+        problem = _problem(self)
+        if problem:
+            raise kind(problem, file=file, place="schema")
+        return self
+
+    @cached_property
+    def json(self) -> bytes:
+        """The one text of this schema."""
+        entries = (f'{{"name":"{column.name}","type":"{column.type}"}}' for column in self.columns)
+        return f"[{','.join(entries)}]".encode()
+
+    @cached_property
+    def variable(self) -> tuple[int, ...]:
+        """Numbers of the variable-size columns."""
+        return tuple(number for number, column in enumerate(self.columns) if not column.type.fixed_size)
+
+    @cached_property
+    def fixed(self) -> tuple[int, ...]:
+        """Numbers of the fixed-size columns."""
+        return tuple(number for number, column in enumerate(self.columns) if column.type.fixed_size)
+
+    @property
+    def rows_offset(self) -> int:
+        """Offset of the rows in a shard whose header has 64 bytes."""
+        return up(HEADER_SIZE + len(self.json), 64)
+
+    @cached_property
+    def row_size(self) -> int:
+        return self._layout[1]
+
+    @cached_property
+    def row_dtype(self) -> np.dtype[np.void]:
+        """A row as a structured dtype: `checksum`; `start` and `lengths` [V] where columns are variable-size;
+        `column{k}` for fixed-size column number k, in its storage dtype."""
+        names, offsets = ["checksum"], [0]
+        dtypes: list[np.dtype[Any]] = [np.dtype("<u8")]
+        if self.variable:
+            names += ["start", "lengths"]
+            dtypes += [np.dtype("<u8"), np.dtype(("<u4", (len(self.variable),)))]
+            offsets += [8, 16]
+        for number, offset in zip(self.fixed, self._layout[0], strict=True):
+            kind = self.columns[number].type
+            names.append(f"column{number}")
+            dtypes.append(np.dtype((kind.item_dtype, kind.shape)) if kind.shape is not None else kind.item_dtype)
+            offsets.append(offset)
+        return np.dtype({"names": names, "formats": dtypes, "offsets": offsets, "itemsize": self.row_size})
+
+    @cached_property
+    def _layout(self) -> tuple[tuple[int, ...], int]:
+        """Offsets of the fixed-size columns in a row, and the row's size."""
+        end = 16 + 4 * len(self.variable) if self.variable else 8
+        offsets = []
+        for number in self.fixed:
+            kind = self.columns[number].type
+            offsets.append(up(end, kind.item_dtype.itemsize))
+            end = offsets[-1] + kind.nbytes
+        return tuple(offsets), up(end, 8)
+
+
+def _asked_column(name: str, text: str) -> Column:
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise UsageError("a column's name and type are str", found=f"{name!r}: {text!r}")
+    hint = f"types: {', '.join((*SCALARS, *OBJECTS))}; arrays like uint16[2048] or float32[*,3]; ? behind nullable ones"
+    try:
+        kind = parse_type(text)
+    except FormatError as error:
+        raise UsageError(str(error), place=f"column {name!r}", hint=hint) from None
+    if not kind.known:
+        raise UsageError(f"there is no column type {text!r}", place=f"column {name!r}", hint=hint)
+    return Column(name, kind)
+
+
+def _stored_columns(text: str, file: str | None) -> list[Column]:
+    # Names and types hold no quotes and no backslashes, so the canonical JSON is a regular language: this is the
+    # parser and the check that it is canonical in one.
+    columns, at = [], 1
+    while text.startswith("[") and (match := _ENTRY.match(text, at)):
+        name, kind, end = match.groups()
+        columns.append(Column(name, parse_type(kind, file=file, place=f"schema, column {name[:80]!r}")))
+        at = match.end()
+        if end == "]":
+            return columns
+    raise CorruptError(
+        "not canonical JSON",
+        file=file,
+        place=f"schema, character {at}",
+        found=repr(text[at : at + 40]),
+        expected='[{"name":...,"type":...},...] without spaces and escapes, one column or more',
+    )
+
+
+def _problem(schema: Schema) -> str | None:
+    if not schema.columns:
+        return "there is no column"
+    seen: set[str] = set()
+    for column in schema.columns:
+        problem = "stands twice" if column.name in seen else _name_problem(column.name)
+        if problem:
+            return f"column name {column.name[:80]!r} {problem}"
+        seen.add(column.name)
+    if len(schema.json) > MAX_SCHEMA_SIZE:
+        return f"it has {len(schema.json)} bytes, more than 1 MiB"
+    if schema.row_size > MAX_ROW_SIZE:
+        return f"a row would have {schema.row_size} bytes, which is not below 2^31"
+    return None
+
+
+def _name_problem(name: str) -> str | None:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "is not Unicode text: it holds a surrogate"
+    if not 1 <= size <= MAX_NAME_SIZE:
+        return f"has {size} bytes, not 1 to {MAX_NAME_SIZE}"
+    found = _NOT_IN_NAMES.search(name)
+    return f"holds the character {found[0]!r}" if found else None

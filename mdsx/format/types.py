@@ -1,0 +1,111 @@
+"""Column types: what the text `uint16[*,3]?` means.
+
+    type = base ["[" dim *("," dim) "]"] ["?"]        dim = "*" / "0" / [1-9][0-9]*
+
+A type is *fixed-size* where every value has the same number of bytes: scalars and arrays without a star, without `?`.
+The rest are *variable-size*. A base that this version does not know is variable-size and opaque, so that later types
+need no new major version; with brackets it cannot be understood.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsx.errors import CorruptError, UnsupportedError
+
+MAX_DIMENSIONS = 8
+MAX_DIMENSION = 2**32 - 1  # as large as a starred one, which is stored as u32
+
+SCALARS: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype("u1"),  # a byte, 0 or 1
+    **{f"int{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype("<u2"),  # NumPy has none: its 16 bits
+    "float32": np.dtype("<f4"),
+    "float64": np.dtype("<f8"),
+}
+"""Base -> the little-endian dtype in which its items are stored."""
+
+OBJECTS = ("bytes", "str", "json", "msgpack", "jpeg", "png")
+"""Bases that are always variable-size and take no brackets."""
+
+_TYPE = re.compile(r"([A-Za-z][A-Za-z0-9._+/-]*)(?:\[([^\[\]]*)\])?(\?)?")
+_DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A parsed column type; `str()` gives its one text. In `shape`, None is a starred dimension."""
+
+    base: str
+    shape: tuple[int | None, ...] | None = None
+    nullable: bool = False
+
+    def __str__(self) -> str:
+        dims = "" if self.shape is None else "[" + ",".join("*" if d is None else str(d) for d in self.shape) + "]"
+        return f"{self.base}{dims}{'?' if self.nullable else ''}"
+
+    @property
+    def known(self) -> bool:
+        """False where the base is of a later version: such values can be located, not decoded."""
+        return self.base in SCALARS or self.base in OBJECTS
+
+    @property
+    def scalar(self) -> bool:
+        """True for numbers and bools and arrays of them."""
+        return self.base in SCALARS
+
+    @property
+    def stars(self) -> int:
+        """How many dimensions vary."""
+        return 0 if self.shape is None else self.shape.count(None)
+
+    @property
+    def fixed_size(self) -> bool:
+        return self.scalar and not self.nullable and not self.stars
+
+    @property
+    def item_dtype(self) -> np.dtype[Any]:
+        """The storage dtype of one item. Only for scalars and arrays."""
+        return SCALARS[self.base]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a value that is not null. Only for scalars and arrays without a star."""
+        return self.item_dtype.itemsize * math.prod(d for d in self.shape or () if d is not None)
+
+
+def parse_type(text: str, *, file: str | None = None, place: str | None = None) -> ColumnType:
+    """The type that `text` means; `file` and `place` are where it stands, for the error.
+
+    Raises CorruptError where `text` breaks the grammar, UnsupportedError for brackets on a base that is not known.
+    """
+
+    def corrupt(message: str) -> CorruptError:
+        return CorruptError(f"{text[:80]!r} is not a column type: {message}", file=file, place=place)
+
+    match = _TYPE.fullmatch(text)
+    if match is None:
+        raise corrupt('it must be a base, then dimensions in brackets or none, then "?" or nothing')
+    base, dims, mark = match.groups()
+    if dims is None:
+        return ColumnType(base, None, mark is not None)
+    if base in OBJECTS:
+        raise corrupt("dimensions stand only behind a scalar type")
+    if base not in SCALARS:
+        message = f"arrays of {base[:80]!r} are not known to this version"
+        raise UnsupportedError(message, file=file, place=place, hint="upgrade mdsx")
+    parts = dims.split(",")
+    if len(parts) > MAX_DIMENSIONS:
+        raise corrupt(f"it has {len(parts)} dimensions, more than {MAX_DIMENSIONS}")
+    if not all(_DIMENSION.fullmatch(part) for part in parts):
+        raise corrupt('a dimension is "*" or a number without leading zeros')
+    if not all(len(part) <= 10 and (part == "*" or int(part) <= MAX_DIMENSION) for part in parts):
+        raise corrupt("a dimension is 2^32 or more")
+    return ColumnType(base, tuple(None if part == "*" else int(part) for part in parts), mark is not None)
