@@ -1,0 +1,155 @@
+"""A dataset read at random: by number, slice or list, from wherever its shards are."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError
+from mdsx.shards import Columns, Selection, Shards, gather, present
+
+Sample = dict[str, Any]
+
+_WORTH_FETCHING = 4  # a shard of which a fourth was asked for is fetched whole
+
+
+class Dataset:
+    """The samples of a finished dataset, in the order in which they were written.
+
+    `url` is a path, `file://` or `s3://`. A local dataset is read in place. Of a remote one (or a compressed
+    one) single samples are fetched by byte range; a shard of which much is asked for is fetched whole into `cache` (a
+    directory, default `$MDSX_CACHE` or `~/.cache/mdsx`), which never grows beyond `cache_limit` (bytes, or text such as
+    "200GB"; default 80 % of the free space). `mmap=False` reads local shards by `pread`.
+
+    Samples are dicts: scalars as NumPy scalars of the column's dtype (`bool` as bool), arrays as NumPy arrays
+    (`bfloat16` widened to float32), the rest as bytes, str and parsed JSON or MessagePack; null is None. Every sample
+    is checked by its checksum. It may be pickled, forked and used from threads.
+
+    Raises MissingError where there is no finished dataset, CorruptError for damaged bytes, TransportError where
+    storage fails.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+        mmap: bool = True,
+    ) -> None:
+        self.shards = Shards(url, cache=cache, cache_limit=cache_limit, mmap=mmap)
+        self._first = np.concatenate(([0], np.cumsum(self.shards.index.counts)))
+        self._asked: dict[int, int] = {}  # shard -> samples fetched by range
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.url!r}, samples={len(self)}, columns={dict(self.columns)})"
+
+    @property
+    def url(self) -> str:
+        """Where the dataset is, without credentials."""
+        return self.shards.storage.url
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Column names and their types, in column order."""
+        return {column.name: str(column.type) for column in self.shards.schema.columns}
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content: equal for equal samples in equal shards, wherever they lie, compressed or not."""
+        return self.shards.index.fingerprint
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the writer was given as `metadata`; never interpreted."""
+        return self.shards.index.metadata
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Sample: ...
+    @overload
+    def __getitem__(self, place: slice | Sequence[int] | NDArray[np.integer[Any]]) -> list[Sample]: ...
+    def __getitem__(self, place: Any) -> Sample | list[Sample]:
+        """One sample for an integer (negative ones count from the end), a list of them for a slice or a list."""
+        if isinstance(place, slice):
+            return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
+        if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0:
+            return self._samples(self._checked([operator.index(place)]))[0]
+        return self._samples(self._checked(place))
+
+    def __getitems__(self, places: Sequence[int]) -> list[Sample]:
+        """PyTorch's fetcher calls this with the numbers of a whole batch."""
+        return self[places]
+
+    def __iter__(self) -> Iterator[Sample]:
+        """All samples in order, read in runs."""
+        run = 256
+        for start in range(0, len(self), run):
+            yield from self[start : start + run]
+
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]]) -> Columns:
+        """The samples `places` by column: arrays [n, ...] for fixed-size columns, lists for variable-size ones."""
+        return self._columns(self._checked(places))
+
+    def _checked(self, places: object) -> NDArray[np.int64]:
+        numbers = np.asarray(places)
+        if numbers.size == 0:
+            return np.zeros(0, np.int64)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+            raise UsageError("samples are asked for by integer, slice, or list of integers", found=repr(places)[:100])
+        count = len(self)
+        bad = (numbers < -count) | (numbers >= count)
+        if bad.any():
+            raise OutOfRangeError(f"sample {numbers[bad][0]} is out of range", file=self.url, expected=f"below {count}")
+        return np.where(numbers < 0, numbers + count, numbers).astype(np.int64)
+
+    def _columns(self, numbers: NDArray[np.int64]) -> Columns:
+        shards = np.searchsorted(self._first, numbers, side="right") - 1
+        samples = numbers - self._first[shards]
+        wanted, which = np.unique(shards, return_inverse=True)
+        groups: list[tuple[NDArray[np.int64], Selection]] = []
+        for number, shard in enumerate(wanted.tolist()):
+            places = np.flatnonzero(which == number)
+            groups.append((places, self._select(shard, samples[places])))
+        return present(self.shards.schema, gather(self.shards.schema, groups, len(numbers)))
+
+    def _select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
+        if not self.shards.open(shard, whole=False) and self.shards.cache is not None:
+            self._asked[shard] = self._asked.get(shard, 0) + len(samples)
+            if self._asked[shard] * _WORTH_FETCHING >= self.shards.index.counts[shard]:
+                self.shards.fetch(shard)
+        return self.shards.select(shard, samples)
+
+    def _samples(self, numbers: NDArray[np.int64]) -> list[Sample]:
+        return as_samples(self._columns(numbers), len(numbers))
+
+
+class OutOfRangeError(UsageError, IndexError):
+    """A sample number at or beyond the dataset's end; an IndexError, so that Python's sequence protocol works."""
+
+
+def as_samples(columns: Columns, count: int) -> list[Sample]:
+    """`count` samples from columns. Arrays are copies of their own, so that one sample does not hold the others."""
+    names = list(columns)
+    values = [_values(columns[name]) for name in names]
+    if not names:
+        return [{} for _ in range(count)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    if isinstance(column, list):
+        return column
+    if column.dtype == np.bool_ and column.ndim == 1:
+        values: list[Any] = column.tolist()
+        return values
+    if column.ndim == 1:
+        return list(column)
+    return [row.copy() for row in column] if len(column) > 1 else list(column)

@@ -1,0 +1,326 @@
+"""The shards of one dataset, wherever they are: in place, in the cache, or in storage to be read by range.
+
+Rules of the room:
+- A shard in place (local, uncompressed) is mapped where it stands: never copied, never deleted. On a network file
+  system, or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills.
+- Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
+- Nothing that is handed out is unverified: ranges and mapped rows by row checksum, or a mapped shard as a whole by its
+  XXH3-128 (`whole=True`), once per opening. A damaged cache file is dropped and fetched anew; a damaged shard in place
+  is an error that names the sample where it can.
+- Everything that a fork or a pickle must not carry along lives in `_Runtime`, made anew in each process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, MissingError, UsageError
+from mdsx.format import FrameReader, Index, Schema, ShardView, check_shard, parse_index
+from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
+from mdsx.shards.selection import Selection, select_mapped, select_ranges
+from mdsx.sizes import format_size
+from mdsx.storage import Storage, open_storage
+from mdsx.storage.cache import Cache, CacheKey, Verdict, network_file_system
+
+INDEX_KEY = "index.json"
+_OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
+_REQUESTS = 16  # ranged requests in flight
+_DOWNLOAD_TRIES = 2  # a damaged download is fetched once more
+
+
+class _Opened:
+    __slots__ = ("verified", "view")
+
+    def __init__(self, view: ShardView, verified: bool) -> None:
+        self.view = view
+        self.verified = verified
+
+
+class _Runtime:
+    """What belongs to one process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = Lock()
+        self.opened: OrderedDict[int, _Opened] = OrderedDict()
+        self.raw: OrderedDict[int, RawShard] = OrderedDict()
+        self.requests = ThreadPoolExecutor(_REQUESTS, thread_name_prefix="mdsx-range")
+
+
+class Shards:
+    """Opens `url` and serves selections of its shards. Threads may share it; processes may inherit or unpickle it."""
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+        mmap: bool = True,
+    ) -> None:
+        self.storage: Storage = open_storage(url)
+        self.index: Index = _read_index(self.storage)
+        path = self.storage.path(INDEX_KEY)
+        self.local = path is not None
+        self.mapped_in_place = (
+            path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
+        )
+        self.cache: Cache | None = None
+        if not self.local or self.index.compression is not None:
+            self.cache = Cache(cache, cache_limit)
+            self._check_limit(self.cache)
+        self._runtime_or_none: _Runtime | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_runtime_or_none": None}
+
+    @property
+    def _runtime(self) -> _Runtime:
+        runtime = self._runtime_or_none
+        if runtime is None or runtime.pid != os.getpid():
+            runtime = self._runtime_or_none = _Runtime()
+        return runtime
+
+    @property
+    def schema(self) -> Schema:
+        return self.index.schema
+
+    def file(self, shard: int) -> str:
+        """The shard's full name, for messages."""
+        return f"{self.storage.url.rstrip('/')}/{self.index.name(shard)}"
+
+    def key(self, shard: int) -> CacheKey:
+        index = self.index
+        return CacheKey(index.fingerprint, index.raw_hash(shard), int(index.raw_sizes[shard]))
+
+    # --- whole shards
+
+    def is_open(self, shard: int) -> bool:
+        return shard in self._runtime.opened
+
+    def open(self, shard: int, *, whole: bool) -> bool:
+        """Whether the shard can be mapped now: in place, or as it lies in the cache. `whole`: verify it all at once."""
+        runtime = self._runtime
+        with runtime.lock:
+            opened = runtime.opened.get(shard)
+            if opened is not None:
+                runtime.opened.move_to_end(shard)
+        if opened is not None:
+            if whole and not opened.verified:
+                self._verify(shard, opened)
+            return True
+        if self.mapped_in_place:
+            self._keep(shard, _map(self._path(shard)), whole=whole)
+            return True
+        if self.cache is None:
+            return False
+        mapped = self.cache.open(self.key(shard))
+        if mapped is None:
+            return False
+        try:
+            self._keep(shard, mapped, whole=whole)
+        except CorruptError:  # the cache rotted: what is fetched anew is verified
+            self.cache.discard(self.key(shard))
+            return False
+        return True
+
+    def fetch(self, shard: int, *, needed_in: float = 0.0) -> Verdict | None:
+        """Bring a shard into the cache and map it; None when it is there, else why not (see Cache.fetch)."""
+        assert self.cache is not None
+        if self.open(shard, whole=True):
+            return None
+        result = self._fetch(self.cache, shard, needed_in)
+        if isinstance(result, Verdict):
+            return result
+        self._keep(shard, result, whole=False, verified=True)
+        return None
+
+    def bring(self, shard: int, *, needed_in: float) -> Verdict | None:
+        """Bring a shard into the cache without holding it open: for prefetch."""
+        assert self.cache is not None
+        result = self._fetch(self.cache, shard, needed_in)
+        return result if isinstance(result, Verdict) else None
+
+    def close(self, shard: int) -> None:
+        """Let go of a mapped shard; its lease ends when its last view is gone."""
+        runtime = self._runtime
+        with runtime.lock:
+            runtime.opened.pop(shard, None)
+            runtime.raw.pop(shard, None)
+
+    # --- samples
+
+    def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
+        """`samples` (int64 [n]) of a shard: from its mapping if it is open, else by range."""
+        opened = self._runtime.opened.get(shard)
+        if opened is None:
+            return self.select_ranges(shard, samples)
+        try:
+            return select_mapped(opened.view, samples, file=self.file(shard), verify=not opened.verified)
+        except CorruptError:
+            if self.cache is None:
+                raise
+            self.close(shard)
+            self.cache.discard(self.key(shard))
+            return self.select_ranges(shard, samples)
+
+    def select_ranges(self, shard: int, samples: NDArray[np.int64]) -> Selection:
+        """`samples` of a shard by range requests; damage is fetched once more before it is an error."""
+        for attempt in range(1, _DOWNLOAD_TRIES + 1):
+            try:
+                return select_ranges(
+                    self._raw(shard),
+                    samples,
+                    schema=self.schema,
+                    rows_offset=self.index.rows_offset,
+                    count=int(self.index.counts[shard]),
+                    raw_size=int(self.index.raw_sizes[shard]),
+                )
+            except CorruptError:
+                with self._runtime.lock:
+                    self._runtime.raw.pop(shard, None)  # with its decoded frames
+                if attempt == _DOWNLOAD_TRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    # --- inside
+
+    def _fetch(self, cache: Cache, shard: int, needed_in: float) -> mmap.mmap | Verdict:
+        for _ in range(_DOWNLOAD_TRIES - 1):
+            try:
+                return cache.fetch(self.key(shard), lambda write: self._download(shard, write), needed_in=needed_in)
+            except CorruptError:
+                continue
+        return cache.fetch(self.key(shard), lambda write: self._download(shard, write), needed_in=needed_in)
+
+    def _check_limit(self, cache: Cache) -> None:
+        largest = int(self.index.raw_sizes.max(initial=0))
+        if cache.limit < largest:
+            raise UsageError(
+                f"cache_limit is {format_size(cache.limit)}, below the largest shard ({format_size(largest)})",
+                file=self.storage.url,
+                hint=f"give cache_limit={largest} or more",
+            )
+
+    def _path(self, shard: int) -> Path:
+        path = self.storage.path(self.index.name(shard))
+        assert path is not None
+        return path
+
+    def _raw(self, shard: int) -> RawShard:
+        runtime = self._runtime
+        with runtime.lock:
+            raw = runtime.raw.get(shard)
+            if raw is None:
+                raw = runtime.raw[shard] = self._open_raw(shard, runtime)
+                if len(runtime.raw) > _OPEN_SHARDS:
+                    runtime.raw.popitem(last=False)
+            return raw
+
+    def _open_raw(self, shard: int, runtime: _Runtime) -> RawShard:
+        size = int(self.index.sizes[shard])
+        stored = StoredObject(self.storage, self.index.name(shard), size=size, pool=runtime.requests)
+        if self.index.compression is None:
+            return PlainShard(stored)
+        return FramedShard(stored, size=size, raw_size=int(self.index.raw_sizes[shard]))
+
+    def _keep(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
+        view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema)
+        index = self.index
+        if view.samples != index.counts[shard] or len(mapped) != index.raw_sizes[shard]:
+            raise CorruptError(
+                "the shard is not the one that the index names",
+                file=self.file(shard),
+                place="number of samples and size",
+                found=f"{view.samples}, {len(mapped)}",
+                expected=f"{index.counts[shard]}, {index.raw_sizes[shard]}",
+            )
+        opened = _Opened(view, verified)
+        if whole and not verified:
+            self._verify(shard, opened)
+        runtime = self._runtime
+        with runtime.lock:
+            runtime.opened[shard] = opened
+            if len(runtime.opened) > _OPEN_SHARDS:
+                runtime.opened.popitem(last=False)
+
+    def _verify(self, shard: int, opened: _Opened) -> None:
+        """The whole shard against the index; where it differs, find the place by the full check."""
+        found, expected = xxhash.xxh3_128_hexdigest(opened.view.buffer), self.index.raw_hash(shard)
+        if found != expected:
+            for problem in check_shard(opened.view.buffer, file=self.file(shard), schema=self.schema):
+                raise problem
+            raise _hash_mismatch(self.file(shard), found, expected)
+        opened.verified = True
+
+    def _download(self, shard: int, write: Callable[[bytes], object]) -> None:
+        """Stream the stored shard through its checks into `write`, raw; CorruptError where a hash differs."""
+        index, name = self.index, self.index.name(shard)
+        size, raw_size = int(index.sizes[shard]), int(index.raw_sizes[shard])
+        stored, raw = xxhash.xxh3_128(), xxhash.xxh3_128()
+        if index.compression is None:
+
+            def sink(chunk: bytes) -> None:
+                stored.update(chunk)
+                write(chunk)
+
+            self.storage.download(name, sink, size=size)
+        else:
+            frames = FrameReader(raw_size=raw_size, size=size, file=self.file(shard))
+
+            def sink(chunk: bytes) -> None:
+                stored.update(chunk)
+                for piece in frames.feed(chunk):
+                    raw.update(piece)
+                    write(piece)
+
+            self.storage.download(name, sink, size=size)
+            frames.finish()
+            if raw.hexdigest() != index.raw_hash(shard):
+                raise _hash_mismatch(self.file(shard), raw.hexdigest(), index.raw_hash(shard))
+        if stored.hexdigest() != index.hash(shard):
+            raise _hash_mismatch(self.file(shard), stored.hexdigest(), index.hash(shard))
+
+
+def _hash_mismatch(file: str, found: str, expected: str) -> CorruptError:
+    return CorruptError(
+        "the shard's bytes do not match the index",
+        file=file,
+        place="XXH3-128",
+        found=found,
+        expected=expected,
+        hint="the shard is damaged: run `mdsx verify`, and write or copy it anew",
+    )
+
+
+def _map(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise MissingError("the index names this shard, but it is not there", file=str(path)) from error
+    except ValueError as error:  # an empty file cannot be mapped
+        raise CorruptError("the shard is empty", file=str(path)) from error
+
+
+def _read_index(storage: Storage) -> Index:
+    file = f"{storage.url.rstrip('/')}/{INDEX_KEY}"
+    try:
+        data = storage.get(INDEX_KEY).data
+    except MissingError as error:
+        raise MissingError(
+            "no dataset is here: it has no index.json",
+            file=storage.url,
+            hint="check the URL; a dataset that is still being written, or whose writer died, has no index yet",
+        ) from error
+    return parse_index(data, file=file)

@@ -1,0 +1,74 @@
+"""One thread that keeps a few results ready, and goes away with its reader."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Failure:
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error  # None: the iterator ended
+
+
+class Background(Generic[T]):
+    """Iterates `make()` in a thread, at most `depth` results ahead. An exception of it is raised in its place.
+
+    The thread blocks when nobody reads (it does not poll), and ends when this object is closed or dropped.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[T]], depth: int) -> None:
+        self._ready: queue.Queue[T | _Failure] = queue.Queue(max(depth, 1))
+        stop = threading.Event()
+        self._thread = threading.Thread(
+            target=_produce, args=(make, self._ready, stop), name="mdsx-batches", daemon=True
+        )
+        self._end = weakref.finalize(self, _release, self._ready, stop)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if not self._end.alive:
+            raise StopIteration
+        item = self._ready.get()
+        if not isinstance(item, _Failure):
+            return item
+        self.close()
+        if item.error is None:
+            raise StopIteration
+        raise item.error
+
+    def close(self) -> None:
+        """End the thread once it has finished what it is at."""
+        self._end()
+
+
+def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], stop: threading.Event) -> None:
+    try:
+        for item in make():
+            if stop.is_set():
+                return
+            ready.put(item)
+            if stop.is_set():
+                return
+        last = _Failure(None)
+    except BaseException as error:  # whatever it is, the reader shall see it
+        last = _Failure(error)
+    if not stop.is_set():
+        ready.put(last)
+
+
+def _release(ready: queue.Queue[T | _Failure], stop: threading.Event) -> None:
+    stop.set()
+    while True:  # at most one put is under way, and this makes room for it
+        try:
+            ready.get_nowait()
+        except queue.Empty:
+            return

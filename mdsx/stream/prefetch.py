@@ -1,0 +1,155 @@
+"""Brings shards into the cache in the order in which a rank will need them, ahead of it, and into the next epoch.
+
+Bounded in bytes ahead of what was consumed. Where the cache has no room that may be taken, the prefetcher stops until
+more was consumed: else two of them could evict each other's shards for ever. It never holds a lease. An error here is
+not raised: whoever needs the shard meets it in its own place.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from mdsx.errors import MdsxError
+from mdsx.shards import Shards
+from mdsx.storage.cache import Verdict
+
+_THREADS = 8
+_SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
+
+
+class Need(NamedTuple):
+    """A shard, and the (epoch, position) from which on it is needed."""
+
+    epoch: int
+    position: int
+    shard: int
+
+
+class _Plan:
+    """What the threads share. `needs` is the endless list of what comes, in order."""
+
+    def __init__(self, shards: Shards, samples: int, look_ahead: int) -> None:
+        self.shards = shards
+        self.samples = samples
+        self.look_ahead = look_ahead
+        self.changed = threading.Condition()
+        self.closed = False
+        self.needs: Iterator[Need] = iter(())
+        self.ahead: deque[Need] = deque()  # taken from `needs`, not consumed yet
+        self.ahead_bytes = 0
+        self.returned: list[Need] = []  # a heap of those that found no room, or come too early
+        self.blocked = False
+        self.consumed = (0, 0)
+        self.rate = 0.0  # positions a second
+
+    def distance(self, need: Need) -> int:
+        return (need.epoch - self.consumed[0]) * self.samples + need.position - self.consumed[1]
+
+    def take(self) -> Need | None:
+        """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
+        if self.blocked:
+            return None
+        if self.returned:
+            need = heapq.heappop(self.returned)
+        elif self.ahead_bytes >= self.look_ahead or (following := next(self.needs, None)) is None:
+            return None
+        else:
+            need = following
+            if self.distance(need) > 0:
+                self.ahead.append(need)
+                self.ahead_bytes += int(self.shards.index.raw_sizes[need.shard])
+        if need.epoch > self.consumed[0] + 1:
+            heapq.heappush(self.returned, need)
+            return None
+        return need
+
+    def needed_in(self, need: Need) -> float:
+        """Seconds until `need` is due at the present rate."""
+        return max(self.distance(need) / self.rate, _SOONEST) if self.rate else _SOONEST
+
+
+class Prefetcher:
+    """`needs(epoch, position)` lists what a rank needs from there on; `look_ahead` is in bytes."""
+
+    def __init__(
+        self, shards: Shards, needs: Callable[[int, int], Iterator[Need]], *, samples: int, look_ahead: int
+    ) -> None:
+        self._needs = needs
+        self._plan = _Plan(shards, samples, look_ahead)
+        self._expected: tuple[int, int] | None = None
+        self._since = 0.0
+        self._threads: list[threading.Thread] = []
+        self._end = weakref.finalize(self, _close, self._plan)
+
+    def consumed(self, epoch: int, start: int, stop: int) -> None:
+        """Positions [start, stop) of `epoch` are being read now."""
+        plan = self._plan
+        now = time.monotonic()
+        with plan.changed:
+            jumped = self._expected is None or (epoch, start) < self._expected or epoch > self._expected[0] + 1
+            if jumped:
+                plan.needs = self._needs(epoch, start)
+                plan.ahead.clear()
+                plan.returned.clear()
+                plan.ahead_bytes, plan.rate = 0, 0.0
+                plan.consumed = (epoch, start)
+                self._since = now
+            else:
+                passed = plan.distance(Need(epoch, stop, 0))
+                if passed > 0 and now > self._since:
+                    rate = passed / (now - self._since)
+                    plan.rate = rate if plan.rate == 0 else 0.9 * plan.rate + 0.1 * rate
+                    self._since = now
+                plan.consumed = (epoch, stop)
+            self._expected = (epoch, start)
+            while plan.ahead and plan.distance(plan.ahead[0]) <= 0:
+                plan.ahead_bytes -= int(plan.shards.index.raw_sizes[plan.ahead.popleft().shard])
+            plan.blocked = False
+            plan.changed.notify_all()
+        if not self._threads:
+            self._threads = [
+                threading.Thread(target=_work, args=(plan,), name="mdsx-prefetch", daemon=True) for _ in range(_THREADS)
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    def seconds_to(self, epoch: int, position: int) -> float:
+        """Until the run reaches that place, at the present rate; a year where the rate is not known yet."""
+        plan = self._plan
+        with plan.changed:
+            return plan.needed_in(Need(epoch, position, 0)) if plan.rate else 365 * 86400.0
+
+    def close(self) -> None:
+        """End the threads, each once its download is done."""
+        self._end()
+
+
+def _close(plan: _Plan) -> None:
+    with plan.changed:
+        plan.closed = True
+        plan.changed.notify_all()
+
+
+def _work(plan: _Plan) -> None:
+    while True:
+        with plan.changed:
+            need = None
+            while not plan.closed and (need := plan.take()) is None:
+                plan.changed.wait()
+            if need is None:
+                return
+            needed_in = plan.needed_in(need)
+        try:
+            verdict = plan.shards.bring(need.shard, needed_in=needed_in)
+        except (MdsxError, OSError):
+            continue
+        if verdict is Verdict.NO_ROOM:
+            with plan.changed:
+                heapq.heappush(plan.returned, need)
+                plan.blocked = True

@@ -1,0 +1,204 @@
+"""Reads a rank's batches of the global order as columns: locate, make local, gather.
+
+Runs of batches are read together: their samples are grouped by shard, and each shard is visited once. A shard that is
+not local is not waited for: its samples are fetched by range, while the whole shard is brought in behind them (unless
+much of it is wanted at once; then it is fetched whole). A mapped shard is verified as a whole when it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.order import Order, rank_positions, shards_needed
+from mdsx.shards import Columns, Selection, Shards, gather
+from mdsx.stream.prefetch import Need, Prefetcher
+from mdsx.stream.progress import Batching, Task
+
+_WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
+_LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
+_SHARDS_AT_ONCE = 16
+_RUN_BYTES = 2**24
+_RUN_BATCHES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One rank's share of a global batch; columns are in storage form (see shards/selection.py)."""
+
+    columns: Columns
+    positions: NDArray[np.int64]
+    shards: NDArray[np.int64]
+    samples: NDArray[np.int64]
+
+
+class _Runtime:
+    """What belongs to one process."""
+
+    def __init__(self, prefetcher: Prefetcher | None) -> None:
+        self.pid = os.getpid()
+        self.prefetcher = prefetcher
+        self.last_used: OrderedDict[int, int] = OrderedDict()  # open shard -> when, in positions ever read
+        self.pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="mdsx-shard")
+
+
+class RankReader:
+    """Batches of `rank` by their task. `processes`: how many read from the same cache on this node."""
+
+    def __init__(self, shards: Shards, order: Order, batching: Batching, rank: int, *, processes: int = 1) -> None:
+        self.shards = shards
+        self.batching = batching
+        self.rank = rank
+        self._processes = processes
+        self._orders = {order.epoch: order}
+        self._base = order
+        self._runtime_or_none: _Runtime | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_runtime_or_none": None, "_orders": {self._base.epoch: self._base}}
+
+    def read(self, tasks: Sequence[Task]) -> list[Batch]:
+        """The rank's share of each of `tasks`, which belong to one epoch and are read as one run."""
+        order = self._order(tasks[0].epoch)
+        parts = [self._positions(order, task) for task in tasks]
+        positions = np.concatenate(parts)
+        shards, samples = order.locate(positions)
+        runtime = self._runtime
+        if runtime.prefetcher is not None:
+            runtime.prefetcher.consumed(tasks[0].epoch, tasks[0].start, tasks[-1].stop)
+        groups = self._select(runtime, shards, samples)
+        columns = gather(self.shards.schema, groups, len(positions))
+        self._let_go(runtime, order, tasks[-1], np.unique(shards).tolist())
+        stops = np.cumsum([len(part) for part in parts]).tolist()
+        return [
+            Batch(
+                {name: values[start:stop] for name, values in columns.items()},
+                positions[start:stop],
+                shards[start:stop],
+                samples[start:stop],
+            )
+            for start, stop in zip([0, *stops[:-1]], stops, strict=True)
+        ]
+
+    def read_all(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Batch]]:
+        """The batches of `tasks`, in runs that grow from one, so that the first is not held back."""
+        remaining, size = iter(tasks), 1
+        while run := list(islice(remaining, size)):
+            yield from zip(run, self.read(run), strict=True)
+            size = min(2 * size, self._longest_run)
+
+    @property
+    def _longest_run(self) -> int:
+        """Batches that are read together: some megabytes, some dozens."""
+        raw, samples = int(self.shards.index.raw_sizes.sum()), max(len(self._base), 1)
+        return int(min(max(_RUN_BYTES * samples // max(raw * self.batching.batch_size, 1), 1), _RUN_BATCHES))
+
+    def close(self) -> None:
+        """End the threads of this process and let go of its shards."""
+        runtime, self._runtime_or_none = self._runtime_or_none, None
+        if runtime is not None and runtime.pid == os.getpid():
+            if runtime.prefetcher is not None:
+                runtime.prefetcher.close()
+            runtime.pool.shutdown(wait=False)
+            for shard in runtime.last_used:
+                self.shards.close(shard)
+
+    @property
+    def _runtime(self) -> _Runtime:
+        runtime = self._runtime_or_none
+        if runtime is None or runtime.pid != os.getpid():
+            runtime = self._runtime_or_none = _Runtime(self._prefetcher())
+        return runtime
+
+    def _prefetcher(self) -> Prefetcher | None:
+        cache = self.shards.cache
+        if cache is None:
+            return None
+        largest = int(self.shards.index.raw_sizes.max(initial=1))
+        look_ahead = max(min(_LOOK_AHEAD, cache.limit // (2 * self._processes)), largest)
+        return Prefetcher(self.shards, self._needs, samples=len(self._base), look_ahead=look_ahead)
+
+    def _needs(self, epoch: int, position: int) -> Iterator[Need]:
+        """The shards of this rank from (epoch, position) on, epoch after epoch (a part of an epoch may be empty)."""
+        found = True
+        while found:
+            found = position > 0
+            for shard, first in shards_needed(
+                self._base.at_epoch(epoch),
+                start=position,
+                batch_size=self.batching.global_batch,
+                rank=self.rank,
+                world_size=self.batching.world_size,
+            ):
+                found = True
+                yield Need(epoch, first, shard)
+            epoch, position = epoch + 1, 0
+
+    def _order(self, epoch: int) -> Order:
+        order = self._orders.get(epoch)
+        if order is None:
+            order = self._base.at_epoch(epoch)
+            self._orders = {epoch: order}
+        return order
+
+    def _positions(self, order: Order, task: Task) -> NDArray[np.int64]:
+        return rank_positions(
+            task.start, task.stop, lanes=order.lanes, rank=self.rank, world_size=self.batching.world_size
+        )
+
+    def _select(
+        self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], Selection]]:
+        by_shard = np.lexsort((samples, shards))
+        wanted, starts = np.unique(shards[by_shard], return_index=True)
+        places = np.split(by_shard, starts[1:])
+        local = [self._open(shard, len(place)) for shard, place in zip(wanted.tolist(), places, strict=True)]
+
+        def select(number: int) -> Selection:
+            return self.shards.select(int(wanted[number]), samples[places[number]])
+
+        remote = [number for number, there in enumerate(local) if not there]
+        fetched = dict(zip(remote, runtime.pool.map(select, remote), strict=True))  # starts all of them now
+        selections = [fetched[number] if number in fetched else select(number) for number in range(len(wanted))]
+        return list(zip(places, selections, strict=True))
+
+    def _open(self, shard: int, wanted: int) -> bool:
+        shards = self.shards
+        if shards.open(shard, whole=True):
+            return True
+        if shards.cache is None or wanted * _WORTH_FETCHING < shards.index.counts[shard]:
+            return False
+        return shards.fetch(shard) is None
+
+    def _let_go(self, runtime: _Runtime, order: Order, task: Task, wanted: list[int]) -> None:
+        """Close shards that were not used for a whole block, so that their room in the cache may be used by others.
+
+        In a small cache they are closed sooner: this process may hold its share of half the cache, beside what it
+        reads at the moment.
+        """
+        cache = self.shards.cache
+        if cache is None or runtime.prefetcher is None:
+            return
+        now = task.epoch * len(order) + task.stop
+        for shard in wanted:
+            if self.shards.is_open(shard):
+                runtime.last_used[shard] = now
+                runtime.last_used.move_to_end(shard)
+        sizes = self.shards.index.raw_sizes
+        held = sum(int(sizes[shard]) for shard in runtime.last_used)
+        share = cache.limit // (2 * self._processes)
+        for shard, used in list(runtime.last_used.items()):
+            if now - used <= order.shuffle_block and (held <= share or used == now):
+                break
+            held -= int(sizes[shard])
+            del runtime.last_used[shard]
+            self.shards.close(shard)
+            if now - used > order.shuffle_block:
+                cache.touch(self.shards.key(shard), runtime.prefetcher.seconds_to(task.epoch + 1, task.stop))

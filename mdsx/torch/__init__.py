@@ -1,0 +1,11 @@
+"""mdsx in training: needs PyTorch (`pip install 'mdsx[torch]'`)."""
+
+try:
+    import torch as _torch  # noqa: F401  to say what is missing
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("mdsx.torch needs PyTorch: pip install 'mdsx[torch]'") from error
+
+from mdsx.torch.dataset import StreamingDataset
+from mdsx.torch.loader import StreamingDataLoader
+
+__all__ = ["StreamingDataLoader", "StreamingDataset"]

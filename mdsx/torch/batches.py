@@ -1,0 +1,81 @@
+"""From columns to what a training loop gets: tensors, or samples through `transform` and `collate_fn`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from mdsx.dataset import Sample, as_samples
+from mdsx.format import ColumnType, Schema
+from mdsx.shards import present
+from mdsx.stream import Batch
+
+Transform = Callable[[Sample], Any]
+Collate = Callable[[list[Any]], Any]
+
+
+def assemble(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate | None) -> Any:
+    """What `next()` returns for `batch`: its columns as tensors and lists, or its samples, transformed and collated."""
+    if transform is None and collate is None:
+        return {
+            column.name: _column(column.type, batch.columns[column.name])
+            for column in schema.columns
+            if column.name in batch.columns
+        }
+    samples = list(transformed(schema, batch, transform))
+    try:
+        return (collate or default_collate)(samples)
+    except StopIteration as error:
+        raise RuntimeError("collate_fn raised StopIteration") from error
+    except Exception as error:
+        error.add_note(f"mdsx: in collate_fn, for {_span(batch)}")
+        raise
+
+
+def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
+    """The samples of a batch, each through `transform`; an exception of it tells which sample it was given."""
+    samples = as_samples(present(schema, batch.columns), len(batch.positions))
+    if transform is None:
+        yield from samples
+        return
+    for number, sample in enumerate(samples):
+        where = f"position {batch.positions[number]}, shard {batch.shards[number]}, sample {batch.samples[number]}"
+        try:
+            result = transform(sample)
+        except StopIteration as error:
+            raise RuntimeError(f"transform raised StopIteration at {where}") from error
+        except Exception as error:
+            error.add_note(f"mdsx: in transform, at {where}")
+            raise
+        yield result
+
+
+def _span(batch: Batch) -> str:
+    if not len(batch.positions):
+        return "a batch of 0 samples"
+    return f"{len(batch.positions)} samples from position {batch.positions.min()} to {batch.positions.max()}"
+
+
+def _column(kind: ColumnType, values: Any) -> Any:
+    """A column in storage form as a tensor [n, ...], or as a list of which the arrays are tensors."""
+    if isinstance(values, list):
+        return [_tensor(kind, value) if isinstance(value, np.ndarray) else _scalar(kind, value) for value in values]
+    return _tensor(kind, values)
+
+
+def _tensor(kind: ColumnType, values: np.ndarray[Any, Any]) -> torch.Tensor:
+    tensor = torch.from_numpy(values)
+    if kind.base == "bfloat16":
+        return tensor.view(torch.bfloat16)
+    return tensor.view(torch.bool) if kind.base == "bool" and tensor.dtype == torch.uint8 else tensor
+
+
+def _scalar(kind: ColumnType, value: Any) -> Any:
+    """A nullable scalar: a Python number or None; bfloat16 arrives as its bits."""
+    if kind.base == "bfloat16" and value is not None:
+        return torch.tensor([int(value)], dtype=torch.uint16).view(torch.bfloat16).item()
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,189 @@
+"""StreamingDataset: one rank's part of the global order, as PyTorch's IterableDataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from mdsx.dataset import Dataset, Sample
+from mdsx.errors import StateError, UsageError
+from mdsx.order import Order
+from mdsx.stream import Batch, Batching, OrderIdentity, Progress, RankReader, warn_of_small_cache, warn_of_spread
+from mdsx.torch.batches import Collate, assemble, transformed
+from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
+
+
+class StreamingDataset(IterableDataset[Any]):
+    """A dataset in the global order of `(seed, epoch)`, of which each rank gets its part of every global batch.
+
+    Give it to `StreamingDataLoader`. Under PyTorch's own `DataLoader`, give it a `batch_size` (per rank) and the
+    loader `batch_size=None`: it then yields whole batches, for any number of workers; call `set_epoch` before each
+    epoch, as its workers start anew from this object. Without `batch_size` it yields samples, to one worker at most.
+
+    - `url`: path, `file://`, `s3://`, or an `mdsx.Dataset`; `cache`, `cache_limit`: as for `mdsx.Dataset`.
+    - `seed`, `shuffle`, `lanes`, `shuffle_block` (samples; None: about 64 shards): what the order is a function of,
+      see format-spec.md, Order. With `shuffle=False` samples come in the order in which they were written.
+    - `rank`, `world_size`: default torch.distributed's, else those of the environment (torchrun), else 0 and 1.
+    - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything that PyTorch can collate.
+    - `drop_last`: whether the samples that do not fill an epoch's last batch are left out; else they are split over
+      the ranks as a shorter batch. Never is a sample padded or repeated.
+
+    `state_dict()` is `(epoch, position)` and what must match to resume; it is the same on every rank, and resumes on
+    any number of ranks, workers and batch sizes.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Dataset,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        lanes: int = 8,
+        shuffle_block: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        transform: Callable[[Sample], Any] | None = None,
+        batch_size: int | None = None,
+        drop_last: bool = True,
+    ) -> None:
+        if isinstance(url, Dataset):
+            if cache is not None or cache_limit is not None:
+                raise UsageError("cache and cache_limit are given to the mdsx.Dataset, not beside it")
+            self.dataset = url
+        else:
+            self.dataset = Dataset(url, cache=cache, cache_limit=cache_limit)
+        counts = self.dataset.shards.index.counts
+        self.order = Order(
+            counts, seed=seed, lanes=lanes if shuffle else 1, shuffle_block=shuffle_block, shuffle=shuffle
+        )
+        self.transform = transform
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
+        self.progress = Progress()
+        self._worker: dict[str, int] | None = None  # in a worker: which batches are this one's
+        self.batching(batch_size or 1, drop_last)  # checks batch_size now, not in the first epoch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ranks": self.ranks}  # a worker process knows nothing of torch.distributed
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Column names and their types."""
+        return self.dataset.columns
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """(rank, world size)."""
+        return self._ranks or rank_and_world_size(None, None)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which the next batch lies."""
+        return self.progress.epoch
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch on this rank, or samples where it has no batch_size."""
+        return self.batching(self.batch_size or 1, self.drop_last).count()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is of `epoch`, from its start (or from a position in it that was loaded)."""
+        self.progress.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this object stands: counts what `next()` returned."""
+        state = self.identity.state(self.progress.epoch, self.progress.position)
+        return {**state, "worker": dict(self._worker)} if self._worker else state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where `state` stands. Raises StateError where it is of another order."""
+        self.progress.load(*self.identity.check(state, len(self.order)))
+        worker = state.get("worker")
+        if worker is not None and set(worker) != {"id", "count", "origin"}:
+            raise StateError("not a worker's state", place="worker", found=repr(worker))
+        self._worker = dict(worker) if worker is not None else None
+
+    @property
+    def identity(self) -> OrderIdentity:
+        """What the order is a function of, beside epoch and position."""
+        order = self.order
+        return OrderIdentity(
+            order.version, order.seed, order.lanes, order.shuffle_block, order.shuffle, self.dataset.fingerprint
+        )
+
+    def batching(self, batch_size: int, drop_last: bool) -> Batching:
+        """How an epoch is cut into batches over the ranks."""
+        return Batching(len(self.order), batch_size, self.ranks[1], drop_last)
+
+    def reader(self, batching: Batching, workers: int = 0) -> RankReader:
+        """Reads this rank's part of batches, in this process or in `workers` of them; warns of a cache too small."""
+        shards, here = self.dataset.shards, ranks_on_this_node()
+        warn_of_small_cache(shards, self.order, ranks_here=here, world_size=batching.world_size)
+        warn_of_spread(self.order, batching)
+        return RankReader(shards, self.order, batching, self.ranks[0], processes=here * max(workers, 1))
+
+    def assemble(self, batch: Batch, collate: Collate | None) -> Any:
+        """What a training loop gets for `batch`."""
+        return assemble(self.dataset.shards.schema, batch, self.transform, collate)
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
+        if self.batch_size is None and workers > 1:
+            raise UsageError(
+                f"{workers} workers cannot share single samples",
+                hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
+            )
+        batching = self.batching(self.batch_size or 1, self.drop_last)
+        if self.batch_size is not None:
+            check_tail(batching, self.progress.position, per_sample=self.transform is not None)
+        epoch, position = self.progress.begin(batching)
+        return self._iterate(batching, epoch, position, worker, workers)
+
+    def _iterate(self, batching: Batching, epoch: int, position: int, worker: int, workers: int) -> Iterator[Any]:
+        origin = self._origin(position, worker, workers)
+        tasks = enumerate(batching.tasks(epoch, origin))
+        mine = (task for number, task in tasks if number % workers == worker and task.start >= position)
+        reader = self.reader(batching, workers)
+        try:
+            for task, batch in reader.read_all(mine):
+                if self.batch_size is not None:
+                    result = [self.assemble(batch, None)]
+                else:  # one sample, or none for a rank beyond the tail
+                    result = list(transformed(self.dataset.shards.schema, batch, self.transform))
+                self.progress.hand_out(task, batching)
+                yield from result
+            if self.progress.epoch == epoch:
+                self.progress.end()
+        finally:
+            reader.close()
+
+    def _origin(self, position: int, worker: int, workers: int) -> int:
+        """The position from which on batches are dealt to the workers, round-robin."""
+        loaded = self._worker if position else None
+        if loaded is not None and (loaded["id"], loaded["count"]) != (worker, workers):
+            raise StateError(
+                "the state is that of one worker of several",
+                place="worker",
+                found=f"{loaded['id']} of {loaded['count']}",
+                expected=f"{worker} of {workers}",
+                hint="resume with as many workers, or use StreamingDataLoader, whose state fits any number",
+            )
+        origin = position if loaded is None else loaded["origin"]
+        self._worker = {"id": worker, "count": workers, "origin": origin} if workers > 1 else None
+        return origin
+
+
+def check_tail(batching: Batching, position: int, *, per_sample: bool) -> None:
+    """Raise UsageError where some rank's last batch would have no samples to transform or collate."""
+    if per_sample and 0 < batching.last_size(position) < batching.world_size:
+        raise UsageError(
+            f"the epoch's last batch has {batching.last_size(position)} samples for {batching.world_size} ranks, and "
+            "transform or collate_fn cannot make a batch of 0 samples",
+            hint="use drop_last=True, or columns without transform and collate_fn",
+        )

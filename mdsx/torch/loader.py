@@ -1,0 +1,247 @@
+"""StreamingDataLoader: a rank's batches, ready ahead, with a state that resumes exactly.
+
+The loader alone knows the position: it gives out tasks `(epoch, start, stop)`, to a thread or to worker processes, and
+counts what `next()` returns. So what was prepared ahead is never lost, and the state fits any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sized
+from copy import copy
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data._utils.pin_memory import pin_memory as pin
+
+from mdsx.errors import UsageError
+from mdsx.stream import Background, RankReader, Task
+from mdsx.torch.batches import Collate
+from mdsx.torch.dataset import StreamingDataset, check_tail
+
+_READY_BYTES = 2**26  # batches kept ready by the thread, at about this many bytes
+_READY_BATCHES = 64
+
+
+class StreamingDataLoader:
+    """Iterates `dataset` epoch by epoch: `for batch in loader` is one epoch, or what is left of it after a resume.
+
+    - `batch_size`: samples per rank; the global batch is that times the world size.
+    - `num_workers`: 0 prepares batches in a background thread, which is the fast way unless `transform` is heavy;
+      n > 0 in n processes. Neither changes which samples are in a batch.
+    - `drop_last`: leave out the samples that do not fill the epoch's last batch; else they are split over the ranks.
+    - `collate_fn`: list of samples -> batch; default PyTorch's where the dataset has a `transform`. Without either, a
+      batch is a dict of columns: fixed-size ones as tensors [n, ...], variable-size ones as lists of n values.
+    - `pin_memory`, `prefetch_factor`, `persistent_workers`, `multiprocessing_context`, `worker_init_fn`, `timeout`: as
+      for PyTorch's DataLoader.
+
+    An exception (of `transform`, say) comes out of `next()` in its place; the position does not advance, and `next()`
+    may be called again.
+    """
+
+    def __init__(
+        self,
+        dataset: StreamingDataset,
+        batch_size: int,
+        num_workers: int = 0,
+        drop_last: bool = True,
+        collate_fn: Collate | None = None,
+        pin_memory: bool = False,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        multiprocessing_context: Any = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+        timeout: float = 0,
+    ) -> None:
+        if not isinstance(dataset, StreamingDataset):
+            raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
+        if dataset.batch_size is not None and dataset.batch_size != batch_size:
+            raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset.batch_size)
+        if num_workers < 0:
+            raise UsageError("num_workers must be at least 0", found=num_workers)
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.drop_last = drop_last
+        self.collate_fn = collate_fn
+        self.pin_memory = pin_memory
+        self._batching = dataset.batching(batch_size, drop_last)
+        self._progress = copy(dataset.progress)  # the loader goes on by itself
+        self._iteration: _Epoch | None = None
+        self._tasks = _Tasks()
+        self._workers: DataLoader[Any] | None = None
+        if num_workers > 0:
+            reader = dataset.reader(self._batching, num_workers)
+            self._workers = DataLoader(
+                _Batches(dataset, reader, collate_fn),
+                batch_size=None,
+                sampler=self._tasks,
+                num_workers=num_workers,
+                collate_fn=_as_it_is,
+                pin_memory=pin_memory,
+                prefetch_factor=prefetch_factor,
+                persistent_workers=persistent_workers,
+                multiprocessing_context=multiprocessing_context,
+                worker_init_fn=worker_init_fn,
+                timeout=timeout,
+            )
+        elif prefetch_factor is not None or persistent_workers:
+            raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which the next batch lies: 0 at first, the state's after a resume."""
+        return self._progress.epoch
+
+    @property
+    def remaining(self) -> int:
+        """Batches left in that epoch."""
+        return self._batching.count(self._progress.position)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return self._batching.count()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is of `epoch`, from its start (or from a position in it that was loaded)."""
+        self._stop()
+        self._progress.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands: a few numbers, the same on every rank after the same number of batches."""
+        return self.dataset.identity.state(self._progress.epoch, self._progress.position)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where `state` stands, on any number of ranks and workers, with any batch size.
+
+        Raises StateError that names the field where the state is of another dataset or order.
+        """
+        epoch, position = self.dataset.identity.check(state, len(self.dataset.order))
+        self._stop()
+        self._progress.load(epoch, position)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._stop()
+        per_sample = self.dataset.transform is not None or self.collate_fn is not None
+        check_tail(self._batching, self._progress.position, per_sample=per_sample)
+        self._progress.begin(self._batching)
+        self._iteration = _Epoch(self)
+        return self._iteration
+
+    def _stop(self) -> None:
+        if self._iteration is not None:
+            self._iteration.stop()
+            self._iteration = None
+
+    def _open(self) -> Iterator[Any]:
+        """Batches from where the run stands to the epoch's end, prepared ahead."""
+        tasks = list(self._batching.tasks(self._progress.epoch, self._progress.position))
+        if self._workers is not None:
+            self._tasks.tasks = tasks
+            return iter(self._workers)
+        return Background(
+            _Produce(self.dataset, self.dataset.reader(self._batching), tasks, self.collate_fn), self._depth
+        )
+
+    @property
+    def _depth(self) -> int:
+        index = self.dataset.dataset.shards.index
+        size = int(index.raw_sizes.sum()) * self.batch_size // max(index.samples, 1)
+        return min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
+
+
+class _Epoch(Iterator[Any]):
+    """One iteration over what is left of an epoch."""
+
+    def __init__(self, loader: StreamingDataLoader) -> None:
+        self._loader = loader
+        self._epoch = loader._progress.epoch
+        self._source: Iterator[Any] | None = None
+        self._over = False
+        self._left = False
+
+    def __next__(self) -> Any:
+        loader, progress = self._loader, self._loader._progress
+        if self._left:
+            raise UsageError("this iteration was left: another one was begun, or a state loaded, on its loader")
+        if not self._over and loader.remaining == 0:
+            progress.end()
+            self._over = True
+        if self._over:
+            raise StopIteration
+        try:
+            if self._source is None:
+                self._source = loader._open()
+            batch = next(self._source)
+            if loader.pin_memory and loader.num_workers == 0 and torch.cuda.is_available():
+                batch = pin(batch)
+        except BaseException as error:
+            self._close()
+            if isinstance(error, StopIteration):
+                raise RuntimeError("the batches ended before the epoch did") from error
+            raise
+        start = progress.position
+        stop = min(start + loader._batching.global_batch, loader._batching.samples)
+        progress.hand_out(Task(self._epoch, start, stop), loader._batching)
+        if progress.epoch != self._epoch:
+            self._over = True
+            self._close()
+        return batch
+
+    def stop(self) -> None:
+        """Leave this iteration."""
+        self._left = not self._over
+        self._close()
+
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        if isinstance(source, Background):
+            source.close()
+
+    def __del__(self) -> None:
+        self._close()
+
+
+class _Produce:
+    """Makes the batches of `tasks` in the background thread. It must not hold the loader, whose end ends the thread."""
+
+    def __init__(
+        self, dataset: StreamingDataset, reader: RankReader, tasks: list[Task], collate: Collate | None
+    ) -> None:
+        self._dataset, self._reader, self._tasks, self._collate = dataset, reader, tasks, collate
+
+    def __call__(self) -> Iterator[Any]:
+        try:
+            for _, batch in self._reader.read_all(self._tasks):
+                yield self._dataset.assemble(batch, self._collate)
+        finally:
+            self._reader.close()
+
+
+class _Batches(TorchDataset[Any]):
+    """What a worker process reads: item = task, value = the rank's batch."""
+
+    def __init__(self, dataset: StreamingDataset, reader: RankReader, collate: Collate | None) -> None:
+        self._dataset, self._reader, self._collate = dataset, reader, collate
+
+    def __getitem__(self, task: Task) -> Any:
+        return self._dataset.assemble(self._reader.read([task])[0], self._collate)
+
+
+class _Tasks(Sized):
+    """The sampler of the workers: the tasks of the iteration that begins."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

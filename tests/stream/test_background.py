@@ -1,0 +1,54 @@
+"""The thread that keeps results ready: in order, errors in their place, gone with its reader."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from mdsx.stream import Background
+
+
+def test_results_come_in_order_and_end() -> None:
+    assert list(Background(lambda: iter(range(100)), depth=3)) == list(range(100))
+
+
+def test_an_error_comes_in_its_place() -> None:
+    def make() -> Iterator[int]:
+        yield 1
+        raise KeyError("here")
+
+    results = Background(make, depth=5)
+    assert next(results) == 1
+    with pytest.raises(KeyError, match="here"):
+        next(results)
+    with pytest.raises(StopIteration):
+        next(results)
+
+
+def endless(made: list[int], ended: threading.Event) -> Iterator[int]:
+    try:
+        while True:
+            made.append(len(made))
+            yield made[-1]
+    finally:
+        ended.set()
+
+
+@pytest.mark.parametrize("way", ["closed", "dropped"])
+def test_the_thread_works_no_further_ahead_than_asked_and_ends_with_its_reader(way: str) -> None:
+    made: list[int] = []
+    ended = threading.Event()
+    results = Background(lambda: endless(made, ended), depth=2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    thread = results._thread
+    if way == "closed":
+        results.close()
+    del results
+    gc.collect()
+    assert ended.wait(10)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(made) <= 3 + 2 + 1  # handed out, ready, in hand

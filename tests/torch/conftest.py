@@ -1,0 +1,57 @@
+"""A small dataset of many shards whose samples tell their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mdsx
+
+COLUMNS = {
+    "id": "int64",
+    "tokens": "uint16[8]",
+    "text": "str",
+    "half": "bfloat16[2]",
+    "flag": "bool",
+    "maybe": "float32[*]?",
+}
+
+
+def sample(number: int) -> dict[str, object]:
+    """The sample that is written at place `number`."""
+    return {
+        "id": number,
+        "tokens": np.arange(number, number + 8, dtype=np.uint16),
+        "text": f"text of {number}",
+        "half": [number % 256, 0.5],
+        "flag": number % 3 == 0,
+        "maybe": None if number % 2 else np.full(number % 5, number, np.float32),
+    }
+
+
+def write(url: str, count: int, shard_size: int = 2048, compression: str | None = None) -> None:
+    with mdsx.Writer(url, COLUMNS, shard_size=shard_size, compression=compression) as out:
+        for number in range(count):
+            out.write(sample(number))
+
+
+@pytest.fixture(scope="session")
+def local_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """1,003 samples in dozens of shards, on disk."""
+    path: Path = tmp_path_factory.mktemp("dataset") / "local"
+    write(str(path), 1003)
+    return str(path)
+
+
+@pytest.fixture
+def remote_url(s3_url: str) -> str:
+    """The same on a real S3 server."""
+    url = f"{s3_url}/dataset"
+    write(url, 1003)
+    return url
+
+
+Reader = Callable[[], list[int]]

@@ -1,0 +1,95 @@
+"""Real processes that read from S3 through a cache smaller than the dataset, killed by SIGKILL, resumed as others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+N = 1003
+TIMEOUT = 120.0
+
+
+def start(
+    url: str, cache: Path, out: Path, world: int, batch: int, workers: int, *state: str
+) -> list[subprocess.Popen[bytes]]:
+    """The ranks of a job, each in a process group of its own (with its workers)."""
+    out.mkdir()
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.torch.trainer", url, str(cache), str(out), str(batch), str(workers), *state],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)},
+            start_new_session=True,
+        )
+        for rank in range(world)
+    ]
+
+
+def kill(job: list[subprocess.Popen[bytes]]) -> None:
+    for process in job:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def states(out: Path) -> list[dict[str, int]]:
+    return [json.loads(path.read_text()) for path in sorted(out.glob("state.?"))]
+
+
+def wait_until_all_reached(out: Path, world: int, position: int, job: list[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        found = states(out)
+        if len(found) == world and all(state["position"] >= position or state["epoch"] for state in found):
+            return
+        assert time.monotonic() < deadline, f"no progress: {found}"
+        assert all(process.poll() in (None, 0) for process in job)
+        time.sleep(0.01)
+
+
+def consumed(out: Path, before: int | None = None) -> list[int]:
+    """The samples of all ranks' steps that began before position `before` (None: of all steps)."""
+    numbers: list[int] = []
+    for path in out.glob("log.?"):
+        for line in path.read_text().splitlines():
+            step = json.loads(line)
+            if before is None or step["position"] < before:
+                numbers += step["ids"]
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((2, 8, 2), (3, 5, 1)), ((1, 16, 1), (4, 4, 0)), ((4, 3, 0), (1, 20, 2))],
+    ids=lambda job: "{} ranks, batch {}, {} workers".format(*job),
+)
+def test_a_killed_job_comes_back_on_another_world_size_and_loses_and_repeats_nothing(
+    remote_url: str, tmp_path: Path, before: tuple[int, int, int], after: tuple[int, int, int]
+) -> None:
+    cache = tmp_path / "cache"
+    killed = start(remote_url, cache, tmp_path / "first", *before)
+    try:
+        wait_until_all_reached(tmp_path / "first", before[0], 150, killed)
+    finally:
+        kill(killed)
+    # In training the ranks stop at the same step; here the one that had come least far tells where.
+    state = min(states(tmp_path / "first"), key=lambda found: (found["epoch"], found["position"]))
+    assert 0 < state["position"] < N, "the kill came too late to test a resume"
+    (tmp_path / "checkpoint").write_text(json.dumps(state))
+    resumed = start(remote_url, cache, tmp_path / "second", *after, str(tmp_path / "checkpoint"))
+    try:
+        for process in resumed:
+            assert process.wait(TIMEOUT) == 0
+    finally:
+        kill(resumed)
+    read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
+    assert Counter(read) == Counter(range(N))
+    assert all(found["epoch"] == 1 for found in states(tmp_path / "second"))

@@ -1,0 +1,251 @@
+"""StreamingDataLoader: what is in a batch, how an epoch ends, that workers change nothing."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mdsx
+from mdsx.order import rank_positions
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.torch.conftest import sample
+
+N = 1003
+
+
+def ids(batches: Any) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def expected(data: StreamingDataset, epoch: int, batch: int, rank: int = 0, world: int = 1) -> list[list[int]]:
+    """What mdsx.Order says: the sample numbers in each batch of a rank, tail dropped."""
+    order = data.order.at_epoch(epoch)
+    first = np.concatenate(([0], np.cumsum(data.order.counts)))
+    found = []
+    for start in range(0, N - batch * world + 1, batch * world):
+        positions = rank_positions(start, start + batch * world, lanes=order.lanes, rank=rank, world_size=world)
+        shards, samples = order.locate(positions)
+        found.append((first[shards] + samples).tolist())
+    return found
+
+
+def test_a_batch_is_a_dict_of_tensors_and_lists(local_url: str) -> None:
+    batch = next(iter(StreamingDataLoader(StreamingDataset(local_url, shuffle=False), batch_size=4)))
+    assert batch["id"].dtype == torch.int64
+    assert batch["id"].tolist() == [0, 1, 2, 3]
+    assert batch["tokens"].dtype == torch.uint16
+    assert batch["tokens"].tolist() == [list(range(n, n + 8)) for n in range(4)]
+    assert batch["half"].dtype == torch.bfloat16
+    assert batch["half"].tolist() == [[n, 0.5] for n in range(4)]
+    assert batch["flag"].dtype == torch.bool
+    assert batch["flag"].tolist() == [True, False, False, True]
+    assert batch["text"] == [f"text of {n}" for n in range(4)]
+    assert batch["maybe"][1] is None
+    assert batch["maybe"][2].tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_batches_are_those_of_the_order_for_any_number_of_workers(local_url: str, workers: int, rank: int) -> None:
+    data = StreamingDataset(local_url, seed=5, rank=rank, world_size=3)
+    loader = StreamingDataLoader(data, batch_size=16, num_workers=workers)
+    assert ids(loader) == expected(data, 0, 16, rank, 3)
+    assert ids(loader) == expected(data, 1, 16, rank, 3)
+
+
+def test_persistent_workers_go_on_from_epoch_to_epoch(local_url: str) -> None:
+    data = StreamingDataset(local_url, seed=5)
+    loader = StreamingDataLoader(data, batch_size=64, num_workers=2, persistent_workers=True)
+    for epoch in range(3):
+        assert ids(loader) == expected(data, epoch, 64)
+
+
+def test_workers_may_be_spawned(local_url: str) -> None:
+    data = StreamingDataset(local_url, seed=5)
+    loader = StreamingDataLoader(data, batch_size=100, num_workers=1, multiprocessing_context="spawn")
+    assert ids(loader) == expected(data, 0, 100)
+
+
+def test_from_s3_through_a_small_cache_the_batches_are_the_same(remote_url: str, tmp_path: Any) -> None:
+    data = StreamingDataset(remote_url, seed=5, cache=tmp_path / "cache", cache_limit=20_000)
+    with pytest.warns(UserWarning, match="cache_limit"):
+        assert ids(StreamingDataLoader(data, batch_size=32)) == expected(data, 0, 32)
+    with pytest.warns(UserWarning, match="cache_limit"):
+        loader = StreamingDataLoader(data, batch_size=32, num_workers=2)
+    assert ids(loader) == expected(data, 0, 32)
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) <= 20_000
+
+
+def test_every_column_of_every_sample_arrives_whole(local_url: str) -> None:
+    for batch in StreamingDataLoader(StreamingDataset(local_url), batch_size=50, drop_last=False):
+        for place, number in enumerate(batch["id"].tolist()):
+            written = sample(number)
+            assert batch["tokens"][place].tolist() == list(range(number, number + 8))
+            assert batch["text"][place] == written["text"]
+            assert batch["flag"][place].item() == written["flag"]
+            maybe = batch["maybe"][place]
+            assert maybe is None if number % 2 else maybe.tolist() == [number] * (number % 5)
+
+
+# --- the ends of an epoch
+
+
+def test_len_and_remaining_and_epoch(local_url: str) -> None:
+    loader = StreamingDataLoader(StreamingDataset(local_url), batch_size=100)
+    assert (len(loader), loader.remaining, loader.epoch) == (10, 10, 0)
+    batches = iter(loader)
+    for left in range(9, 0, -1):
+        next(batches)
+        assert (loader.remaining, loader.epoch) == (left, 0)
+    next(batches)
+    assert (loader.remaining, loader.epoch) == (10, 1)  # the dropped tail of 3 is behind us
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_a_tail_that_is_kept_is_split_over_the_ranks_some_with_no_sample(local_url: str) -> None:
+    last = []
+    for rank in range(8):  # 1003 = 125 * 8 + 3
+        data = StreamingDataset(local_url, rank=rank, world_size=8)
+        batches = list(StreamingDataLoader(data, batch_size=5, drop_last=False))
+        assert len(batches) == 26
+        last.append(batches[-1])
+    assert sum(len(batch["id"]) for batch in last) == 3
+    empty = next(batch for batch in last if len(batch["id"]) == 0)
+    assert empty["tokens"].shape == (0, 8)
+    assert empty["tokens"].dtype == torch.uint16
+    assert empty["text"] == []
+
+
+def test_a_tail_too_short_for_every_rank_is_an_error_before_the_epoch_where_samples_are_collated(
+    local_url: str,
+) -> None:
+    data = StreamingDataset(local_url, rank=0, world_size=8, transform=lambda found: found["id"])
+    loader = StreamingDataLoader(data, batch_size=5, drop_last=False)
+    with pytest.raises(mdsx.UsageError, match="3 samples for 8 ranks"):
+        iter(loader)
+
+
+def test_an_epoch_without_a_batch_is_an_error_not_an_endless_loop(local_url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="drop_last"):
+        iter(StreamingDataLoader(StreamingDataset(local_url), batch_size=2000))
+
+
+def test_leaving_an_epoch_early_starts_the_next_one(local_url: str) -> None:
+    data = StreamingDataset(local_url, seed=1)
+    loader = StreamingDataLoader(data, batch_size=100)
+    for _ in loader:
+        break
+    assert ids(loader) == expected(data, 1, 100)
+    loader.set_epoch(7)
+    assert ids(loader) == expected(data, 7, 100)
+    assert loader.epoch == 8
+
+
+def test_an_iteration_that_was_left_says_so(local_url: str) -> None:
+    loader = StreamingDataLoader(StreamingDataset(local_url), batch_size=100)
+    first = iter(loader)
+    next(first)
+    iter(loader)
+    with pytest.raises(mdsx.UsageError, match="was left"):
+        next(first)
+
+
+# --- transform and collate_fn
+
+
+def test_transform_gets_samples_and_pytorch_collates_what_it_returns(local_url: str) -> None:
+    data = StreamingDataset(local_url, shuffle=False, transform=lambda found: (found["id"], found["tokens"] + 1))
+    numbers, tokens = next(iter(StreamingDataLoader(data, batch_size=3)))
+    assert numbers.tolist() == [0, 1, 2]
+    assert tokens.tolist() == [list(range(n + 1, n + 9)) for n in range(3)]
+
+
+def test_collate_fn_gets_the_list_of_samples(local_url: str) -> None:
+    data = StreamingDataset(local_url, shuffle=False)
+    loader = StreamingDataLoader(data, batch_size=3, collate_fn=lambda found: [s["text"] for s in found])
+    assert next(iter(loader)) == ["text of 0", "text of 1", "text of 2"]
+
+
+def fail_at_250(found: dict[str, Any]) -> Any:
+    if found["id"] == 250:
+        raise ValueError("bad picture")
+    return found["id"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_in_transform_comes_in_its_place_and_the_position_stays(local_url: str, workers: int) -> None:
+    data = StreamingDataset(local_url, shuffle=False, transform=fail_at_250)
+    loader = StreamingDataLoader(data, batch_size=100, num_workers=workers)
+    batches = iter(loader)
+    assert next(batches)[0] == 0
+    assert next(batches)[0] == 100
+    for _ in range(2):  # again, and again from the same place: nothing is skipped
+        with pytest.raises(ValueError, match="bad picture") as caught:
+            next(batches)
+        told = str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+        shard, place = (int(found[0]) for found in data.order.locate([250]))
+        assert f"position 250, shard {shard}, sample {place}" in told
+        assert loader.state_dict()["position"] == 200
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_iteration_in_transform_is_an_error_not_an_end(local_url: str, workers: int) -> None:
+    data = StreamingDataset(local_url, transform=lambda found: next(iter(())))
+    with pytest.raises(RuntimeError, match="transform raised StopIteration"):
+        next(iter(StreamingDataLoader(data, batch_size=10, num_workers=workers)))
+
+
+# --- states and misuse
+
+
+def test_a_state_is_json_and_the_same_on_every_rank(local_url: str) -> None:
+    states = []
+    for rank in range(3):
+        loader = StreamingDataLoader(StreamingDataset(local_url, rank=rank, world_size=3), batch_size=10)
+        batches = iter(loader)
+        for _ in range(4):
+            next(batches)
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    assert states[0] == states[1] == states[2]
+    assert states[0]["position"] == 120  # what was prepared ahead does not count
+
+
+def test_a_state_of_another_seed_is_refused_by_name(local_url: str) -> None:
+    loader = StreamingDataLoader(StreamingDataset(local_url, seed=1), batch_size=10)
+    next(iter(loader))
+    with pytest.raises(mdsx.StateError, match="seed"):
+        StreamingDataLoader(StreamingDataset(local_url, seed=2), batch_size=10).load_state_dict(loader.state_dict())
+
+
+def test_rank_and_world_size_come_from_the_environment_or_are_given(
+    local_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert StreamingDataset(local_url).ranks == (1, 2)
+    assert StreamingDataset(local_url, rank=0, world_size=4).ranks == (0, 4)
+    with pytest.raises(mdsx.UsageError, match="together"):
+        StreamingDataset(local_url, rank=0)
+    with pytest.raises(mdsx.UsageError, match="below world_size"):
+        StreamingDataset(local_url, rank=4, world_size=4)
+
+
+def test_no_thread_is_left_when_a_loader_is_dropped_in_mid_epoch(local_url: str) -> None:
+    before = set(threading.enumerate())
+    batches = iter(StreamingDataLoader(StreamingDataset(local_url), batch_size=10))
+    next(batches)
+    started = [thread for thread in threading.enumerate() if thread not in before and thread.name == "mdsx-batches"]
+    assert started
+    del batches
+    gc.collect()
+    for thread in started:
+        thread.join(10)
+        assert not thread.is_alive()
