@@ -1,0 +1,112 @@
+"""Which columns a dataset made from tars has: declared ones, and others inferred from a look at the first samples.
+
+A type is inferred from the last part of the extension (`seg.png` is png), that of a NumPy file from the arrays in the
+samples that were looked at: dimensions in which they differ are starred. `__key__` comes first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from mdsx.convert.archive import Member
+from mdsx.convert.npy import parse_npy
+from mdsx.convert.samples import TarSample
+from mdsx.errors import SampleError, UsageError
+from mdsx.format.schema import Schema
+from mdsx.format.types import SCALARS, ColumnType, parse_type
+
+KEY = "__key__"
+Columns = dict[str, str]
+
+_BY_EXTENSION = {
+    **dict.fromkeys(("cls", "id", "index"), "int64"),
+    **dict.fromkeys(("txt", "text"), "str"),
+    **dict.fromkeys(("jpg", "jpeg"), "jpeg"),
+    "json": "json",
+    "png": "png",
+}
+
+
+def parse_declared(texts: Iterable[str]) -> Columns:
+    """The columns that `--column name=type` options declare. Names in lower case, as those of members are."""
+    columns: Columns = {}
+    for text in texts:
+        name, equals, kind = text.rpartition("=")
+        name = name.lower()
+        if not equals:
+            raise UsageError("a column is declared as name=type", found=repr(text))
+        if columns.setdefault(name, kind) != kind:
+            raise UsageError(f"column {name!r} is declared twice", found=f"{columns[name]} and {kind}")
+    return columns
+
+
+def check_declared(columns: Mapping[str, str]) -> Columns:
+    """Declared `columns` with each type in its one text. Raises UsageError."""
+    if columns.get(KEY, "str") != "str":
+        raise UsageError(f"column {KEY!r} holds the samples' keys: its type is str", found=columns[KEY])
+    checked = Schema.from_columns(columns).columns if columns else ()
+    return {column.name: str(column.type) for column in checked}
+
+
+def type_of_extension(name: str) -> str:
+    """The type of column `name` by its extension alone."""
+    return _BY_EXTENSION.get(name.rpartition(".")[2], "bytes")
+
+
+def infer_columns(samples: Sequence[TarSample], declared: Mapping[str, str], *, file: str) -> Columns:
+    """The columns of a dataset whose first samples are these, out of the tar `file`: the key, then as they stand in it.
+
+    Taken are the extensions that most of these samples have. `declared` types override what is inferred; declared
+    columns that most samples do not have come last. Raises SampleError where no column type fits.
+    """
+    nullable = {name for name, kind in declared.items() if parse_type(kind).nullable}
+    sets = [frozenset(sample.members) - nullable for sample in samples]
+    common = Counter(sets).most_common(1)[0][0]
+    typical = samples[sets.index(common)]
+    columns = {KEY: "str"}
+    for name, member in typical.members.items():
+        if name == KEY:
+            raise SampleError(f"extension {KEY!r} is taken by the key's column", file=file, place=member.place)
+        columns[name] = declared.get(name) or _inferred(name, samples, file)
+        try:
+            Schema.from_columns({name: columns[name]})
+        except UsageError as error:
+            raise SampleError(str(error), file=file, place=member.place) from None
+    return columns | {name: kind for name, kind in declared.items() if name not in columns}
+
+
+def _inferred(name: str, samples: Sequence[TarSample], file: str) -> str:
+    if name.rpartition(".")[2] != "npy":
+        return type_of_extension(name)
+    found: list[tuple[Member, NDArray[Any]]] = []
+    broken: list[tuple[Member, ValueError]] = []  # of single samples: who reads those names them
+    for member in (sample.members[name] for sample in samples if name in sample.members):
+        try:
+            found.append((member, parse_npy(member.data)))
+        except ValueError as error:
+            broken.append((member, error))
+
+    def refusal(message: str, member: Member, **fields: object) -> SampleError:
+        hint = f"--column {name}=bytes takes NumPy files as they are"
+        return SampleError(message, file=file, place=member.place, hint=hint, **fields)
+
+    if not found:
+        raise refusal(str(broken[0][1]), broken[0][0])
+    first = found[0][1]
+    for member, array in found:
+        if array.dtype != first.dtype or array.ndim != first.ndim:
+            raise refusal(
+                f"arrays of column {name!r} differ in dtype or number of dimensions",
+                member,
+                found=f"{array.dtype} of shape {array.shape}",
+                expected=f"{first.dtype} of shape {first.shape} as in the first sample",
+            )
+    if str(first.dtype) not in SCALARS:
+        raise refusal(f"there is no column type for dtype {first.dtype}", found[0][0])
+    sizes = zip(*(array.shape for _, array in found), strict=True)
+    shape = tuple(dims[0] if len(set(dims)) == 1 else None for dims in sizes)
+    return str(ColumnType(str(first.dtype), shape or None))

@@ -1,0 +1,92 @@
+"""Chunks of a file as it is stored -> chunks of the tar inside it: plain, gzip or zstd, told by their first bytes.
+
+The name's ending is not asked: it is as often wrong as right. A stream that is cut, or fails its own checksum, is a
+CorruptError without file and place, which who reads the tar adds; so is anything but zeros behind a gzip stream. Chunks
+handed on are bounded whatever the compression.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+
+from mdsx.errors import CorruptError, UnsupportedError
+
+_PIECE = 2**20
+_FEED = 1024  # zstd hands out at once all that its input stands for, up to 32 KiB a byte: small input bounds it
+_FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
+
+
+def decompress(chunks: Iterator[bytes], *, file: str) -> Iterator[bytes]:
+    """The chunks of what `chunks` hold: themselves, or decompressed."""
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= 8:
+            break
+    return _decoder(head, file)(_chain(head, chunks))
+
+
+def _decoder(head: bytes, file: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    if head.startswith(b"\x1f\x8b"):
+        return _gzip
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
+        return _zstd
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            raise UnsupportedError(
+                "only plain, gzip and zstd tars are read", file=file, found=name, hint="decompress it first"
+            )
+    return lambda chunks: chunks
+
+
+def _chain(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    if head:
+        yield head
+    yield from chunks
+
+
+def _gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    stream, streams = None, 0
+    for chunk in chunks:
+        data = chunk
+        while data:
+            if stream is None:
+                data = data.lstrip(b"\0") if streams else data  # gzip files may be padded with zeros
+                if not data:
+                    break
+                stream, streams = zlib.decompressobj(wbits=31), streams + 1
+            full = True
+            while full and not stream.eof:
+                try:
+                    piece = stream.decompress(data, _PIECE)
+                except zlib.error as error:
+                    raise CorruptError(f"gzip stream is damaged: {error}") from None
+                data, full = stream.unconsumed_tail, len(piece) == _PIECE
+                if piece:
+                    yield piece
+            data = stream.unused_data
+            stream = None if stream.eof else stream
+    if stream is not None:
+        raise CorruptError("gzip stream is cut")
+
+
+def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    decoder, frame = zstandard.ZstdDecompressor(), None
+    for chunk in chunks:
+        for start in range(0, len(chunk), _FEED):
+            data = chunk[start : start + _FEED]
+            while data:
+                frame = frame or decoder.decompressobj()
+                try:
+                    piece = frame.decompress(data)
+                except zstandard.ZstdError as error:
+                    raise CorruptError(f"zstd stream is damaged: {error}") from None
+                if piece:
+                    yield piece
+                data = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+    if frame is not None:
+        raise CorruptError("zstd stream is cut")

@@ -1,0 +1,65 @@
+"""Sparse members of a tar: only the pieces that are not holes are stored, and a map says where they belong.
+
+GNU tar has written that map in four ways: in the header (type S), and in pax records of version 0.0, 0.1 and 1.0. All
+raise ValueError where the map does not fit the stored bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BLOCK = 512
+Pieces = list[tuple[int, int]]  # offset in the whole, length
+
+
+def header_entries(fields: bytes) -> Pieces:
+    """The map's entries in a type S header, or in a block that continues it: pairs of 12-byte octal numbers."""
+    pairs = [fields[start : start + 24] for start in range(0, len(fields) // 24 * 24, 24)]
+    return [(octal(pair[:12]), octal(pair[12:])) for pair in pairs if pair[:1] != b"\0"]
+
+
+def pax_pieces(records: Sequence[tuple[str, bytes]]) -> Pieces | None:
+    """The map of pax versions 0.0 and 0.1; None if the records hold none."""
+    numbers: list[int] = []
+    for key, value in records:
+        if key == "GNU.sparse.map":
+            numbers = [int(number) for number in value.split(b",") if number]
+        elif key in ("GNU.sparse.offset", "GNU.sparse.numbytes"):
+            numbers.append(int(value))
+    return _paired(numbers) if numbers else None
+
+
+def split_stored_map(stored: bytes) -> tuple[Pieces, bytes]:
+    """The map of pax version 1.0, which stands before the stored pieces as lines of decimal digits, and the pieces."""
+    count, _, rest = stored.partition(b"\n")
+    lines = rest.split(b"\n", 2 * int(count))[: 2 * int(count)]
+    size = len(count) + 1 + sum(len(line) + 1 for line in lines)
+    return _paired([int(line) for line in lines]), stored[-(-size // BLOCK) * BLOCK :]
+
+
+def expand(pieces: Pieces, stored: bytes, size: int) -> bytes:
+    """The whole of `size` bytes: `stored` cut into `pieces`, zeros elsewhere."""
+    whole, used, end = bytearray(size), 0, 0
+    for offset, length in pieces:
+        if offset < end or length < 0 or offset + length > size:
+            raise ValueError("pieces overlap or leave the file")
+        end = offset + length
+        whole[offset:end] = stored[used : used + length]
+        used += length
+    if used != len(stored) or len(whole) != size:
+        raise ValueError("pieces and stored bytes differ in size")
+    return bytes(whole)
+
+
+def octal(field: bytes) -> int:
+    """A number in a tar header: octal digits, or base 256 where the first bit is set. ValueError if it is none."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    number = int(field.partition(b"\0")[0].strip() or b"0", 8)
+    if number < 0:
+        raise ValueError("negative")
+    return number
+
+
+def _paired(numbers: list[int]) -> Pieces:
+    return list(zip(numbers[::2], numbers[1::2], strict=True))

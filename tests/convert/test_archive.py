@@ -1,0 +1,236 @@
+"""The tar reader: reads what others write, and takes no damage for the end."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx import CorruptError
+from mdsx.convert.archive import Member, read_members
+from tests.convert.tars import chunked, sample_members, tar_bytes
+
+CLOSED = tar_bytes(sample_members(range(5)), format=tarfile.USTAR_FORMAT)
+END = 5 * 2 * 1024  # every member is a header and one block
+
+
+def read(data: bytes, size: int = 1000) -> list[Member | CorruptError]:
+    return list(read_members(chunked(data, size), file="x.tar"))
+
+
+def errors(data: bytes) -> list[str]:
+    return [str(item) for item in read(data) if isinstance(item, CorruptError)]
+
+
+def names(data: bytes) -> list[str]:
+    return [item.name for item in read(data) if isinstance(item, Member)]
+
+
+# --- what others write
+
+
+def tarfile_reads(path: Path) -> list[tuple[str, int, bytes | None]]:
+    with tarfile.open(path) as tar:
+        members = [member for member in tar if not member.isdir()]
+        return [
+            (member.name, member.offset, file.read() if member.isreg() and (file := tar.extractfile(member)) else None)
+            for member in members
+        ]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of every kind that tar can pack."""
+    root = tmp_path_factory.mktemp("tree")
+    long = root / ("l" * 120) / ("m" * 150 + ".txt")
+    long.parent.mkdir()
+    long.write_bytes(b"long names")
+    (root / "a.b").mkdir()
+    (root / "a.b" / "c.cls").write_bytes(b"7")
+    os.link(root / "a.b" / "c.cls", root / "a.b" / "hard.cls")
+    os.symlink("c.cls", root / "a.b" / "soft.cls")
+    os.mkfifo(root / "pipe.x")
+    (root / "empty.txt").touch()
+    (root / "ünï.txt").write_bytes(b"u")
+    (root / os.fsdecode(b"\xff\xfe.txt")).write_bytes(b"not UTF-8")
+    with (root / "sparse.bin").open("wb") as file:
+        for place in range(60):  # more pieces than one header holds
+            file.seek(place * 200_000)
+            file.write(b"piece" * place)
+        file.truncate(20_000_000)
+    return root
+
+
+GNU_TAR = {
+    "v7": ["--format=v7"],
+    "oldgnu": ["--format=oldgnu"],
+    "gnu": ["--format=gnu"],
+    "gnu sparse": ["--format=gnu", "--sparse"],
+    "gnu labelled": ["--format=gnu", "--label=volume"],
+    "ustar": ["--format=ustar"],
+    "pax": ["--format=pax"],
+    "pax sparse 0.0": ["--format=pax", "--sparse", "--sparse-version=0.0"],
+    "pax sparse 0.1": ["--format=pax", "--sparse", "--sparse-version=0.1"],
+    "pax sparse 1.0": ["--format=pax", "--sparse", "--sparse-version=1.0"],
+}
+
+
+@pytest.mark.parametrize("options", GNU_TAR.values(), ids=GNU_TAR)
+def test_reads_what_gnu_tar_writes(tree: Path, tmp_path: Path, options: list[str]) -> None:
+    path = tmp_path / "x.tar"
+    subprocess.run(["tar", *options, "-cf", path, "-C", tree.parent, tree.name], stderr=subprocess.DEVNULL, check=False)
+    got = [item for item in read(path.read_bytes(), 2**20) if isinstance(item, Member)]
+    expected = [entry for entry in tarfile_reads(path) if entry[0] != "volume"]
+    assert [(member.name, member.offset) for member in got] == [entry[:2] for entry in expected]
+    for member, (_, _, data) in zip(got, expected, strict=True):
+        assert (member.data == data and not member.problem) if data is not None else member.problem, member.place
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@given(members=st.lists(st.tuples(st.from_regex(r"[a-z/é.]{1,80}", fullmatch=True), st.binary(max_size=1200))))
+def test_reads_what_python_writes_whatever_the_chunks(format: int, members: list[tuple[str, bytes]]) -> None:
+    members = [(name.strip("/") or "x", data) for name, data in members]
+    got = read(tar_bytes(members, format=format), 333)
+    assert [(item.name, item.data) for item in got if isinstance(item, Member)] == members
+    assert len(got) == len(members)
+
+
+def test_links_and_devices_say_that_they_have_no_bytes(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    subprocess.run(["tar", "-cf", path, "-C", tree, "a.b", "pipe.x"], check=True)
+    problems = {item.name: item.problem for item in read(path.read_bytes()) if isinstance(item, Member)}
+    assert problems.pop("a.b/soft.cls") == "is a symbolic link to 'c.cls', whose bytes are elsewhere"
+    assert problems.pop("pipe.x") == "is a FIFO"
+    hard = [problem for problem in problems.values() if problem]  # which of the two comes first is the file system's
+    assert len(problems) == 2
+    assert len(hard) == 1
+    assert hard[0].startswith("is a hard link to ")
+
+
+def test_a_value_of_4_gib_is_not_read_into_memory() -> None:
+    info = tarfile.TarInfo("big.bin")
+    info.size = 2**32 - 1
+    chunks = iter([info.tobuf(), *[bytes(2**24)] * 256, bytes(1024)])
+    (member,) = read_members(chunks, file="x.tar")
+    assert isinstance(member, Member)
+    assert member.problem == "is too large: 4,294,967,295 bytes; a value stays below 4 GiB"
+
+
+# --- damage
+
+
+def test_an_empty_tar_has_no_members_and_no_errors() -> None:
+    assert read(tar_bytes([])) == []
+    assert read(bytes(1024)) == []
+
+
+@pytest.mark.parametrize("data", [b"hello", b"no tar at all\n" * 1000, os.urandom(5000), bytes(range(256)) * 4])
+def test_what_is_not_a_tar_is_called_so(data: bytes) -> None:
+    assert errors(data) == ["x.tar: offset 0: is not a tar"]
+
+
+def test_a_file_of_no_bytes_is_an_error() -> None:
+    assert errors(b"") == ["x.tar: offset 0: is empty, not even a tar's end"]
+
+
+def test_every_cut_before_the_end_is_an_error_and_keeps_what_is_whole() -> None:
+    for size in range(1, END + 512):
+        got = read(CLOSED[:size], 10**6)
+        assert isinstance(got[-1], CorruptError), size
+        assert len(got) - 1 in (size // 1024, (size + 1023 - 512) // 1024), size
+
+
+def test_a_cut_names_the_member_and_its_offset() -> None:
+    expected = (
+        "x.tar: member 'doc/00001.txt', offset 2048: tar is cut in the middle of this member (expected 9, found 3)"
+    )
+    assert errors(CLOSED[: 2048 + 512 + 3]) == [expected]
+    behind = "x.tar: offset 2048, behind member 'doc/00000.cls': "
+    assert errors(CLOSED[: 2048 + 100]) == [behind + "tar is cut in the middle of a header"]
+    assert errors(CLOSED[:2048]) == [behind + "tar is not closed by zeros: it may be cut, and members may be missing"]
+
+
+@pytest.mark.parametrize("left", [512, 700, 1024, 5000])
+def test_one_block_of_zeros_closes_a_tar(left: int) -> None:
+    assert errors(CLOSED[: END + left]) == []
+
+
+def test_every_flipped_byte_of_a_header_is_found() -> None:
+    for place in range(2048, 2560):
+        data = bytearray(CLOSED)
+        data[place] ^= 0x01
+        found = errors(bytes(data))
+        if not 148 <= place - 2048 < 156:  # the checksum's own text may still mean the same number
+            assert found, place
+        for error in found:
+            assert error.startswith("x.tar: offset 2048, behind member 'doc/00000.cls': header is damaged")
+
+
+def test_what_follows_damage_is_read_from_the_next_sound_header_on() -> None:
+    data = bytearray(CLOSED)
+    data[2048] ^= 0xFF
+    got = [item.name if isinstance(item, Member) else "damage" for item in read(bytes(data))]
+    assert got[:4] == ["doc/00000.txt", "doc/00000.cls", "damage", "doc/00001.cls"]
+    assert len(got) == 10
+
+
+@pytest.mark.parametrize("garbage", [b"x" * 512, b"\xff" * 1536, b"odd size"])
+def test_garbage_between_members_is_an_error(garbage: bytes) -> None:
+    assert len(errors(CLOSED[:2048] + garbage + CLOSED[2048:])) == 1
+
+
+def test_bytes_behind_the_end_are_an_error_and_tars_that_follow_are_read() -> None:
+    twice = CLOSED + tar_bytes([("other.txt", b"o")])
+    message = "there are bytes behind the tar's end; tars concatenated? convert them one by one"
+    assert errors(twice) == [f"x.tar: offset {len(CLOSED)}, behind member 'doc/00004.cls': {message}"]
+    assert names(twice)[-1] == "other.txt"
+
+
+@pytest.mark.parametrize("place", [512, 520, 1030])
+def test_a_damaged_pax_header_is_an_error(place: int) -> None:
+    data = bytearray(tar_bytes([("n" * 200 + ".txt", b"x")]))
+    assert b"PaxHeader" in data[:100]
+    data[place] = 0
+    assert len(errors(bytes(data))) >= 1
+
+
+def test_an_extended_header_of_absurd_size_is_damage_not_an_allocation() -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 2**40
+    assert "size of an extended header is damaged" in errors(info.tobuf(tarfile.GNU_FORMAT) + CLOSED)[0]
+
+
+@given(st.data())
+def test_any_damage_is_found_or_harmless(data: st.DataObject) -> None:
+    """Whatever byte is changed or lost: no exception, and no member that was not there."""
+    content = bytearray(CLOSED)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+    known = set(names(CLOSED))
+    assert all(isinstance(item, CorruptError) or item.name in known for item in read(bytes(content)))
+
+
+def test_old_checksums_of_signed_bytes_are_right_too() -> None:
+    header = bytearray(CLOSED[:512])
+    header[265:269] = b"\xe9\xe9\xe9\xe9"  # the owner's name
+    total = sum(header[:148]) + sum(header[156:]) + 8 * 32 - 4 * 256
+    header[148:156] = b"%06o\0 " % total
+    assert errors(bytes(header) + CLOSED[512:]) == []
+
+
+def test_sizes_in_base_256_are_read() -> None:
+    buffer = io.BytesIO()
+    info = tarfile.TarInfo("x.bin")
+    info.size = 3
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
+    buffer.write(header + b"abc".ljust(512, b"\0") + bytes(1024))
+    assert read(buffer.getvalue()) == [Member("x.bin", 0, b"abc")]

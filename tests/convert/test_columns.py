@@ -1,0 +1,86 @@
+"""Columns are declared or inferred from the first samples: by extension, and NumPy files by their arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from mdsx import SampleError, UsageError
+from mdsx.convert.archive import Member
+from mdsx.convert.columns import check_declared, infer_columns, parse_declared
+from mdsx.convert.samples import TarSample
+from tests.convert.tars import npy
+
+
+def sample(key: str, **members: bytes) -> TarSample:
+    return TarSample(key, {name: Member(f"{key}.{name}", 0, data) for name, data in members.items()})
+
+
+def infer(*samples: TarSample, **declared: str) -> dict[str, str]:
+    return infer_columns(samples, check_declared(declared), file="x.tar")
+
+
+def test_types_follow_the_extension() -> None:
+    names = "cls id index txt text json jpg jpeg png bin seg.png x.txt"
+    columns = infer(sample("1", **dict.fromkeys(names.split(), b"")))
+    assert " ".join(columns) == "__key__ " + names
+    assert " ".join(columns.values()) == "str int64 int64 int64 str str json jpeg jpeg png bytes png str"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ([np.zeros((2, 3), np.float32)] * 3, "float32[2,3]"),
+        ([np.zeros((2, 3), np.float16), np.zeros((5, 3), np.float16)], "float16[*,3]"),
+        ([np.zeros(n, np.uint16) for n in range(4)], "uint16[*]"),
+        ([np.int64(7)], "int64"),
+        ([np.zeros(4, ">i4")], "int32[4]"),
+        ([np.zeros(4, bool)], "bool[4]"),
+    ],
+)
+def test_a_numpy_column_takes_dtype_and_shape_of_its_arrays(arrays: list[ArrayLike], expected: str) -> None:
+    samples = [sample(str(number), npy=npy(array)) for number, array in enumerate(arrays)]
+    assert infer(*samples)["npy"] == expected
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ([np.zeros(2, np.int32), np.zeros(2, np.int64)], "differ in dtype"),
+        ([np.zeros(2), np.zeros((2, 2))], "differ in dtype or number of dimensions"),
+        ([np.zeros(2, complex)], "no column type for dtype complex128"),
+        ([np.array(["text"])], "no column type for dtype <U4"),
+    ],
+)
+def test_arrays_without_one_type_are_an_error_that_knows_a_way_out(arrays: list[ArrayLike], message: str) -> None:
+    samples = [sample(str(number), npy=npy(array)) for number, array in enumerate(arrays)]
+    with pytest.raises(SampleError, match=f"{message}.*--column npy=bytes"):
+        infer(*samples)
+
+
+def test_declared_types_override_and_declared_columns_are_added() -> None:
+    columns = infer(sample("1", cls=b"cat", bin=b""), cls="str", extra="int64?")
+    assert columns == {"__key__": "str", "cls": "str", "bin": "bytes", "extra": "int64?"}
+
+
+def test_the_extensions_of_most_samples_win_and_nullable_ones_do_not_count() -> None:
+    odd, usual, more = sample("1", txt=b""), sample("2", txt=b"", cls=b""), sample("3", txt=b"", cls=b"", meta=b"")
+    assert list(infer(odd, usual, more, usual, meta="json?")) == ["__key__", "txt", "cls", "meta"]
+
+
+def test_declarations_are_parsed_with_names_in_lower_case() -> None:
+    declared = parse_declared(["JPG=bytes", "a=b=int64?", "emb.npy=float32[*,3]"])
+    assert declared == {"jpg": "bytes", "a=b": "int64?", "emb.npy": "float32[*,3]"}
+
+
+@pytest.mark.parametrize("texts", [["cls"], ["cls=int"], ["cls=int64", "cls=str"], ["__key__=bytes"], ["=str"]])
+def test_declarations_that_cannot_be_meant_so_are_refused(texts: list[str]) -> None:
+    with pytest.raises(UsageError):
+        check_declared(parse_declared(texts))
+
+
+def test_names_that_columns_cannot_have_are_refused_naming_the_member() -> None:
+    for name in ('a"b', "__key__", "x" * 300):
+        with pytest.raises(SampleError, match=r"x.tar: member .*1\."):
+            infer(sample("1", **{name: b""}))

@@ -1,0 +1,86 @@
+"""Plain, gzip and zstd are told by content; a cut or damaged stream is an error, however it was compressed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable
+
+import pytest
+import zstandard
+
+from mdsx import CorruptError, UnsupportedError
+from mdsx.convert.decompress import decompress
+from tests.convert.tars import chunked
+
+CONTENT = b"".join(f"line {number}\n".encode() for number in range(20_000))
+
+
+def zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+COMPRESSORS: list[Callable[[bytes], bytes]] = [gzip.compress, zstd]
+
+
+def read(data: bytes, size: int = 1000) -> bytes:
+    return b"".join(decompress(chunked(data, size), file="x"))
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096, 10**9])
+@pytest.mark.parametrize("compress", [bytes, *COMPRESSORS])
+def test_gives_back_the_content_however_it_is_cut_into_chunks(compress: Callable[[bytes], bytes], size: int) -> None:
+    content = CONTENT[:20_000] if size == 1 else CONTENT
+    assert read(compress(content), size) == content
+
+
+@pytest.mark.parametrize("compress", COMPRESSORS)
+def test_streams_back_to_back_are_one(compress: Callable[[bytes], bytes]) -> None:
+    assert read(compress(CONTENT) + compress(b"and more")) == CONTENT + b"and more"
+
+
+def test_zstd_frames_to_skip_are_skipped() -> None:
+    skippable = b"\x5e\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"hello"
+    assert read(skippable + zstd(CONTENT) + skippable) == CONTENT
+
+
+def test_zstd_without_content_size_is_read() -> None:
+    buffer = io.BytesIO()
+    with zstandard.ZstdCompressor().stream_writer(buffer, closefd=False) as writer:
+        writer.write(CONTENT)
+    assert read(buffer.getvalue()) == CONTENT
+
+
+@pytest.mark.parametrize("compress", COMPRESSORS)
+@pytest.mark.parametrize("left", [5, 12, 1000, -1])
+def test_a_cut_stream_is_an_error(compress: Callable[[bytes], bytes], left: int) -> None:
+    with pytest.raises(CorruptError, match=r"is cut|is damaged"):
+        read(compress(CONTENT)[:left])
+
+
+@pytest.mark.parametrize("compress", COMPRESSORS)
+@pytest.mark.parametrize("place", [0.5, -4])
+def test_a_flipped_byte_is_an_error(compress: Callable[[bytes], bytes], place: float) -> None:
+    data = bytearray(compress(CONTENT))
+    data[int(len(data) * place) if place > 0 else int(place)] ^= 0xFF
+    with pytest.raises(CorruptError, match="is damaged"):
+        read(bytes(data))
+
+
+def test_gzip_may_be_padded_with_zeros_but_with_nothing_else() -> None:
+    assert read(gzip.compress(CONTENT) + bytes(10_000)) == CONTENT
+    with pytest.raises(CorruptError, match="is damaged"):
+        read(gzip.compress(CONTENT) + b"garbage")
+
+
+@pytest.mark.parametrize("compress", COMPRESSORS)
+def test_what_inflates_a_thousandfold_comes_in_bounded_pieces(compress: Callable[[bytes], bytes]) -> None:
+    pieces = [len(piece) for piece in decompress(iter([compress(bytes(100 * 2**20))]), file="x")]
+    assert sum(pieces) == 100 * 2**20
+    assert max(pieces) <= 40 * 2**20
+
+
+@pytest.mark.parametrize(("head", "name"), [(b"BZh91AY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")])
+def test_other_compressions_are_refused_by_name(head: bytes, name: str) -> None:
+    with pytest.raises(UnsupportedError, match=name):
+        read(head + bytes(1000))

@@ -1,0 +1,108 @@
+"""A member's bytes are read as its column's type says; a misfit names tar, member, offset and a type that would do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from mdsx import SampleError
+from mdsx.convert.archive import Member
+from mdsx.convert.npy import parse_npy
+from mdsx.convert.samples import TarSample
+from mdsx.convert.values import SampleReader
+from tests.convert.tars import npy
+
+
+def read(kind: str, data: bytes | None) -> Any:
+    members = {"other": Member("1.other", 0)} | ({} if data is None else {"x": Member("1.x", 1536, data)})
+    sample = TarSample("1", members)
+    return SampleReader({"__key__": "str", "x": kind, "other": "bytes"}, file="a.tar").read(sample)["x"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("int64", b"7", 7),
+        ("int64", b" -12\n", -12),
+        ("uint64", b"18446744073709551615", 2**64 - 1),
+        ("float32", b"1e-3", 0.001),
+        ("float64", b"-Inf", -math.inf),
+        ("bool", b"True", True),
+        ("bool", b"0", False),
+        ("int64", npy(np.int16(5)), 5),
+        ("str", "grüße\n".encode(), "grüße\n"),
+        ("str", b"", ""),
+        ("json", b'{"a": [1, null, "\\u00e4"]}', {"a": [1, None, "ä"]}),
+        ("msgpack", msgpack.packb({"a": b"\0"}), {"a": b"\0"}),
+        ("bytes", b"\0\xff", b"\0\xff"),
+        ("bytes", b"", b""),
+        ("int64?", None, None),
+        ("int64?", b"1", 1),
+    ],
+)
+def test_each_type_reads_its_bytes(kind: str, data: bytes | None, expected: object) -> None:
+    value = read(kind, data)
+    assert value == expected
+    assert type(value) is type(expected) or isinstance(value, np.generic)
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6, dtype="<f4").reshape(2, 3), np.asfortranarray(np.eye(3)), np.zeros((0, 2))]
+)
+def test_arrays_are_read_from_numpy_files(array: ArrayLike) -> None:
+    value = read("float64[*,*]", npy(array))
+    np.testing.assert_array_equal(value, array, strict=True)
+
+
+def test_big_endian_arrays_come_in_native_order() -> None:
+    assert parse_npy(npy(np.arange(3, dtype=">u2"))).dtype == np.uint16
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "problem", "mend"),
+    [
+        ("int64", b"cat", "'cat' is not an integer", "str"),
+        ("int64", b"", "'' is not an integer", "str"),
+        ("int64", b"1_000", "is not an integer", "str"),
+        ("int64", b"1.0", "is not an integer", "str"),
+        ("int64", b"9" * 5000, "is not an integer", "str"),
+        ("int64?", b"\xff", "is not an integer", "bytes?"),
+        ("float32", b"0x10", "is not a number", "str"),
+        ("bool", b"yes", "is none of 0, 1, true, false", "str"),
+        ("str", b"ab\xff", "not UTF-8 at byte 2", "bytes"),
+        ("json", b"{", "line 1", "bytes"),
+        ("json", b"NaN", "NaN is not JSON", "bytes"),
+        ("json", b"[" * 100_000, "recursion", "bytes"),
+        ("msgpack", b"\xc1", "not MessagePack", "bytes"),
+        ("float32[3]", b"1 2 3", "not a NumPy file", "bytes"),
+        ("float32[3]", npy(np.zeros(3))[:-1], "a NumPy file of 24 bytes of data has 23", "bytes"),
+        ("float32[3]", npy(np.zeros(3)) + b"x", "a NumPy file of 24 bytes of data has 25", "bytes"),
+        ("float32[3]", npy([{}], allow_pickle=True), "pickled objects, which are never loaded", "bytes"),
+    ],
+)
+def test_a_misfit_names_tar_member_offset_and_the_way_out(kind: str, data: bytes, problem: str, mend: str) -> None:
+    with pytest.raises(SampleError) as caught:
+        read(kind, data)
+    message = str(caught.value)
+    assert message.startswith(f"a.tar: member '1.x', offset 1536: does not fit column 'x' of type {kind}: ")
+    assert problem in message
+    assert message.endswith(f"; --column 'x={mend}' would take it")
+
+
+def test_a_missing_member_is_an_error_unless_the_column_takes_null() -> None:
+    with pytest.raises(SampleError, match=r"a.tar: member '1.other', offset 0: missing member: .*'x=int64\?'"):
+        read("int64", None)
+    torn = TarSample("1", {"other": Member("1.other", 0)}, torn=True)
+    with pytest.raises(SampleError, match="damage behind it"):  # null would be a guess
+        SampleReader({"__key__": "str", "x": "int64?", "other": "bytes"}, file="a.tar").read(torn)
+
+
+def test_an_extension_that_is_no_column_is_an_error_even_where_another_is_absent() -> None:
+    sample = TarSample("1", {"new.txt": Member("1.new.txt", 512)})
+    with pytest.raises(SampleError, match=r"mixed extensions: sample '1' has 'new.txt'.*'new.txt=str\?'"):
+        SampleReader({"__key__": "str", "x": "int64?"}, file="a.tar").read(sample)
