@@ -9,7 +9,7 @@ from mdsx.errors import UsageError
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGTPE", 1)}
 _UNITS |= {f"{letter}IB": 1024**power for power, letter in enumerate("KMGTPE", 1)}
-_SIZE = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-z]*)\s*", re.ASCII)
+_SIZE = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(size: int | str, *, name: str = "size") -> int:
@@ -34,7 +34,7 @@ def parse_size(size: int | str, *, name: str = "size") -> int:
 
 
 def format_size(size: int) -> str:
-    """`size` bytes for people, three digits: "1.50 GB"; below 1000 exact."""
+    """`size` bytes for people, three digits: "1.5 GB"; below 1000 exact."""
     value, unit = float(size), "B"
     for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
         if value < 999.5 or unit == "EB":

@@ -59,7 +59,7 @@ class Step:
             line = Text.assemble((mark, style), " ", self.title, result, (seconds, "dim"))
             self._console.rich.print(line, soft_wrap=True)
         else:
-            self._console.say(f"{self.title}: {'' if good else 'FAILED '}{self.result or 'done'}{seconds}")
+            self._console.say(f"{self.title}: {self.result or 'done' if good else 'FAILED'}{seconds}")
 
 
 class Console:

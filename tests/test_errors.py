@@ -1,0 +1,75 @@
+"""The tree of errors is what its module draws, and errors say where, what and the way out, in every process."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+import mdsx
+from mdsx import errors
+
+CLASSES = [getattr(errors, name) for name in errors.__all__]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Class -> parent, from the drawing in the module's docstring."""
+    assert errors.__doc__ is not None
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in errors.__doc__.splitlines():
+        match = re.match(r"((?:│   |    )*)(├── |└── )?([A-Z]\w*Error)\b", line)
+        if match is None:
+            continue
+        depth = len(match[1]) // 4 + bool(match[2])
+        del path[depth:]
+        parents[match[3]] = path[-1] if path else "Exception"
+        path.append(match[3])
+    return parents
+
+
+def test_the_drawn_tree_is_the_tree_of_classes() -> None:
+    actual = {kind.__name__: kind.__bases__[0].__name__ for kind in CLASSES}
+    assert drawn_tree() == actual
+
+
+def test_each_error_is_on_the_public_page() -> None:
+    assert all(getattr(mdsx, kind.__name__) is kind and kind.__name__ in mdsx.__all__ for kind in CLASSES)
+
+
+def test_a_mistake_in_a_call_is_a_value_error_too() -> None:
+    assert issubclass(mdsx.UsageError, ValueError)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_text_names_file_place_found_expected_and_the_way_out(kind: type[errors.MdsxError]) -> None:
+    error = kind("the size differs", file="s3://b/x", place="header", found=7, expected=8, hint="fetch it anew")
+    assert str(error) == "s3://b/x: header: the size differs (expected 8, found 7); fetch it anew"
+    assert (error.file, error.place, error.found, error.expected, error.hint) == (
+        "s3://b/x",
+        "header",
+        7,
+        8,
+        "fetch it anew",
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert str(mdsx.MdsxError("it failed")) == "it failed"
+    assert str(mdsx.MdsxError("it failed", place="row 3", found=0)) == "row 3: it failed (found 0)"
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_error_crosses_process_borders_whole(kind: type[errors.MdsxError]) -> None:
+    error = kind("the size differs", file="s3://b/x", place="header", found=0, expected=8, hint="fetch it anew")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error)
+    assert (again.file, again.place, again.found, again.expected, again.hint) == (
+        error.file,
+        error.place,
+        error.found,
+        error.expected,
+        error.hint,
+    )

@@ -1,0 +1,77 @@
+"""The public page: which names there are, that each is documented, and how little `import mdsx` costs."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import mdsx
+import mdsx.torch
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after `code`."""
+    program = f"{code}\nimport sys\nprint('\\n'.join({{name.split('.')[0] for name in sys.modules}}))"
+    return set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    )
+
+
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None"
+"""As if PyTorch were not installed."""
+
+
+@pytest.mark.parametrize("page", [mdsx, mdsx.torch])
+def test_the_list_of_names_is_sorted(page: object) -> None:
+    names = page.__all__  # type: ignore[attr-defined]
+    assert list(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("name", mdsx.__all__)
+def test_each_name_is_there_and_documented(name: str) -> None:
+    thing = getattr(mdsx, name)
+    assert inspect.getdoc(thing)
+    assert name in dir(mdsx)
+
+
+@pytest.mark.parametrize("name", mdsx.torch.__all__)
+def test_each_name_for_training_is_there_and_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(mdsx.torch, name))
+
+
+@pytest.mark.parametrize("name", ["Dataset", "Order", "Writer"])
+def test_each_public_method_is_documented(name: str) -> None:
+    methods = [method for method in vars(getattr(mdsx, name)).items() if not method[0].startswith("_")]
+    undocumented = [key for key, value in methods if callable(value) and not inspect.getdoc(value)]
+    assert not undocumented
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Wrtier'"):
+        mdsx.Wrtier  # noqa: B018
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = modules_after("import mdsx")
+    assert "mdsx" in loaded
+    assert not loaded & {"boto3", "botocore", "numpy", "rich", "torch", "typer"}
+
+
+def test_writing_and_reading_load_neither_torch_nor_the_command_line() -> None:
+    loaded = modules_after(f"import mdsx; {'; '.join(f'mdsx.{name}' for name in mdsx.__all__)}")
+    assert not loaded & {"boto3", "botocore", "rich", "torch", "typer"}
+
+
+def test_all_but_the_training_reader_works_without_torch() -> None:
+    code = f"{WITHOUT_TORCH}; import mdsx; {'; '.join(f'mdsx.{name}' for name in mdsx.__all__)}; import mdsx.cli"
+    assert "mdsx" in modules_after(code)
+
+
+def test_the_training_reader_says_what_to_install() -> None:
+    program = f"{WITHOUT_TORCH}; import mdsx.torch"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode
+    assert "pip install 'mdsx[torch]'" in result.stderr

@@ -1,0 +1,119 @@
+"""The import graph: a room imports only from rooms on lower floors, and keeps heavy libraries to itself.
+
+Read from the sources, so that an import inside a function counts like one at the top.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import mdsx
+
+PACKAGE = Path(mdsx.__file__).parent
+FLOORS = (
+    {"errors"},
+    {"sizes"},
+    {"format", "order"},
+    {"storage"},
+    {"shards"},
+    {"dataset", "stream", "writer"},
+    {"mdsx"},  # the public page
+    {"convert", "torch"},
+    {"cli"},
+    {"__main__"},
+)
+"""From the ground up. Rooms on one floor know nothing of each other."""
+
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+PURE = {"format", "order"}
+"""Rooms without I/O, clock, randomness or processes."""
+
+IMPURE_MODULES = {
+    "asyncio", "boto3", "botocore", "fcntl", "glob", "http", "io", "mmap", "multiprocessing", "os", "pathlib",
+    "random", "secrets", "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "torch", "urllib",
+}  # fmt: skip
+OWNERS = {"boto3": {"storage"}, "botocore": {"storage"}, "torch": {"torch"}, "typer": {"cli"}, "rich": {"cli"}}
+"""Libraries that only some rooms may touch."""
+
+
+def room_of(path: Path) -> str:
+    """The room that a file of the package belongs to: its folder, or its own name. The public page is `mdsx`."""
+    relative = path.relative_to(PACKAGE)
+    name = relative.parts[0].removesuffix(".py")
+    return "mdsx" if name == "__init__" else name
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, anywhere in it, with the line."""
+    package = [*("mdsx", *path.relative_to(PACKAGE).parts[:-1])]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:  # `from mdsx import storage` imports a room, `from mdsx import Writer` a name
+                yield f"{module}.{alias.name}", node.lineno
+
+
+def imported_room(name: str) -> str | None:
+    """The room of an imported module or name; None outside the package."""
+    first, *rest = name.split(".")
+    if first != "mdsx":
+        return None
+    if not rest or rest[0] in mdsx.__all__ or rest[0] not in FLOOR:
+        return "mdsx"
+    return rest[0]
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_file_is_in_a_room() -> None:
+    assert {room_of(path) for path in FILES} == set(FLOOR)
+
+
+def test_a_room_imports_only_from_lower_floors() -> None:
+    """But for the public page's lazy names, which are looked up by text: it imports only the errors."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {room_of(path)} imports {name}"
+        for path in FILES
+        for name, line in imports_of(path)
+        if (room := imported_room(name)) is not None and room != room_of(path) and FLOOR[room] >= FLOOR[room_of(path)]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_format_and_order_do_no_io() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in FILES
+        if room_of(path) in PURE
+        for name, line in imports_of(path)
+        if name.split(".")[0] in IMPURE_MODULES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_heavy_libraries_have_one_owner() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in FILES
+        for name, line in imports_of(path)
+        if room_of(path) not in OWNERS.get(name.split(".")[0], {room_of(path)})
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_package_needs_neither_tools_nor_tests() -> None:
+    imported = {name.split(".")[0] for path in FILES for name, _ in imports_of(path)}
+    assert not imported & {"tools", "tests", "pytest", "hypothesis", "matplotlib"}
+
+
+def test_tests_mirror_the_package() -> None:
+    folders = {path.name for path in (PACKAGE.parent / "tests").iterdir() if path.is_dir()}
+    rooms = {room_of(path) for path in FILES} & {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    assert rooms <= folders
