@@ -1,0 +1,35 @@
+"""JSON, read strictly: UTF-8, no NaN or Infinity, and no surprise of Python's parser but a CorruptError."""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+from mdsx.errors import CorruptError
+
+
+def parse_json(data: bytes, *, unique_keys: bool = False) -> object:
+    """The value that `data` holds. With `unique_keys`, an object in which a key stands twice is refused too."""
+    try:
+        return (_UNIQUE if unique_keys else _PLAIN).decode(data.decode("utf-8"))
+    except RecursionError:
+        raise CorruptError("the JSON is nested too deeply") from None
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, an integer of too many digits
+        raise CorruptError(f"this is not JSON: {error}") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {repeated[:80]!r} stands twice")
+    return found
+
+
+_PLAIN = json.JSONDecoder(parse_constant=_refuse)
+_UNIQUE = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)

@@ -1,0 +1,86 @@
+"""What ties a row to its heap bytes: their extent, and the checksum over both.
+
+A sample's heap bytes are its variable-size values back to back, in column order. The checksum is seeded with the
+sample's number in its shard, so bytes that belong to another row are found out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format.schema import Schema
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NULL = 0xFFFFFFFF
+"""The length that says null; so a value has at most 2^32 - 2 bytes."""
+
+
+def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
+    """Checksum of sample number `sample`: `row` is its whole row (the checksum field is skipped), `heap` its bytes."""
+    hasher = xxhash.xxh3_64(memoryview(row).cast("B")[8:], sample)
+    hasher.update(heap)
+    checksum: int = hasher.intdigest()
+    return checksum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extents:
+    """Heap bytes of n rows as they claim to lie, and which of these claims are wrong."""
+
+    schema: Schema
+    heap_size: int
+    starts: NDArray[np.uint64]  # [n]
+    sums: NDArray[np.int64]  # [n]
+    lengths: NDArray[np.uint32]  # [n, V], V variable-size columns; NULL is null
+    outside: NDArray[np.bool_]  # [n]: the bytes leave the heap
+    forbidden: NDArray[np.bool_]  # [n, V]: null in a column that is not nullable
+
+    @classmethod
+    def of(cls, schema: Schema, rows: NDArray[Any], heap_size: int) -> Extents:
+        """`schema` must have variable-size columns; `rows` need no fields but `start` and `lengths`."""
+        starts, lengths = rows["start"], rows["lengths"]
+        nulls = lengths == NULL
+        sums = np.where(nulls, 0, lengths).sum(axis=1, dtype=np.int64)  # fewer than 2^16 columns of 2^32: no overflow
+        outside = (starts > heap_size) | (sums > heap_size - np.minimum(starts, heap_size).astype(np.int64))
+        nullable = np.array([schema.columns[number].type.nullable for number in schema.variable])
+        return cls(schema, heap_size, starts, sums, lengths, outside, nulls & ~nullable)
+
+    def problem(self, row: int, *, file: str | None, sample: int) -> CorruptError:
+        """What is wrong with row number `row`, which is that of sample number `sample`."""
+        if self.outside[row]:
+            message = "its heap bytes lie outside the heap"
+            found = f"{self.sums[row]} bytes from {self.starts[row]}"
+            expected = f"within {self.heap_size}"
+            return CorruptError(message, file=file, place=f"sample {sample}", found=found, expected=expected)
+        column = self.schema.columns[self.schema.variable[int(self.forbidden[row].argmax())]]
+        message = "null in a column that is not nullable"
+        return CorruptError(message, file=file, place=f"sample {sample}, column {column.name!r}")
+
+
+def heap_extents(
+    schema: Schema, rows: NDArray[Any], heap_size: int, *, file: str | None, samples: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+    """Where the heap bytes of `rows` lie, `samples` being their numbers.
+
+    Returns starts and stops (half-open, relative to the heap), and lengths [n, V] of the V variable-size columns, NULL
+    for null. Raises CorruptError that names the first sample whose bytes leave the heap, or that is null where its
+    column is not nullable.
+    """
+    if not schema.variable:
+        nothing = np.zeros(len(rows), np.int64)
+        return nothing, nothing, np.zeros((len(rows), 0), np.uint32)
+    extents = Extents.of(schema, rows, heap_size)
+    wrong = extents.outside | extents.forbidden.any(axis=1)
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise extents.problem(first, file=file, sample=int(samples[first]))
+    starts = extents.starts.astype(np.int64)
+    return starts, starts + extents.sums, extents.lengths

@@ -1,0 +1,144 @@
+"""Stored bytes -> values.
+
+A scalar comes back as a NumPy scalar of its dtype (`bool` as Python's), an array as an array of its own, in C order
+(`bfloat16` as float32, which holds it exactly); `bytes`, `jpeg` and `png` as bytes; `str`, `json` and `msgpack` as what
+they encode. Whatever the bytes are, the only error is CorruptError.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.jsontext import parse_json
+from mdsx.format.types import ColumnType
+
+Decoder = Callable[[memoryview], object]
+
+
+def value_decoder(type: ColumnType, name: str) -> Decoder:
+    """Decodes the bytes of one value of a variable-size column; null is the caller's to see, by its length.
+
+    Raises UnsupportedError for a type of a later version; what it returns raises CorruptError, without the sample.
+    """
+    if type.scalar:
+        decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
+        return _public_decoder(type, decode) if type.base in ("bool", "bfloat16") else decode
+    if type.base not in _OBJECTS:
+        message = f"column {name!r} has type '{type}', which this version cannot decode"
+        raise UnsupportedError(message, found=str(type), hint="upgrade mdsx, or leave the column out")
+    return _OBJECTS[type.base]
+
+
+def numpy_values(type: ColumnType, values: Any) -> Any:
+    """A column in storage form (`bool` as uint8, `bfloat16` as uint16; see `ColumnType.item_dtype`) as NumPy's users
+    expect it: bool_ and float32. `values` is an array, or a list of arrays, scalars and None; other types pass."""
+    if type.base not in ("bool", "bfloat16"):
+        return values
+    if isinstance(values, list):
+        return [value if value is None else _public(type, value) for value in values]
+    return _public(type, values)
+
+
+def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The float32 values of bfloat16 `bits`, exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _public(type: ColumnType, value: Any) -> Any:
+    """A stored array or scalar of bool or bfloat16 as NumPy's users expect it; one that already is stays."""
+    if type.base == "bool":
+        return value.view(np.bool_) if isinstance(value, np.ndarray) else bool(value)
+    return widen_bfloat16(value) if value.dtype == np.uint16 else value
+
+
+def _public_decoder(type: ColumnType, decode: Decoder) -> Decoder:
+    def decode_public(data: memoryview) -> object:
+        value: Any = decode(data)
+        if type.base == "bool" and np.any(value > 1):
+            raise CorruptError("a bool is neither 0 nor 1", found=int(np.max(value)))
+        return _public(type, value)
+
+    return decode_public
+
+
+def _sized_decoder(type: ColumnType) -> Decoder:
+    """Nullable scalars and arrays without a star: always the same number of bytes."""
+    size, dtype = type.nbytes, type.item_dtype
+    shape = None if type.shape is None else tuple(dim or 0 for dim in type.shape)
+
+    def decode_sized(data: memoryview) -> object:
+        if len(data) != size:
+            raise CorruptError(
+                f"a value of type '{type}' has the wrong size", found=len(data), expected=f"{size} bytes"
+            )
+        items = np.frombuffer(data, dtype) if size else np.empty(0, dtype)
+        return items[0] if shape is None else items.reshape(shape).copy()
+
+    return decode_sized
+
+
+def _starred_decoder(type: ColumnType) -> Decoder:
+    """One u32 per starred dimension, then the items."""
+    dtype, stars = type.item_dtype, struct.Struct(f"<{type.stars}I")
+    dims = type.shape or ()
+
+    def decode_starred(data: memoryview) -> object:
+        if len(data) < stars.size:
+            raise CorruptError(
+                "an array ends within its dimensions", found=len(data), expected=f"{stars.size} or more bytes"
+            )
+        varying = iter(stars.unpack_from(data))
+        shape = tuple(next(varying) if dim is None else dim for dim in dims)
+        size = stars.size + math.prod(shape) * dtype.itemsize
+        if len(data) != size:
+            raise CorruptError(
+                f"an array of shape {shape} has the wrong size", found=len(data), expected=f"{size} bytes"
+            )
+        if size > stars.size:
+            return np.frombuffer(data, dtype, offset=stars.size).reshape(shape).copy()
+        try:
+            return np.empty(shape, dtype)
+        except ValueError:  # no items, but the other dimensions span more than an address space
+            raise CorruptError("an empty array has impossible dimensions", found=shape) from None
+
+    return decode_starred
+
+
+def _decode_str(data: memoryview) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"this is not UTF-8: {error}") from None
+
+
+def _decode_json(data: memoryview) -> object:
+    return parse_json(bytes(data))
+
+
+def _decode_msgpack(data: memoryview) -> object:
+    try:
+        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_refuse_extension)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # TypeError: a map's key that is a map
+        raise CorruptError(f"this is not MessagePack: {error or type(error).__name__}") from None
+
+
+def _refuse_extension(code: int, data: bytes) -> NoReturn:
+    raise ValueError(f"extension type {code} (only timestamps, -1, are allowed)")
+
+
+_OBJECTS: dict[str, Decoder] = {
+    "bytes": bytes,
+    "jpeg": bytes,
+    "png": bytes,
+    "str": _decode_str,
+    "json": _decode_json,
+    "msgpack": _decode_msgpack,
+}
