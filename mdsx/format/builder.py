@@ -1,0 +1,152 @@
+"""Encoded samples -> the bytes of a shard.
+
+Where a shard ends is part of the format: just before the sample with which the uncompressed file would exceed
+`shard_size`. A sample that exceeds it alone has a shard of its own. So the bytes do not depend on how samples come in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.format.encode import Encoded
+from mdsx.format.header import build_header, raw_size
+from mdsx.format.schema import Schema
+from mdsx.format.shard import ShardView
+
+_AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while the processor has them at hand
+_LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
+_LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
+_FIRST_IMAGE = 2**26
+
+
+class ShardBuilder:
+    """Builds one shard after the other: `add` until it says that the shard is full, `finish`, `add` the rest."""
+
+    def __init__(self, schema: Schema, shard_size: int) -> None:
+        self.schema = schema
+        self.shard_size = shard_size
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.samples = 0
+        self._heap: list[bytes] = []
+        self._heap_size = 0
+        # The shard as it will be, but for header and heap, which come last. What nothing is written to stays zero;
+        # memory that is not touched is not taken.
+        self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
+
+    def add(self, encoded: Encoded, start: int = 0) -> int:
+        """Takes samples from number `start` of `encoded` on, as many as belong into this shard.
+
+        Returns the number of the first one that does not: `encoded.samples` where all do. Otherwise the shard is full.
+        """
+        stop = self._stop(encoded, start)
+        step = min(max(_AT_ONCE // self.schema.row_size, 1), 4096)
+        for first in range(start, stop, step):
+            self._place(encoded, first, min(first + step, stop))
+        return stop
+
+    def restore(self, shard: ShardView) -> None:
+        """Goes on with a shard that was finished, as if it had not been."""
+        offset, rows = self.schema.rows_offset, np.frombuffer(shard.rows.tobytes(), np.uint8)
+        self._reserve(offset + len(rows))
+        self._image[offset : offset + len(rows)] = rows
+        self.samples = shard.samples
+        self._heap = [bytes(shard.heap)]
+        self._heap_size = len(shard.heap)
+
+    def finish(self) -> memoryview:
+        """The bytes of the shard, whole. The builder is empty afterwards."""
+        size = raw_size(self.schema, self.samples, self._heap_size)
+        self._reserve(size)
+        image = self._image[:size]
+        header = build_header(self.schema, self.samples, self._heap_size)
+        image[: len(header)] = np.frombuffer(header, np.uint8)
+        place = size - self._heap_size
+        for block in self._heap:
+            image[place : place + len(block)] = np.frombuffer(block, np.uint8)
+            place += len(block)
+        self._start_over()
+        return image.data
+
+    def _stop(self, encoded: Encoded, start: int) -> int:
+        before = int(encoded.stops[start - 1]) if start else 0
+
+        def size(stop: int) -> int:
+            heap_size = self._heap_size + int(encoded.stops[stop - 1]) - before
+            return raw_size(self.schema, self.samples + stop - start, heap_size)
+
+        if start == encoded.samples or size(encoded.samples) <= self.shard_size:
+            return encoded.samples
+        stop = start + bisect_right(range(start + 1, encoded.samples + 1), self.shard_size, key=size)
+        return stop if self.samples else max(stop, start + 1)
+
+    def _place(self, encoded: Encoded, start: int, stop: int) -> None:
+        """Puts samples start..stop of `encoded` into rows and heap."""
+        size, width = self.schema.row_size, len(self.schema.variable)
+        offset = self.schema.rows_offset + self.samples * size
+        end = offset + (stop - start) * size
+        self._reserve(end)
+        image = self._image[offset:end]
+        rows: NDArray[Any] = image.view(self.schema.row_dtype)
+        for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
+            rows[f"column{number}"] = items[start:stop]
+        if width:
+            pieces = encoded.pieces[start * width : stop * width]
+            before = int(encoded.stops[start - 1]) if start else 0
+            stops = encoded.stops[start:stop] - before
+            rows["start"][0] = self._heap_size
+            rows["start"][1:] = self._heap_size + stops[:-1]
+            rows["lengths"] = encoded.lengths[start:stop]
+            heap = b"".join(pieces)
+            self._heap.append(heap)
+            self._heap_size += len(heap)
+            parts = pieces if width == 1 else _cut(heap, stops.tolist())
+            checksums = _with_heap(_bodies(image, size), parts, len(image) + len(heap), self.samples)
+        else:
+            checksums = map(xxhash.xxh3_64_intdigest, _bodies(image, size), count(self.samples))
+        rows["checksum"] = np.fromiter(checksums, np.uint64, stop - start)
+        self.samples += stop - start
+
+    def _reserve(self, size: int) -> None:
+        """Makes room for `size` bytes of the shard."""
+        if size > len(self._image):
+            image = np.zeros(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
+            image[: len(self._image)] = self._image
+            self._image = image
+
+
+def _bodies(image: NDArray[np.uint8], size: int) -> Sequence[bytes | memoryview]:
+    """Of each row in `image` what its checksum covers."""
+    if 8 < size < _LARGE_ROW:
+        rows = np.ndarray(len(image) // size, f"V{size - 8}", image, 8, size)
+        bodies: list[bytes] = rows.tolist()
+        return bodies
+    view = image.data
+    return [view[start + 8 : start + size] for start in range(0, len(image), size)]
+
+
+def _cut(heap: bytes, stops: list[int]) -> Iterator[memoryview]:
+    """The heap bytes of each sample."""
+    return map(memoryview(heap).__getitem__, map(slice, [0, *stops[:-1]], stops))
+
+
+def _with_heap(
+    bodies: Sequence[bytes | memoryview], heaps: Iterable[bytes | memoryview], size: int, first: int
+) -> Iterable[int]:
+    """The checksums of samples `first`, first + 1, ..., which have `size` bytes together."""
+    if size < _LARGE_SAMPLE * len(bodies):
+        return map(xxhash.xxh3_64_intdigest, map(b"".join, zip(bodies, heaps, strict=True)), count(first))
+    checksums = []
+    for sample, body, heap in zip(count(first), bodies, heaps):
+        hasher = xxhash.xxh3_64(body, sample)
+        hasher.update(heap)
+        checksums.append(hasher.intdigest())
+    return checksums

@@ -1,0 +1,174 @@
+"""One value given to the writer -> its bytes: in the heap, or for fixed-size columns in the row.
+
+- Numbers: see `numbers`. Arrays are in C order and of exactly the shape of the type; before the items of a starred one
+  stands a u32 for each starred dimension.
+- `bytes`, `jpeg`, `png`: any buffer of single bytes, kept as it is; the images must begin as such files do.
+- `str`: strict UTF-8, so no surrogates.
+- `json`: `json.dumps` without spaces, characters as they are, keys in the order given, floats as Python's repr. Keys
+  must be str, since anything else would come back as one. No NaN, infinity or surrogates. Tuples become lists.
+- `msgpack`: str as str, bytes as bin, maps in the order given, floats as float64, integers of at most 64 bits;
+  `datetime` with a time zone and `msgpack.Timestamp` as timestamps, no other extension types. Types are exact: tuples
+  and subclasses are refused, since they would come back as something else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable
+
+import msgpack
+import numpy as np
+
+from mdsx.format.numbers import Refused, as_array, describe, scalar_encoder, to_items
+from mdsx.format.types import MAX_DIMENSION, ColumnType
+
+
+class _Null(bytes):
+    """The type of NULL, so that no other bytes are it."""
+
+
+NULL = _Null()
+"""What a null encodes to: no bytes, told from an empty value by `is`."""
+
+
+def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
+    """The function from a value of such a column to its bytes. It raises Refused; None gives NULL where allowed."""
+    encode = _encoder(kind)
+    return (lambda value: NULL if value is None else encode(value)) if kind.nullable else encode
+
+
+def _encoder(kind: ColumnType) -> Callable[[object], bytes]:
+    if kind.scalar:
+        return scalar_encoder(kind.base) if kind.shape is None else _array_encoder(kind)
+    if kind.base in _MAGIC:
+        return _image_encoder(kind.base)
+    return {"bytes": _encode_bytes, "str": _encode_str, "json": _encode_json, "msgpack": _msgpack_encoder()}[kind.base]
+
+
+def _array_encoder(kind: ColumnType) -> Callable[[object], bytes]:
+    base, shape, dtype = kind.base, kind.shape, kind.item_dtype
+    native = base not in ("bool", "bfloat16")
+    dimensions = dimensions_encoder(kind)
+
+    def encode(value: object) -> bytes:
+        # NumPy arrays of the very dtype and shape take the short way.
+        if native and type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
+            return value.tobytes()
+        items = to_items(base, value)
+        if items.shape == (0,) and isinstance(value, list | tuple):
+            items = items.reshape(_empty_shape(kind))
+        return dimensions(items.shape) + items.tobytes()
+
+    return encode
+
+
+def dimensions_encoder(kind: ColumnType) -> Callable[[tuple[int, ...]], bytes]:
+    """The function from a value's shape to what stands before its items. It raises Refused where the type's differs."""
+    shape = kind.shape or ()
+    starred = [axis for axis, size in enumerate(shape) if size is None]
+    pack = struct.Struct(f"<{len(starred)}I").pack
+
+    def encode(found: tuple[int, ...]) -> bytes:
+        if len(found) != len(shape) or any(a != b for a, b in zip(found, shape, strict=True) if b is not None):
+            raise Refused(f"shape {str(kind).removesuffix('?').removeprefix(kind.base)}", f"shape {list(found)}")
+        if max(found, default=0) > MAX_DIMENSION:
+            raise Refused("dimensions below 2^32", f"shape {list(found)}")
+        return pack(*[found[axis] for axis in starred])
+
+    return encode
+
+
+def _empty_shape(kind: ColumnType) -> tuple[int, ...]:
+    """The shape that `[]` means: no rows of float32[*,3], for instance, where the inner dimensions are known."""
+    first, *inner = kind.shape or (None,)
+    if first in (None, 0) and None not in inner:
+        return (0, *[size for size in inner if size is not None])
+    return (0,)
+
+
+_MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+
+
+def _image_encoder(base: str) -> Callable[[object], bytes]:
+    magic = _MAGIC[base]
+
+    def encode(value: object) -> bytes:
+        data = _encode_bytes(value)
+        if not data.startswith(magic):
+            hint = "images are given as the encoded file's bytes"
+            raise Refused(f"{base} data, which begins with {magic!r}", f"{data[:8]!r}", hint=hint)
+        return data
+
+    return encode
+
+
+def _encode_bytes(value: object) -> bytes:
+    if type(value) is bytes:
+        return value
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    given = None if isinstance(value, memoryview) else as_array(value)
+    try:
+        view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # asked by trying
+    except TypeError:
+        raise Refused("bytes", describe(value)) from None
+    if view.format not in ("B", "c") or view.ndim != 1:
+        raise Refused("bytes, or a line of uint8", describe(value))
+    return view.tobytes()
+
+
+def _encode_str(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise Refused("str", describe(value))
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise Refused("text without surrogates", describe(value)) from None
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _encode_json(value: object) -> bytes:
+    try:
+        data = _JSON.encode(value).encode()
+        if isinstance(value, dict | list | tuple):
+            _check_keys(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refused("a JSON value", f"{describe(value)}: {error}") from None
+    return data
+
+
+def _check_keys(value: dict[object, object] | list[object] | tuple[object, ...]) -> None:
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise Refused("keys that are str", f"the key {describe(key)}")
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict | list | tuple):
+            _check_keys(item)
+
+
+_EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")
+"""A byte that may begin an extension type: where there is none, there is no such type."""
+
+
+def _msgpack_encoder() -> Callable[[object], bytes]:
+    packer = msgpack.Packer(use_bin_type=True, strict_types=True, datetime=True)
+
+    def encode(value: object) -> bytes:
+        try:
+            data: bytes = packer.pack(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Refused("a msgpack value", f"{describe(value)}: {error}") from None
+        if _EXTENSION.search(data):
+            msgpack.unpackb(data, ext_hook=_refuse_extension, strict_map_key=False)
+        return data
+
+    return encode
+
+
+def _refuse_extension(code: int, data: bytes) -> None:
+    raise Refused("no extension types but timestamps", f"extension type {code}")

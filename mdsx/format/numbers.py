@@ -1,0 +1,294 @@
+"""Numbers given to the writer -> items as they are stored, checked by value.
+
+Integers and bools must be in range; into floats they must be exact. Floats never go into integers. Python floats are
+rounded to nearest, ties to even; a finite one must not become infinite. A float array (or NumPy scalar, or tensor) must
+be of the exact or a narrower dtype, since nobody meant to lose what it held. np.float64 scalars are Python floats.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.format.types import SCALARS
+
+_CODES = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+}
+_CODES |= {
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+}  # of the struct module, which has no bool and bfloat16 for us
+
+_RANGES = {
+    base: (int(np.iinfo(SCALARS[base]).min), int(np.iinfo(SCALARS[base]).max)) for base in SCALARS if "int" in base
+}
+_RANGES["bool"] = (0, 1)
+
+_FLOATS = {"float16": (11, 16), "bfloat16": (8, 128), "float32": (24, 128), "float64": (53, 1024)}
+"""Base -> bits of a significand; bits of the largest integers."""
+
+_HELD = {"float16": ("float16",), "bfloat16": ("bfloat16",), "float32": ("float16", "bfloat16", "float32")}
+_HELD["float64"] = (*_HELD["float32"], "float64")
+"""Base -> the float dtypes all of whose values it holds."""
+
+
+class Refused(Exception):
+    """A value that a column cannot take. The encoder, which knows column and sample, makes the SampleError of it."""
+
+    def __init__(self, expected: str, found: object, *, at: tuple[int, ...] = (), hint: str | None = None) -> None:
+        super().__init__(expected, found)
+        self.expected = expected
+        self.found = found
+        self.at = at  # which item of an array
+        self.hint = hint
+
+
+def scalar_encoder(base: str) -> Callable[[object], bytes]:
+    """The function from one number to the bytes of one `base` item. It raises Refused."""
+    if base in _FLOATS:
+        return _float_encoder(base)
+    return _encode_bool if base == "bool" else _integer_encoder(base)
+
+
+def to_items(base: str, value: object) -> NDArray[Any]:
+    """An array-like of any shape -> `base` items in their storage dtype. Raises Refused.
+
+    Arrays in the storage dtype come back as they are, not copied.
+    """
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.tolist()
+    given = None if isinstance(value, float) else as_array(value)  # np.float64 is both
+    if given is not None:
+        return _convert(base, *given)
+    if isinstance(value, list | tuple):
+        return _from_list(base, value)
+    return np.frombuffer(scalar_encoder(base)(value), SCALARS[base]).reshape(())
+
+
+def as_array(value: object) -> tuple[NDArray[Any], str] | None:
+    """What is an array already (NumPy's, a tensor, any `__array__`, a typed buffer), and the name of its dtype.
+
+    bfloat16, which NumPy does not have, comes as its 16 bits. None for anything else, lists among them.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        items = np.asarray(value)
+    elif hasattr(value, "detach") and hasattr(value, "cpu"):
+        items = _from_tensor(value)
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            return items.view(np.uint16), "bfloat16"
+    elif hasattr(value, "__array__") or isinstance(value, array.array | memoryview):
+        items = np.asarray(value)
+    else:
+        return None
+    name = items.dtype.name
+    return (items.view(np.uint16) if name == "bfloat16" else items), name
+
+
+def describe(value: object) -> str:
+    """What `value` is, in a few words."""
+    if value is None:
+        return "None"
+    shape = getattr(value, "shape", None)
+    if shape is not None and hasattr(value, "dtype"):
+        return f"{value.dtype} of shape {list(shape)}"
+    text = repr(value[:40]) if isinstance(value, str | bytes) else repr(value) if isinstance(value, float) else ""
+    text = str(_short(value)) if isinstance(value, int) else text
+    return f"{type(value).__name__} {text[:40]}{'...' if len(text) > 40 else ''}".rstrip()
+
+
+def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any]:
+    """`convert` of each value; where one is Refused, its place stands first in `at`."""
+    done = []
+    for place, value in enumerate(values):
+        try:
+            done.append(convert(value))
+        except Refused as refused:
+            refused.at = (place, *refused.at)
+            raise
+    return done
+
+
+def _from_tensor(tensor: Any) -> NDArray[Any]:
+    tensor = tensor.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":
+        tensor = tensor.view(sys.modules["torch"].int16)  # whoever has a tensor has imported torch
+    try:
+        return np.asarray(tensor)
+    except (TypeError, RuntimeError) as error:
+        raise Refused("a tensor that NumPy can view", f"{tensor.dtype}: {error}") from None
+
+
+def _integer_encoder(base: str) -> Callable[[object], bytes]:
+    pack = struct.Struct("<" + _CODES[base]).pack
+
+    def encode(value: object) -> bytes:
+        if type(value) is not int:
+            if not isinstance(value, int):
+                return _encode_item(base, value)
+            value = int(value)
+        try:
+            return pack(value)
+        except struct.error:
+            _refuse_range(base, value)
+
+    return encode
+
+
+def _encode_bool(value: object) -> bytes:
+    if not isinstance(value, int):
+        return _encode_item("bool", value)
+    if value not in (0, 1):
+        _refuse_range("bool", value)
+    return b"\1" if value else b"\0"
+
+
+def _float_encoder(base: str) -> Callable[[object], bytes]:
+    pack = _pack_bfloat16 if base == "bfloat16" else struct.Struct("<" + _CODES[base]).pack
+
+    def encode(value: object) -> bytes:
+        if type(value) is not float:
+            if isinstance(value, int):
+                if not _exact(base, value):
+                    _refuse_inexact(base, value)
+            elif not isinstance(value, float):  # np.float64 is one
+                return _encode_item(base, value)
+            value = float(value)
+        try:
+            return pack(value)
+        except OverflowError:
+            raise Refused(f"a number that is finite as {base}", value) from None
+
+    return encode
+
+
+def _pack_bfloat16(value: float) -> bytes:
+    # By way of float32 it would be rounded twice.
+    if math.isfinite(value):
+        step = max(math.frexp(value)[1], -125) - 8  # neighbours are 2**step apart
+        value = math.copysign(math.ldexp(round(math.ldexp(value, -step)), step), value)
+    return struct.pack("<f", value)[2:]
+
+
+def _encode_item(base: str, value: object) -> bytes:
+    """One number that comes as a NumPy scalar, a tensor or an array without dimensions."""
+    given = as_array(value)
+    if given is None or given[0].shape:
+        raise Refused(f"one {base}", describe(value))
+    return _convert(base, *given).tobytes()
+
+
+def _from_list(base: str, values: Sequence[object]) -> NDArray[Any]:
+    dtype = SCALARS[base]
+    kinds = set(map(type, values))
+    if not kinds <= {int, bool, float}:
+        return _stack(each(values, lambda value: to_items(base, value)), values)
+    if base in _CODES and (kinds == {float} if base in _FLOATS else float not in kinds):
+        try:
+            return np.frombuffer(struct.pack(f"<{len(values)}{_CODES[base]}", *values), dtype)
+        except (struct.error, OverflowError):
+            pass  # the encoder of single ones says which, and why
+    return np.frombuffer(b"".join(each(values, scalar_encoder(base))), dtype)
+
+
+def _stack(parts: list[NDArray[Any]], values: Sequence[object]) -> NDArray[Any]:
+    shapes = {part.shape for part in parts}
+    if len(shapes) > 1:
+        raise Refused("items of one shape", f"{describe(values)} of shapes {sorted(map(list, shapes))[:4]}")
+    return np.stack(parts)
+
+
+def _convert(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
+    """`items`, whose dtype is named `given`, as `base` in the storage dtype."""
+    dtype = SCALARS[base]
+    if given == "bool":  # whatever bytes stand for true, 1 is written
+        items = np.not_equal(items.view(np.uint8), 0).view(np.uint8)
+    if given == base:
+        return items.astype(dtype, copy=False)
+    if base in _FLOATS:
+        return _integers_to_floats(base, items) if given in _RANGES else _widen(base, items, given)
+    if given not in _RANGES:
+        hint = "round them first, for instance with .astype" if given in _FLOATS else None
+        raise Refused(f"{base} or other integers in range", describe(items), hint=hint)
+    return _integers_to_integers(base, items)
+
+
+def _integers_to_integers(base: str, items: NDArray[Any]) -> NDArray[Any]:
+    low, high = _RANGES[base]
+    bad = _outside(items, low, high)
+    if bad is not None:
+        at = _first(bad)
+        _refuse_range(base, int(items[at]), at)
+    return items.astype(SCALARS[base])
+
+
+def _integers_to_floats(base: str, items: NDArray[Any]) -> NDArray[Any]:
+    safe = 2 ** _FLOATS[base][0]  # up to here every integer is exact
+    bad = _outside(items, -safe, safe)
+    if bad is not None:
+        for at in np.argwhere(bad).tolist():
+            value = int(items[tuple(at)])
+            if not _exact(base, value):
+                _refuse_inexact(base, value, tuple(at))
+    if base == "bfloat16":
+        return (items.astype("<f4").view("<u4") >> 16).astype("<u2")
+    return items.astype(SCALARS[base])
+
+
+def _widen(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
+    if given not in _HELD[base]:
+        hint = f"give them as {base} if they may lose precision" if given in _FLOATS or "float" in given else None
+        raise Refused(f"{base}, a narrower float, or integers", given, hint=hint)
+    if given == "bfloat16":
+        items = (items.astype("<u4") << 16).view("<f4")
+    return items.astype(SCALARS[base])
+
+
+def _outside(items: NDArray[Any], low: int, high: int) -> NDArray[np.bool_] | None:
+    """Which integers are outside of low..high; None where none is."""
+    limits = np.iinfo(items.dtype)
+    low, high = max(low, int(limits.min)), min(high, int(limits.max))
+    if not items.size or (low <= int(items.min()) and int(items.max()) <= high):
+        return None
+    return (items < low) | (items > high)
+
+
+def _first(bad: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(place) for place in np.unravel_index(int(bad.argmax()), bad.shape))
+
+
+def _exact(base: str, value: int) -> bool:
+    """True where a float of that base has the value of this integer."""
+    significand, largest = _FLOATS[base]
+    value = abs(value)
+    zeros = (value & -value).bit_length() - 1
+    return value == 0 or (value.bit_length() - zeros <= significand and value.bit_length() <= largest)
+
+
+def _refuse_range(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn:
+    raise Refused("{} to {}".format(*_RANGES[base]), _short(value), at=at)
+
+
+def _refuse_inexact(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn:
+    raise Refused(
+        f"an integer that {base} holds exactly", _short(value), at=at, hint="give a float if it may be rounded"
+    )
+
+
+def _short(value: int) -> int | str:
+    return value if value.bit_length() < 256 else f"an integer of {value.bit_length()} bits"
