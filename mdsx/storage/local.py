@@ -1,0 +1,188 @@
+"""Storage on a local disk: a directory.
+
+A put writes a hidden temporary file beside the target, syncs it, renames it and syncs the directory. The temporary is
+locked while its writer lives, so that only those of dead writers are ever discarded.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
+from mdsx.storage.base import Entry, Piece, Sink, check_key
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_CHUNK = 2**20
+_SUFFIX = ".mdsx-tmp"
+
+
+class LocalStorage:
+    """The files below the directory `root`, which need not be there yet."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(os.path.abspath(root))
+
+    @property
+    def url(self) -> str:
+        return str(self._root)
+
+    def path(self, key: str) -> Path | None:
+        return self._path(key)
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
+        path = self._path(key)
+        with _errors(path), open(path, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            found = _etag(status)
+            if etag is not None and etag != found:
+                raise ChangedError("the file was replaced while it was read", file=str(path))
+            stop = status.st_size if stop is None else min(stop, status.st_size)
+            if start > status.st_size or (start == status.st_size and start > 0):
+                raise TruncatedError(
+                    "the file ends before what was asked for", file=str(path), found=status.st_size, expected=start + 1
+                )
+            data = b"".join(_read(file.fileno(), start, stop))
+            if len(data) < stop - start:
+                raise TruncatedError(
+                    "the file was cut while it was read", file=str(path), found=len(data), expected=stop - start
+                )
+            return Piece(data, found, status.st_size)
+
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
+        path = self._path(key)
+        with _errors(path), open(path, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if etag is not None and etag != _etag(status):
+                raise ChangedError("the file was replaced", file=str(path))
+            if status.st_size != size:
+                kind = TruncatedError if status.st_size < size else ChangedError
+                raise kind("the file has another size", file=str(path), found=status.st_size, expected=size)
+            for chunk in _read(file.fileno(), 0, size):
+                sink(chunk)
+                size -= len(chunk)
+            if size:
+                raise TruncatedError("the file was cut while it was read", file=str(path), found=f"{size} bytes less")
+
+    def put(self, key: str, data: Buffer) -> None:
+        path = self._path(key)
+        with _errors(path):
+            _make_directories(path.parent)
+            temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{_SUFFIX}")
+            with open(temporary, "xb", buffering=0) as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _write(file.fileno(), memoryview(data).cast("B"))
+                    os.fsync(file.fileno())
+                    os.replace(temporary, path)
+                except BaseException:
+                    temporary.unlink(missing_ok=True)
+                    raise
+            _sync_directory(path.parent)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        top = self._root / prefix.rpartition("/")[0]
+        found = []
+        with _errors(top):
+            for directory, _, names in os.walk(top):
+                relative = os.path.relpath(directory, self._root)
+                base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
+                for name in names:
+                    if (base + name).startswith(prefix) and not _unfinished(name):
+                        try:
+                            status = os.stat(os.path.join(directory, name))
+                        except FileNotFoundError:  # deleted meanwhile
+                            continue
+                        found.append(Entry(base + name, status.st_size, _etag(status)))
+        yield from sorted(found, key=lambda entry: entry.key)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with _errors(path):
+            path.unlink(missing_ok=True)
+            parent = path.parent
+            while parent != self._root and self._root in parent.parents:
+                try:
+                    parent.rmdir()  # as object storage has no directories, an empty one goes too
+                except OSError:
+                    break
+                parent = parent.parent
+
+    def discard_unfinished(self, prefix: str = "") -> None:
+        top = self._root / prefix.rpartition("/")[0]
+        with _errors(top):
+            for directory, _, names in os.walk(top):
+                for name in filter(_unfinished, names):
+                    _discard(Path(directory) / name)
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+
+def _unfinished(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_SUFFIX)
+
+
+def _discard(path: Path) -> None:
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+    except (FileNotFoundError, BlockingIOError):  # gone, or its writer lives
+        return
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+
+
+def _read(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
+    while start < stop and (chunk := os.pread(descriptor, min(_CHUNK, stop - start), start)):
+        yield chunk
+        start += len(chunk)
+
+
+def _write(descriptor: int, data: memoryview) -> None:
+    while len(data):
+        data = data[os.write(descriptor, data[: 2**30]) :]
+
+
+def _make_directories(path: Path) -> None:
+    """`path` and its parents, each durable in its parent."""
+    if path.is_dir():
+        return
+    _make_directories(path.parent)
+    path.mkdir(exist_ok=True)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some network file systems cannot
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError("it is not there", file=str(path)) from error
+    except PermissionError as error:
+        raise ForbiddenError(f"not allowed: {error.strerror}", file=str(path), hint="check its permissions") from error
+    except OSError as error:
+        hint = "make room, and resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+        raise TransportError(f"the disk failed: {error.strerror or error}", file=str(path), hint=hint) from error
