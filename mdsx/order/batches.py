@@ -1,0 +1,100 @@
+"""Which rank reads which positions of a global batch, and how well ranks, batch and lanes fit.
+
+The positions of a batch, sorted by (lane, offset), are split over the ranks in equal parts: so a batch is the same set
+whatever the world size, and a rank stays on its own lanes where the numbers allow it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.order.checks import MAX_LANES, MAX_SAMPLES, integer
+
+MAX_WORLD_SIZE = 2**24
+MAX_BATCH = 2**36  # times the world size it stays within int64
+_SPREAD_BATCHES = 200
+
+
+def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: int) -> NDArray[np.int64]:
+    """The positions that `rank` reads of the global batch `[start, stop)`, in the order in which it reads them."""
+    lanes = integer(lanes, "lanes", 1, MAX_LANES)
+    check_batch(start, stop)
+    check_rank(rank, world_size)
+    edges = _lane_edges(np.array([start]), np.array([stop]), lanes)[0]
+    places = np.arange(rank * (stop - start) // world_size, (rank + 1) * (stop - start) // world_size)
+    lane = np.searchsorted(edges, places, side="right") - 1
+    firsts = start + (lane - start) % lanes
+    positions: NDArray[np.int64] = firsts + (places - edges[lane]) * lanes
+    return positions
+
+
+def check_batch(start: int, stop: int) -> None:
+    start = integer(start, "start", 0, MAX_SAMPLES)
+    stop = integer(stop, "stop", start, MAX_SAMPLES)
+    integer(stop - start, "size of the batch", 0, MAX_BATCH)
+
+
+def check_rank(rank: int, world_size: int) -> None:
+    integer(rank, "rank", 0, integer(world_size, "world_size", 1, MAX_WORLD_SIZE) - 1)
+
+
+def ranks_of(
+    positions: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, world_size: int
+) -> NDArray[np.int64]:
+    """The rank that reads each of `positions`, which is in the global batch `[starts[i], stops[i])`."""
+    offsets, lane = np.divmod(positions, lanes)
+    place = _below(stops, lane, lanes) - _below(starts, lane, lanes) + offsets - -((lane - starts) // lanes)
+    return ((place + 1) * world_size - 1) // (stops - starts)
+
+
+def rank_lanes(
+    starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
+) -> NDArray[np.int64]:
+    """The lanes that `rank` reads in any of the global batches `[starts[i], stops[i])`."""
+    return _lanes_between(_lane_edges(starts, stops, lanes), stops - starts, rank, world_size)
+
+
+def lane_spread(batch_size: int, *, lanes: int, world_size: int) -> float:
+    """The lanes that the ranks touch, added up, divided by `lanes`: 1.0 if no two ranks share a lane.
+
+    About how often a shard is downloaded if no two ranks share a cache. Never below world_size / lanes, where that is
+    above 1. `batch_size` is the global batch's. Counted over up to 200 batches.
+    """
+    integer(batch_size, "batch_size", 1, MAX_BATCH)
+    lanes = integer(lanes, "lanes", 1, MAX_LANES)
+    world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
+    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, batch_size))  # after which the lanes come round again
+    starts = np.arange(batches) * batch_size
+    edges, sizes = _lane_edges(starts, starts + batch_size, lanes), np.full(batches, batch_size)
+    return sum(len(_lanes_between(edges, sizes, rank, world_size)) for rank in range(world_size)) / lanes
+
+
+def better_lanes(batch_size: int, *, lanes: int, world_size: int) -> int:
+    """The number of lanes nearest to `lanes` with which every rank stays on its own: a divisor of the batch size that
+    divides, or is divided by, the world size. (1 always is.)
+    """
+    integer(batch_size, "batch_size", 1, MAX_BATCH)
+    integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
+    most = min(batch_size, 4 * integer(lanes, "lanes", 1, MAX_LANES))
+    fits = [n for n in range(1, most + 1) if batch_size % n == 0 and (n % world_size == 0 or world_size % n == 0)]
+    return min(fits, key=lambda n: (abs(math.log(n / lanes)), -n))
+
+
+def _below(positions: NDArray[np.int64], lane: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
+    """How many positions before each of `positions` are in lanes before `lane`."""
+    return positions // lanes * lane + np.minimum(positions % lanes, lane)
+
+
+def _lane_edges(starts: NDArray[np.int64], stops: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
+    """[batches, C + 1]: each sorted batch has lane c from place `edges[c]` up to `edges[c + 1]`."""
+    lane = np.arange(lanes + 1)
+    return _below(stops[:, None], lane, lanes) - _below(starts[:, None], lane, lanes)
+
+
+def _lanes_between(edges: NDArray[np.int64], sizes: NDArray[np.int64], rank: int, world_size: int) -> NDArray[np.int64]:
+    begin = (rank * sizes // world_size)[:, None]
+    end = ((rank + 1) * sizes // world_size)[:, None]
+    return np.flatnonzero((np.minimum(edges[:, 1:], end) > np.maximum(edges[:, :-1], begin)).any(axis=0))

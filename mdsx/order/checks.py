@@ -1,0 +1,40 @@
+"""Checks of arguments: integers in a range, arrays of integers. Failures are UsageErrors that name the argument."""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mdsx.errors import UsageError
+
+MAX_SAMPLES = 2**62  # of samples, positions and shuffle blocks: sums of two of them stay within int64
+MAX_LANES = 2**20  # memory and time grow with the lanes
+MAX_UINT64 = 2**64 - 1
+
+
+def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
+    """`value` as a Python int, if it is an integer (not a bool) from `low` to `high` inclusive."""
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise UsageError(f"{name} must be an integer", found=repr(value))
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise UsageError(f"{name} is out of range", found=number, expected=f"{low} to {high}")
+    return number
+
+
+def integers(values: ArrayLike, name: str, stop: int) -> NDArray[np.int64]:
+    """`values` as a one-dimensional int64 array, if they are integers from 0 to `stop` exclusive. May be a view."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise UsageError(f"{name} must be one-dimensional", found=f"{array.ndim} dimensions")
+    if array.size == 0:
+        return np.zeros(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"{name} must be integers", found=f"dtype {array.dtype}")
+    if int(array.min()) < 0 or int(array.max()) >= stop:
+        first = int(np.flatnonzero((array < 0) | (array >= stop))[0])
+        raise UsageError(f"{name}[{first}] is out of range", found=int(array[first]), expected=f"0 to {stop - 1}")
+    return array.astype(np.int64, copy=False)

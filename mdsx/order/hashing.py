@@ -1,0 +1,60 @@
+"""The randomness of order version 1: a hash of 64 bits, keys made of it, and permutations by sorting hashes.
+
+Everything is exact arithmetic modulo 2^64, so that any language gives the same; no random stream is involved.
+The finalizer is that of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+G = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, made odd
+_MASK = 2**64 - 1
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mix64(x: int) -> int:
+    """SplitMix64's finalizer, a bijection of the integers below 2^64."""
+    x = (x ^ (x >> 30)) * _FIRST & _MASK
+    x = (x ^ (x >> 27)) * _SECOND & _MASK
+    return x ^ (x >> 31)
+
+
+def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """mix64 of each item; `x` is overwritten and returned."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(_FIRST)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(_SECOND)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def key(*parts: int) -> int:
+    """The key of a sequence of unsigned 64-bit numbers."""
+    result = 0
+    for part in parts:
+        result = mix64((result + G + part) & _MASK)
+    return result
+
+
+def keys(parent: int, parts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The keys of a sequence whose key is `parent`, continued by each of `parts`."""
+    return mixed(parts.astype(np.uint64) + np.uint64((parent + G) & _MASK))
+
+
+def ranks(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """What a permutation with each of `keys` sorts by, at `places`; the two broadcast. Distinct for distinct places."""
+    return mixed((places.astype(np.uint64) + np.uint64(1)) * np.uint64(G) + keys)
+
+
+def permutations(keys: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
+    """[len(keys), n]: in each row the permutation of 0..n-1 that its key gives."""
+    order: NDArray[np.int64] = np.argsort(ranks(keys[:, None], np.arange(n)), axis=1)  # no ties: any sort will do
+    return order
+
+
+def permutation(key: int, n: int) -> NDArray[np.int64]:
+    """The permutation of 0..n-1 that `key` gives."""
+    return permutations(np.array([key], np.uint64), n).ravel()

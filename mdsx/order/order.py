@@ -1,0 +1,222 @@
+"""Order version 1: which sample stands at which position of an epoch.
+
+The order is a pure function of (counts, seed, epoch, lanes, shuffle_block, shuffle); format-spec.md specifies it. Any
+position is computed by itself, with memory for the shards and for two blocks of each lane. Nothing here reads a clock,
+a file or a random stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mdsx.errors import UsageError
+from mdsx.order.checks import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integers
+from mdsx.order.grouping import groups
+from mdsx.order.hashing import key, keys, permutation, permutations
+from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
+
+ORDER_VERSION = 1
+_DEFAULT_BLOCK = 262144
+_SHARDS_PER_BLOCK = 64
+_TILE = 65536  # samples over all lanes that are computed together at least, where blocks are small
+
+
+def default_shuffle_block(samples: int, shards: int) -> int:
+    """About 64 shards of samples, at most 262,144, at least 1. `shards` counts the empty ones too."""
+    return max(1, min(_DEFAULT_BLOCK, _SHARDS_PER_BLOCK * -(-samples // max(1, shards))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A run of whole blocks of one lane (or what is left of the lane): where each offset's sample is."""
+
+    identity: tuple[int, int]  # lane, number of the tile in it
+    shards: NDArray[np.int64]
+    samples: NDArray[np.int64]
+
+
+class Order:
+    """The order of one epoch of a dataset whose shards have `counts` samples.
+
+    `seed` and `epoch` are unsigned 64-bit. `lanes` and `shuffle_block` (in samples over all lanes; None: about 64
+    shards of samples, at most 262,144) hold what was resolved; without `shuffle` there is one lane, in index order.
+    An Order does not change, can be pickled, and may be used by several threads.
+    """
+
+    counts: NDArray[np.int64]
+    seed: int
+    epoch: int
+    lanes: int
+    shuffle_block: int
+    shuffle: bool
+    version = ORDER_VERSION
+
+    _samples: int
+    _block: int  # b, the size of every block of a lane but its first and last
+    _row: int  # blocks in a tile
+    _tile_size: int
+    _first_tiles: NDArray[np.int64]  # [C]: the size of each lane's first block, which is a tile of its own
+    _lane_starts: NDArray[np.int64]
+    _pieces: Pieces
+    _line: Line
+    _tiles: list[_Tile | None]  # two places a lane: bounded, and without a lock that a fork could leave locked
+
+    def __init__(
+        self,
+        counts: ArrayLike,
+        seed: int = 0,
+        epoch: int = 0,
+        lanes: int = 8,
+        shuffle_block: int | None = None,
+        shuffle: bool = True,
+    ) -> None:
+        counts = integers(counts, "counts", MAX_SAMPLES).copy()
+        counts.flags.writeable = False
+        ends = np.cumsum(counts)
+        samples = int(ends[-1]) if len(ends) else 0
+        if len(ends) and (samples >= MAX_SAMPLES or int(ends.min()) < 0):  # two counts cannot jump over the negative
+            raise UsageError("too many samples in all", expected=f"less than {MAX_SAMPLES}")
+        if shuffle_block is None:
+            shuffle_block = default_shuffle_block(samples, len(counts))
+        lanes = integer(lanes, "lanes", 1, MAX_LANES)
+        self.__dict__.update(
+            counts=counts,
+            seed=integer(seed, "seed", 0, MAX_UINT64),
+            lanes=lanes if shuffle else 1,
+            shuffle_block=integer(shuffle_block, "shuffle_block", 1, MAX_SAMPLES),
+            shuffle=bool(shuffle),
+            _samples=samples,
+        )
+        self._prepare()
+        self._begin(integer(epoch, "epoch", 0, MAX_UINT64))
+
+    def _prepare(self) -> None:
+        """What all epochs share."""
+        lane = np.arange(self.lanes)
+        block = -(-self.shuffle_block // self.lanes) if self.shuffle else 1
+        row = max(1, _TILE // self.lanes // block)
+        self.__dict__.update(
+            _block=block,
+            _row=row,
+            _tile_size=row * block,
+            _first_tiles=-(-block * (lane + 1) // self.lanes),
+            _lane_starts=lane_starts(self._samples, self.lanes),
+            _pieces=cut(self.counts, seed=self.seed, lanes=self.lanes, block=block, shuffle=self.shuffle),
+        )
+
+    def _begin(self, epoch: int) -> None:
+        if self.__dict__.get("epoch") != epoch:
+            line = line_up(self._pieces, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+            self.__dict__.update(epoch=epoch, _line=line)
+        self.__dict__.update(_tiles=[None] * (2 * self.lanes))
+
+    def at_epoch(self, epoch: int) -> Order:
+        """The same order at another epoch, or anew at its own; shares all but the blocks in use."""
+        other = object.__new__(Order)
+        other.__dict__.update(self.__dict__)
+        other._begin(integer(epoch, "epoch", 0, MAX_UINT64))
+        return other
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"an Order does not change ({name}); make another one, or use at_epoch()")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"an Order does not change ({name})")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Order, (self.counts, self.seed, self.epoch, self.lanes, self.shuffle_block, self.shuffle)
+
+    def __repr__(self) -> str:
+        return (
+            f"Order(<{len(self.counts)} shards, {self._samples} samples>, seed={self.seed}, epoch={self.epoch}, "
+            f"lanes={self.lanes}, shuffle_block={self.shuffle_block}, shuffle={self.shuffle})"
+        )
+
+    def __len__(self) -> int:
+        """Samples in the epoch, N."""
+        return self._samples
+
+    def lane_length(self, lane: int) -> int:
+        """Samples in `lane`; 0 where there are more lanes than samples."""
+        return int(self._lane_starts[lane + 1] - self._lane_starts[lane])
+
+    def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The shard, and the sample in that shard, at each of `positions` (one-dimensional, 0 to N-1, in any order).
+
+        Raises UsageError for a position out of range. Fast for many positions of the same blocks in one call.
+        """
+        positions = integers(positions, "positions", self._samples)
+        shards, samples = np.empty_like(positions), np.empty_like(positions)
+        offsets, lanes = np.divmod(positions, self.lanes)
+        # As if each lane began with a whole tile, of which its first block is the end.
+        lacking = self._tile_size - self._first_tiles
+        numbers, within = np.divmod(offsets + lacking[lanes], self._tile_size)
+        for identity, chosen in groups(numbers * self.lanes + lanes):
+            number, lane = divmod(identity, self.lanes)
+            places = within[chosen]
+            if number == 0:
+                places -= lacking[lane]
+            tile = self._tile(lane, number)
+            shards[chosen] = tile.shards[places]
+            samples[chosen] = tile.samples[places]
+        return shards, samples
+
+    def drawn(self, lane: int, first: int, last: int) -> NDArray[np.int64]:
+        """The shards, each once, that the blocks of `lane` draw on which hold its offsets `first` up to `last`."""
+        begin = self._block_start(lane, self._block_number(lane, first))
+        end = min(self._block_start(lane, self._block_number(lane, last - 1) + 1), self.lane_length(lane))
+        return np.unique(self._pieces.shards[self._line.pieces[self._over(lane, begin, end)]])
+
+    def _block_number(self, lane: int, offset: int) -> int:
+        return max(0, (offset - int(self._first_tiles[lane])) // self._block + 1)
+
+    def _block_start(self, lane: int, number: int) -> int:
+        return int(self._first_tiles[lane]) + (number - 1) * self._block if number else 0
+
+    def _over(self, lane: int, begin: int, end: int) -> slice:
+        """Which pieces of the line lie over places `begin` up to `end` (exclusive, not equal) of `lane`."""
+        start = self._lane_starts[lane]
+        before = np.searchsorted(self._line.starts, start + begin, side="right")
+        after = np.searchsorted(self._line.starts, start + end, side="left")
+        return slice(int(before) - 1, int(after))
+
+    def _tile(self, lane: int, number: int) -> _Tile:
+        slot = 2 * lane + number % 2
+        tile = self._tiles[slot]
+        if tile is None or tile.identity != (lane, number):
+            tile = self._tiles[slot] = self._make_tile(lane, number)
+        return tile
+
+    def _make_tile(self, lane: int, number: int) -> _Tile:
+        blocks = 1 + (number - 1) * self._row if number else 0
+        begin = self._block_start(lane, blocks)
+        end = min(self._block_start(lane, blocks + self._row if number else 1), self.lane_length(lane))
+        over = self._over(lane, begin, end)
+        pieces = self._line.pieces[over]
+        starts = self._line.starts[over] - self._lane_starts[lane]  # the first may begin before the tile
+        sizes = np.diff(np.maximum(starts, begin), append=end)
+        shards = np.repeat(self._pieces.shards[pieces], sizes)
+        samples = np.repeat(self._pieces.firsts[pieces] - starts, sizes)
+        samples += np.arange(begin, end)
+        if self.shuffle:
+            places = self._shuffled(lane, blocks, end - begin)
+            shards, samples = shards[places], samples[places]
+        return _Tile((lane, number), shards, samples)
+
+    def _shuffled(self, lane: int, number: int, size: int) -> NDArray[np.int64]:
+        """The places, from block `number`'s first on, that are read one after the other in the next `size`."""
+        parent = key(self.seed, 2, self.epoch, lane)
+        whole, rest = divmod(size, self._block) if number else (0, size)
+        places = np.empty(size, np.int64)
+        if whole:
+            starts = np.arange(whole)[:, None] * self._block
+            block_keys = keys(parent, np.arange(number, number + whole))
+            places[: size - rest] = (starts + permutations(block_keys, self._block)).ravel()
+        if rest:
+            (last_key,) = keys(parent, np.array([number + whole])).tolist()
+            places[size - rest :] = size - rest + permutation(last_key, rest)
+        return places

@@ -1,0 +1,135 @@
+"""Global batches: the same set whatever the world size, and each rank on its own lanes where the numbers allow it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.errors import UsageError
+from mdsx.order import Order, better_lanes, lane_spread, rank_positions
+from mdsx.order.batches import rank_lanes, ranks_of
+from tests.order import reference
+from tests.order.strategies import lane_numbers
+
+starts = st.integers(0, 1000)
+sizes = st.integers(0, 200)
+worlds = st.one_of(st.integers(1, 9), st.integers(1, 300))
+
+
+def batch(start: int, size: int, lanes: int, world_size: int) -> list[list[int]]:
+    return [
+        rank_positions(start, start + size, lanes=lanes, rank=rank, world_size=world_size).tolist()
+        for rank in range(world_size)
+    ]
+
+
+@given(starts, sizes, lane_numbers, worlds)
+def test_the_ranks_divide_a_batch_among_them(start: int, size: int, lanes: int, world_size: int) -> None:
+    parts = batch(start, size, lanes, world_size)
+    assert sorted(itertools.chain(*parts)) == list(range(start, start + size)), "nothing lost, nothing twice"
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1, "in equal parts"
+
+
+@given(starts, sizes, lane_numbers, worlds)
+def test_each_rank_reads_what_the_specification_says(start: int, size: int, lanes: int, world_size: int) -> None:
+    for rank, positions in enumerate(batch(start, size, lanes, world_size)):
+        assert positions == reference.rank_batch(start, start + size, lanes, rank, world_size)
+
+
+def test_a_batch_is_the_same_set_of_samples_for_every_world_size() -> None:
+    order = Order([7, 30, 12], seed=5, lanes=4)
+    expected = {tuple(place) for place in np.stack(order.locate(range(8, 40)), axis=1).tolist()}
+    for world_size in (1, 2, 3, 4, 8):
+        read = np.concatenate([np.array(part, np.int64) for part in batch(8, 32, 4, world_size)])
+        assert {tuple(place) for place in np.stack(order.locate(read), axis=1).tolist()} == expected
+
+
+@pytest.mark.parametrize(("lanes", "world_size"), [(8, 1), (8, 2), (8, 4), (8, 8), (8, 16), (4, 8), (1, 3)])
+def test_ranks_keep_to_their_lanes_where_the_numbers_allow_it(lanes: int, world_size: int) -> None:
+    """The batch a multiple of the lanes; lanes and world size dividing one another."""
+    each = max(1, lanes // world_size)
+    for start in range(0, 480, 48):
+        for rank, positions in enumerate(batch(start, 48, lanes, world_size)):
+            first = rank * lanes // world_size
+            assert {p % lanes for p in positions} == set(range(first, first + each))
+
+
+def test_a_batch_of_fewer_samples_than_ranks_leaves_some_without() -> None:
+    assert batch(10, 2, 8, 4) == [[], [10], [], [11]]
+    assert batch(10, 0, 8, 2) == [[], []]
+
+
+def test_positions_far_out_are_exact() -> None:
+    start = 10**12 + 3
+    assert batch(start, 100, 8, 3) == [reference.rank_batch(start, start + 100, 8, rank, 3) for rank in range(3)]
+
+
+@given(starts, st.integers(1, 60), st.integers(1, 5), lane_numbers, worlds)
+def test_ranks_of_and_rank_lanes_are_rank_positions_turned_round(
+    start: int, size: int, batches: int, lanes: int, world_size: int
+) -> None:
+    begins = start + np.arange(batches) * size
+    ends = begins + size
+    touched: dict[int, set[int]] = {rank: set() for rank in range(world_size)}
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        for rank, positions in enumerate(batch(begin, end - begin, lanes, world_size)):
+            read = np.array(positions, np.int64)
+            bounds = np.full(len(read), begin), np.full(len(read), end)
+            assert (ranks_of(read, *bounds, lanes=lanes, world_size=world_size) == rank).all()
+            touched[rank].update((read % lanes).tolist())
+    for rank, expected in touched.items():
+        assert set(rank_lanes(begins, ends, lanes=lanes, rank=rank, world_size=world_size).tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "lanes", "world_size", "expected"),
+    [
+        (64, 8, 1, 1.0),
+        (64, 8, 4, 1.0),
+        (64, 8, 16, 2.0),  # two ranks to a lane: no number of lanes below the ranks can do better
+        (96, 8, 3, 1.25),
+        (80, 8, 5, 1.5),
+        (96, 8, 6, 1.5),
+        (56, 8, 7, 1.75),
+        (35, 64, 7, 3.7),
+    ],
+)
+def test_the_lanes_that_ranks_touch_added_up(batch_size: int, lanes: int, world_size: int, expected: float) -> None:
+    assert lane_spread(batch_size, lanes=lanes, world_size=world_size) == pytest.approx(expected, abs=0.02)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 12))
+def test_better_lanes_leave_each_rank_to_itself(per_rank: int, lanes: int, world_size: int) -> None:
+    batch_size = per_rank * world_size
+    better = better_lanes(batch_size, lanes=lanes, world_size=world_size)
+    assert lane_spread(batch_size, lanes=better, world_size=world_size) == max(1.0, world_size / better)
+
+
+def test_better_lanes_stay_near() -> None:
+    assert better_lanes(35, lanes=64, world_size=7) == 35
+    assert better_lanes(96, lanes=8, world_size=3) == 6
+    assert better_lanes(256, lanes=8, world_size=4) == 8, "what is good stays"
+    assert better_lanes(7, lanes=8, world_size=2) == 1, "whatever the numbers, one lane will do"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rank": -1},
+        {"rank": 2},
+        {"world_size": 0},
+        {"lanes": 0},
+        {"start": -1},
+        {"start": 11},
+        {"rank": 0.5},
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any]) -> None:
+    arguments = {"start": 0, "stop": 10, "lanes": 8, "rank": 0, "world_size": 2, **options}
+    with pytest.raises(UsageError):
+        rank_positions(**arguments)

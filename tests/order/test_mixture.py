@@ -1,0 +1,197 @@
+"""Mixtures: every component epoch by epoch in its own order, in the weights' proportion in every batch."""
+
+from __future__ import annotations
+
+import pickle
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdsx.errors import UsageError
+from mdsx.order import MixtureOrder, Order
+from mdsx.order.hashing import key
+from mdsx.order.mixture import floor_sum
+from tests.order import reference
+from tests.order.strategies import uint64
+
+components = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+def places(mixture: MixtureOrder, positions: Any) -> list[tuple[int, ...]]:
+    return [tuple(place) for place in np.stack(mixture.locate(positions), axis=1).tolist()]
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> dict[str, Any]:
+    counts = draw(components.filter(lambda components: any(map(sum, components))))
+    weight = st.one_of(st.integers(0, 5), st.floats(0.001, 10), st.fractions(0, 3))
+    weights = [draw(weight) if sum(component) else 0 for component in counts]
+    if not any(weights):
+        weights = [int(sum(component) > 0) for component in counts]
+    return {
+        "components": counts,
+        "weights": weights,
+        "seed": draw(uint64),
+        "lanes": draw(st.sampled_from([1, 2, 3, 5, 8, 40, 300])),
+        "shuffle_block": draw(st.integers(1, 64)),
+    }
+
+
+@given(mixtures())
+@settings(max_examples=40)
+def test_a_mixture_is_that_of_a_naive_implementation_of_the_specification(options: dict[str, Any]) -> None:
+    mixture, naive = MixtureOrder(**options), reference.Mixture(**options)
+    assert list(mixture.bounds) == naive.bounds
+    expected = naive.positions(700)
+    assert places(mixture, range(700)) == expected
+    assert mixture.draw(range(700)).tolist() == [component for component, _, _ in expected]
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_large_components_are_read_lane_by_lane_over_their_epochs(lanes: int) -> None:
+    options: dict[str, Any] = {
+        "components": [[1024 * lanes - 500, 501], [1024 * lanes - 1], [3]],  # just large, just small, tiny
+        "weights": [2, Fraction(1, 2), 0.25],
+        "seed": 5,
+        "lanes": lanes,
+        "shuffle_block": 100,
+    }
+    expected = reference.Mixture(**options).positions(5000)
+    assert places(MixtureOrder(**options), range(5000)) == expected
+
+
+@given(st.lists(st.integers(0, 20_000), min_size=1, max_size=50), st.sampled_from([1, 3, 8]))
+@settings(max_examples=30)
+def test_positions_are_located_alike_in_any_calls(positions: list[int], lanes: int) -> None:
+    options: tuple[Any, ...] = ([[3000, 5000], [40], [9000]], [5, 1, 3], 3, lanes, 64)
+    anywhere = places(MixtureOrder(*options), positions)
+    run = places(MixtureOrder(*options), range(20_001))
+    assert anywhere == [run[p] for p in positions]
+    mixture = MixtureOrder(*options)
+    assert [place for p in positions for place in places(mixture, [p])] == anywhere
+
+
+def test_every_sample_of_a_component_comes_once_in_each_of_its_epochs() -> None:
+    counts = [[30_000, 10_000], [2000], [7]]
+    mixture = MixtureOrder(counts, [6, 3, 1], seed=2, lanes=4, shuffle_block=256)
+    drawn = places(mixture, range(60_000))
+    for i, (sizes, epochs) in enumerate(zip(counts, (0, 9, 857), strict=True)):
+        samples = [place[1:] for place in drawn if place[0] == i]
+        whole = sorted((shard, sample) for shard, size in enumerate(sizes) for sample in range(size))
+        if sum(sizes) < 1024 * 4:  # one line: each epoch follows the other
+            assert len(samples) // len(whole) >= epochs - 1
+            for epoch in range(len(samples) // len(whole)):
+                assert sorted(samples[epoch * len(whole) : (epoch + 1) * len(whole)]) == whole
+        else:
+            assert len(set(samples)) == len(samples), "nothing twice within an epoch"
+
+
+def test_a_lane_of_the_mixture_reads_that_lane_of_each_large_component() -> None:
+    mixture = MixtureOrder([[5000], [6000]], [1, 1], seed=9, lanes=4, shuffle_block=256)
+    lane = np.arange(2, 8000, 4)
+    drawn, _, samples = mixture.locate(lane)
+    order = Order([6000], key(9, 4, 1), 0, 4, 256)
+    own = order.locate(np.arange(2, 6000, 4))[1]
+    assert samples[drawn == 1].tolist() == own[: (drawn == 1).sum()].tolist()
+
+
+def test_the_composition_of_every_batch_is_tight() -> None:
+    drawn = MixtureOrder([[10**6], [10**6]], [0.5, 0.5], seed=1).draw(range(256 * 1000)).reshape(-1, 256)
+    assert drawn.sum(axis=1).std() < 1.5, "by chance it would be 8"
+    small = MixtureOrder([[10**6], [10**6]], [0.5, 0.5], seed=1).draw(range(8 * 1000)).reshape(-1, 8)
+    assert len({tuple(batch) for batch in small.tolist()}) > 50, "and small batches have no pattern"
+
+
+def test_over_a_long_run_the_draws_are_the_weights() -> None:
+    mixture = MixtureOrder([[10**6]] * 3, [0.7, 0.2, 0.1], seed=11)
+    total = sum(mixture.draws_before(range(8 * 10**9, 8 * 10**9 + 8)))
+    assert total / (8 * 10**9) == pytest.approx([0.7, 0.2, 0.1], abs=1e-7)
+
+
+@given(mixtures(), st.integers(0, 3000))
+@settings(max_examples=40)
+def test_draws_before_are_counted_draws(options: dict[str, Any], position: int) -> None:
+    mixture = MixtureOrder(**options)
+    lane = mixture.draw(np.arange(position % mixture.lanes, position, mixture.lanes))
+    expected = np.bincount(lane, minlength=len(options["components"]))
+    assert mixture.draws_before([position])[0].tolist() == expected.tolist()
+
+
+def test_draws_go_on_far_out() -> None:
+    """Between two far positions, what was counted by floor sums differs by what is drawn between them."""
+    mixture = MixtureOrder([[10**6]] * 3, [3, Fraction(1, 3), 0.1], seed=4)
+    for start in (10**12 + 5, 2**61 + 123):
+        lane = np.arange(start, start + 8 * 500, 8)
+        before, after = mixture.draws_before([start, start + 8 * 500])
+        assert (after - before).tolist() == np.bincount(mixture.draw(lane), minlength=3).tolist()
+
+
+@given(st.integers(0, 200), st.integers(1, 300), st.integers(0, 1000), st.integers(-1000, 1000))
+def test_floor_sum_is_the_sum_of_floors(n: int, m: int, a: int, b: int) -> None:
+    assert floor_sum(n, m, a, b) == sum((a * i + b) // m for i in range(n))
+
+
+def test_weights_are_taken_exactly() -> None:
+    assert MixtureOrder([[9]] * 2, [1, 1]).bounds == (2**63, 2**64)
+    assert MixtureOrder([[9]] * 3, [Fraction(1, 3)] * 3).bounds == (2**64 // 3, 2**65 // 3, 2**64)
+    assert MixtureOrder([[9]] * 2, [0.1, 0.9]).bounds[0] == 2**64 * Fraction(0.1) // (Fraction(0.1) + Fraction(0.9))
+    assert MixtureOrder([[9]] * 2, np.array([1, 3])).bounds == MixtureOrder([[9]] * 2, [0.25, 0.75]).bounds
+    assert MixtureOrder([[9]] * 2, [10**30, 1]).bounds == (2**64 - 1, 2**64)
+
+
+def test_a_component_of_no_weight_is_never_drawn_and_may_be_empty() -> None:
+    mixture = MixtureOrder([[], [50], [0], [60], []], [0, 1, 0, 1, 0], seed=3)
+    assert set(mixture.draw(range(2000)).tolist()) == {1, 3}
+    assert {place[0] for place in places(mixture, range(2000))} == {1, 3}
+
+
+def test_one_component_alone_is_its_own_order_epoch_after_epoch() -> None:
+    mixture = MixtureOrder([[9000, 1000]], [3], seed=8, lanes=4, shuffle_block=64)
+    for epoch in (0, 1):
+        order = Order([9000, 1000], key(8, 4, 0), epoch, 4, 64)
+        shards, samples = order.locate(range(10_000))
+        run = range(epoch * 10_000, (epoch + 1) * 10_000)
+        assert places(mixture, run) == [(0, *p) for p in zip(shards.tolist(), samples.tolist(), strict=True)]
+
+
+def test_what_belongs_to_it() -> None:
+    mixture = MixtureOrder([[30, 50], [40]], [1, 2], seed=6)
+    assert (mixture.sizes, mixture.epoch_samples) == ((80, 40), 120)
+    assert (mixture.seed, mixture.lanes) == (6, 8)
+    assert mixture.shuffle_block == 64 * 40, "the default for all shards together"
+    assert mixture.locate([])[0].tolist() == []
+    assert places(pickle.loads(pickle.dumps(mixture)), range(500)) == places(mixture, range(500))
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights", "message"),
+    [
+        ([[5], [0]], [1, 1], r"components\[1\] has no samples but a weight"),
+        ([[5], []], [1, 0.5], r"components\[1\] has no samples but a weight"),
+        ([[5], [5]], [1], "a weight for each component"),
+        ([], [], "a component with a weight above 0"),
+        ([[5]], [0], "a component with a weight above 0"),
+        ([[5]], [-1], r"weights\[0\] must be finite and not negative"),
+        ([[5]], [float("nan")], r"weights\[0\] must be finite"),
+        ([[5]], [float("inf")], r"weights\[0\] must be finite"),
+        ([[5]], ["1"], r"weights\[0\] must be a number"),
+        ([[5]], [True], r"weights\[0\] must be a number"),
+        ([[5]], [Decimal(1)], r"weights\[0\] must be a number"),
+        ([[-5]], [1], r"components\[0\]\[0\] is out of range"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(counts: Any, weights: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        MixtureOrder(counts, weights)
+
+
+def test_positions_out_of_range_are_refused() -> None:
+    mixture = MixtureOrder([[5]], [1])
+    for ask in (mixture.locate, mixture.draw, mixture.draws_before):
+        with pytest.raises(UsageError, match="out of range"):
+            ask([-1])

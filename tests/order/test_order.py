@@ -1,0 +1,275 @@
+"""What an Order promises: every sample once, the order of the specification, however it is asked."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mdsx
+from mdsx.errors import UsageError
+from mdsx.order import Order
+from tests.order import reference
+from tests.order.strategies import blocks, lane_numbers, orders, shard_counts, uint64
+
+Places = list[tuple[int, int]]
+
+
+def places(order: Order, positions: Any = None) -> Places:
+    shards, samples = order.locate(range(len(order)) if positions is None else positions)
+    assert shards.dtype == samples.dtype == np.int64
+    return list(zip(shards.tolist(), samples.tolist(), strict=True))
+
+
+def all_samples(order: Order) -> Places:
+    return [(shard, sample) for shard, count in enumerate(order.counts.tolist()) for sample in range(count)]
+
+
+# --- the specification ---------------------------------------------------------------------------------------------
+
+
+@given(orders())
+def test_every_sample_stands_at_exactly_one_position(order: Order) -> None:
+    assert len(order) == order.counts.sum()
+    assert sorted(places(order)) == all_samples(order)
+
+
+@given(shard_counts, uint64, uint64, lane_numbers, blocks, st.booleans())
+@settings(max_examples=300)
+def test_the_order_is_that_of_a_naive_implementation_of_the_specification(
+    counts: list[int], seed: int, epoch: int, lanes: int, shuffle_block: int, shuffle: bool
+) -> None:
+    order = Order(counts, seed, epoch, lanes, shuffle_block, shuffle)
+    assert places(order) == reference.whole_order(counts, seed, epoch, lanes, shuffle_block, shuffle)
+
+
+@pytest.mark.parametrize("samples", [0, 1, 2, 3, *(2**k + d for k in (4, 8, 12, 16) for d in (-1, 0, 1))])
+@pytest.mark.parametrize("lanes", [1, 8, 64])
+def test_every_size_near_a_power_of_two_is_a_permutation(samples: int, lanes: int) -> None:
+    _, located = Order([samples], seed=samples, lanes=lanes, shuffle_block=1024).locate(range(samples))
+    assert np.array_equal(np.sort(located), np.arange(samples))
+
+
+def test_many_lanes_and_tiny_blocks_are_the_same_order_as_in_the_specification() -> None:
+    counts = [300, 0, 5, 1000, 77]
+    for lanes, block in [(1, 1), (1, 7), (100, 3), (2000, 1), (3, 50), (7, 10**18)]:
+        order = Order(counts, 5, 9, lanes, block)
+        assert places(order) == reference.whole_order(counts, 5, 9, lanes, block)
+
+
+def test_without_shuffle_the_order_is_that_of_the_index() -> None:
+    order = Order([2, 0, 3], seed=9, epoch=4, lanes=8, shuffle=False)
+    assert places(order) == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
+    assert order.lanes == 1, "one lane: a global batch is then split over the ranks in order"
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+@given(orders(), st.data())
+def test_positions_are_located_alike_in_one_call_or_in_many_and_in_any_order(order: Order, data: Any) -> None:
+    expected = places(order)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(order)), max_size=5)))
+    again = Order(order.counts, order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle)
+    parts = [
+        place for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True) for place in places(again, range(a, b))
+    ]
+    assert parts == expected
+    if len(order):
+        anywhere = data.draw(st.lists(st.integers(0, len(order) - 1), max_size=30))  # repeated ones too
+        assert places(again, anywhere) == [expected[p] for p in anywhere]
+
+
+def test_positions_may_be_any_integers_in_one_dimension() -> None:
+    order = Order([3, 4], seed=1)
+    expected = places(order)
+    for positions in (list(range(7)), np.arange(7, dtype=np.uint8), np.arange(7, dtype=np.uint64)):
+        assert places(order, positions) == expected
+    assert places(order, np.arange(7)[::-1]) == expected[::-1]
+    assert places(order, []) == []
+    given_array = np.arange(7)
+    places(order, given_array)
+    assert given_array.tolist() == list(range(7)), "the caller's array is left alone"
+
+
+def test_threads_share_an_order() -> None:
+    order = Order(np.full(40, 1000), seed=3, shuffle_block=500)
+    expected = Order(np.full(40, 1000), seed=3, shuffle_block=500).locate(range(40_000))
+    wrong: list[int] = []
+
+    def read(number: int) -> None:
+        for run in np.random.default_rng(number).integers(0, 39_000, 100):
+            shards, samples = order.locate(np.arange(run, run + 1000))
+            if not (
+                np.array_equal(shards, expected[0][run : run + 1000])
+                and np.array_equal(samples, expected[1][run : run + 1000])
+            ):
+                wrong.append(int(run))
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# --- epochs, seeds, lanes ------------------------------------------------------------------------------------------
+
+
+@given(shard_counts, uint64, st.lists(uint64, min_size=2, max_size=3), lane_numbers, blocks)
+def test_a_lane_has_the_same_samples_in_every_epoch(
+    counts: list[int], seed: int, epochs: list[int], lanes: int, shuffle_block: int
+) -> None:
+    def lane_samples(epoch: int) -> list[Places]:
+        order = Order(counts, seed, epoch, lanes, shuffle_block)
+        return [sorted(places(order, range(lane, len(order), lanes))) for lane in range(lanes)]
+
+    assert all(lane_samples(epoch) == lane_samples(epochs[0]) for epoch in epochs)
+
+
+@given(orders(), uint64)
+def test_at_epoch_is_the_order_of_that_epoch(order: Order, epoch: int) -> None:
+    expected = Order(order.counts, order.seed, epoch, order.lanes, order.shuffle_block, order.shuffle)
+    other = order.at_epoch(epoch)
+    assert (other.epoch, other.seed, other.lanes) == (epoch, order.seed, order.lanes)
+    assert places(other) == places(expected)
+
+
+def test_another_epoch_another_seed_another_order() -> None:
+    made = [Order([50] * 10, seed, epoch) for seed in (0, 1, 7, 2**64 - 1) for epoch in (0, 1, 2, 2**64 - 1)]
+    assert len({tuple(places(order)) for order in made}) == len(made)
+    assert places(Order([50] * 10, 7, 1)) != places(Order([50] * 10, 8, 0)), "seed and epoch do not just add up"
+
+
+def test_epochs_of_few_large_shards_do_not_resemble_each_other() -> None:
+    """Without chunks, one shard a lane would come at the same place in every epoch (correlation 0.996)."""
+    order = Order([20_000] * 8, seed=3, lanes=8, shuffle_block=512)
+
+    def positions(epoch: int) -> Any:
+        shards, samples = order.at_epoch(epoch).locate(range(len(order)))
+        at = np.empty(len(order))
+        at[shards * 20_000 + samples] = np.arange(len(order))
+        return at
+
+    assert abs(np.corrcoef(positions(0), positions(1))[0, 1]) < 0.2
+
+
+def test_batches_mix_as_many_shards_as_was_measured_for_version_1() -> None:
+    shards, _ = Order([1000] * 100, seed=1, lanes=8, shuffle_block=10_000).locate(range(99_968))
+    distinct = [len(set(batch)) for batch in shards.reshape(-1, 64).tolist()]
+    assert np.mean(distinct) == pytest.approx(15.4, abs=0.7)
+
+
+# --- options -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([], 1),
+        ([0, 0], 1),
+        ([1], 64),
+        ([10, 10, 11], 64 * 11),
+        ([10, 0], 64 * 5),  # empty shards count
+        ([4096] * 10, 262144),
+        ([4095] * 10, 262080),
+        ([10**9], 262144),
+    ],
+)
+def test_the_default_shuffle_block_is_about_64_shards_and_at_most_262144(counts: list[int], expected: int) -> None:
+    assert Order(counts).shuffle_block == expected
+
+
+def test_lanes_may_be_more_than_samples() -> None:
+    order = Order([2, 1], seed=4, lanes=100)
+    assert sorted(places(order)) == [(0, 0), (0, 1), (1, 0)]
+    assert [order.lane_length(lane) for lane in (0, 2, 3, 99)] == [1, 1, 0, 0]
+
+
+def test_an_order_of_nothing_has_no_positions() -> None:
+    for counts in ([], [0], [0, 0, 0]):
+        order = Order(counts)
+        assert len(order) == 0
+        assert places(order) == []
+        with pytest.raises(UsageError, match="out of range"):
+            order.locate([0])
+
+
+def test_an_order_carries_what_was_resolved_and_does_not_change() -> None:
+    counts = np.array([3, 4])
+    order = mdsx.Order(counts, 5, 6)
+    counts[0] = 100
+    assert order.counts.tolist() == [3, 4]
+    assert (order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle) == (5, 6, 8, 256, True)
+    with pytest.raises(ValueError, match="read-only"):
+        order.counts[0] = 1
+    with pytest.raises(AttributeError, match="does not change"):
+        order.seed = 1
+    with pytest.raises(AttributeError, match="does not change"):
+        del order.seed
+    assert repr(order) == "Order(<2 shards, 7 samples>, seed=5, epoch=6, lanes=8, shuffle_block=256, shuffle=True)"
+
+
+@given(orders())
+def test_an_order_travels_by_pickle(order: Order) -> None:
+    for other in (pickle.loads(pickle.dumps(order)), copy.deepcopy(order)):
+        assert repr(other) == repr(order)
+        assert places(other) == places(order)
+    places(order)
+    assert len(pickle.dumps(order)) < 500 + 8 * len(order.counts), "blocks in use do not travel"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed is out of range .expected 0 to 18446744073709551615, found -1"),
+        ({"seed": 2**64}, "seed is out of range"),
+        ({"seed": 1.0}, "seed must be an integer"),
+        ({"seed": True}, "seed must be an integer"),
+        ({"epoch": -1}, "epoch is out of range"),
+        ({"epoch": 2**64}, "epoch is out of range"),
+        ({"lanes": 0}, "lanes is out of range"),
+        ({"lanes": 2**20 + 1}, "lanes is out of range"),
+        ({"lanes": "8"}, "lanes must be an integer"),
+        ({"shuffle_block": 0}, "shuffle_block is out of range"),
+        ({"counts": [1, -1]}, r"counts\[1\] is out of range"),
+        ({"counts": [1.5]}, "counts must be integers"),
+        ({"counts": [[1]]}, "counts must be one-dimensional"),
+        ({"counts": [2**62]}, r"counts\[0\] is out of range"),
+        ({"counts": [2**61] * 2}, "too many samples"),
+        ({"counts": [2**62 - 1] * 4}, "too many samples"),  # beyond 2^63, where sums wrap
+        ({"counts": [2**62 - 1] * 9}, "too many samples"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Order(**{"counts": [1], **options})
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        ([0, 7], r"positions\[1\] is out of range .expected 0 to 6, found 7"),
+        ([-1], r"positions\[0\] is out of range"),
+        ([2**64], "positions must be integers"),
+        (np.array([2**63], np.uint64), "out of range"),
+        ([0.0], "positions must be integers"),
+        ([True], "positions must be integers"),
+        (3, "one-dimensional"),
+    ],
+)
+def test_positions_out_of_range_are_refused(positions: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Order([3, 4]).locate(positions)
+
+
+@pytest.mark.parametrize("edge", [0, 2**64 - 1])
+def test_seed_and_epoch_take_all_64_bits(edge: int) -> None:
+    assert places(Order([9], edge, edge, 2, 4)) == reference.whole_order([9], edge, edge, 2, 4)

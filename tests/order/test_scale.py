@@ -1,0 +1,81 @@
+"""Epochs of 10^12 samples and datasets of 2,000,000 shards: at once, with memory for shards and blocks only."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from mdsx.order import MixtureOrder, Order
+from tests.order import reference
+
+
+def test_two_million_shards_and_a_trillion_samples_start_at_once() -> None:
+    counts = np.full(2_000_000, 500_000)
+    began = time.perf_counter()
+    order = Order(counts, seed=3, epoch=5)
+    made = time.perf_counter()
+    shards, samples = order.locate(np.arange(10**11, 10**11 + 256))
+    located = time.perf_counter()
+    assert made - began < 1
+    assert located - made < 0.5
+    assert len(order) == 10**12
+    assert len(set(zip(shards.tolist(), samples.tolist(), strict=True))) == 256
+    assert (samples >= 0).all()
+    assert (samples < 500_000).all()
+
+
+def test_memory_is_that_of_the_shards_and_the_blocks_in_use() -> None:
+    tracemalloc.start()
+    try:
+        order = Order(np.full(20_000, 50_000_000), seed=1)  # 10^12 samples
+        for start in range(0, 10**12, 10**11):
+            order.locate(np.arange(start, start + 4096))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    per_shard, per_block_sample, lanes = 200, 16, 8
+    assert peak < per_shard * 20_000 + 2 * per_block_sample * (order.shuffle_block + lanes) + 10 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("counts", "lanes"), [([10**11] * 10, 8), ([10**12], 8), ([1, 10**12 - 2, 0, 1], 5), ([50_000_000] * 20_000, 8)]
+)
+def test_far_positions_are_those_of_the_specification(counts: list[int], lanes: int) -> None:
+    order = Order(counts, seed=7, epoch=1, lanes=lanes, shuffle_block=8000)
+    positions = [0, 999, 10**6 + 1, 10**11, 10**12 // 3, 10**12 - 8001, 10**12 - 1]
+    shards, samples = order.locate(positions)
+    expected = [reference.place_at(p, counts, 7, 1, lanes, 8000) for p in positions]
+    assert list(zip(shards.tolist(), samples.tolist(), strict=True)) == expected
+
+
+def test_arithmetic_does_not_overflow_at_the_limits() -> None:
+    counts = [2**61, 2**61 - 2, 1]
+    order = Order(counts, seed=2**64 - 1, epoch=2**64 - 1, lanes=3, shuffle_block=300)
+    positions = [0, 2**61 + 5, 2**62 - 2]
+    expected = [reference.place_at(p, counts, 2**64 - 1, 2**64 - 1, 3, 300) for p in positions]
+    assert np.stack(order.locate(positions), axis=1).tolist() == [list(place) for place in expected]
+    largest_block = Order([5, 6], seed=1, lanes=7, shuffle_block=2**62)
+    assert sorted(largest_block.locate(range(11))[0].tolist()) == [0] * 5 + [1] * 6
+
+
+def test_streaming_costs_little_more_than_the_sort_of_a_block() -> None:
+    order = Order(np.full(100_000, 5000), seed=3)
+    run = 2**18
+    order.locate(range(10))
+    times = []
+    for start in range(10**7, 10**7 + 4 * run, run):
+        began = time.perf_counter()
+        order.locate(np.arange(start, start + run))
+        times.append(time.perf_counter() - began)
+    assert min(times) / run < 400e-9, "below 100 ns measured alone; other jobs run beside this test"
+
+
+def test_a_mixture_of_tens_of_billions_answers_at_once() -> None:
+    began = time.perf_counter()
+    mixture = MixtureOrder([np.full(20_000, 500_000)] * 3, [0.5, 0.3, 0.2], seed=1)  # 10^10 samples each
+    components, _, _ = mixture.locate(np.arange(10**11, 10**11 + 256))
+    assert time.perf_counter() - began < 1
+    assert np.abs(np.bincount(components) - 256 * np.array([0.5, 0.3, 0.2])).max() <= 4

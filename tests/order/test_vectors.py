@@ -1,0 +1,89 @@
+"""The test vectors of order version 1, and orders that stand here number by number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mdsx.order import ORDER_VERSION, MixtureOrder, Order, rank_positions
+from mdsx.order.hashing import key, mix64, mixed, permutation
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "order-v1.json").read_text())
+
+
+def test_the_version_is_that_of_the_vectors() -> None:
+    assert VECTORS["order_version"] == ORDER_VERSION == Order.version
+
+
+def test_mix64() -> None:
+    numbers = [int(vector["x"]) for vector in VECTORS["mix64"]]
+    expected = [int(vector["value"]) for vector in VECTORS["mix64"]]
+    assert [mix64(x) for x in numbers] == expected
+    assert mixed(np.array(numbers, np.uint64)).tolist() == expected
+
+
+def test_key() -> None:
+    for vector in VECTORS["key"]:
+        assert key(*map(int, vector["parts"])) == int(vector["value"])
+
+
+@pytest.mark.parametrize("vector", VECTORS["permutation"], ids=lambda vector: f"n={vector['n']}")
+def test_permutation(vector: dict[str, Any]) -> None:
+    assert permutation(int(vector["key"]), vector["n"]).tolist() == vector["value"]
+
+
+@pytest.mark.parametrize("number", range(len(VECTORS["order"])))
+def test_order(number: int) -> None:
+    vector = VECTORS["order"][number]
+    counts = vector["counts"]
+    if isinstance(counts, dict):
+        counts = np.full(counts["times"], counts["repeat"])
+    options = {name: vector[name] for name in ("epoch", "lanes", "shuffle_block", "shuffle")}
+    located = Order(counts, int(vector["seed"]), **options).locate(vector["positions"])
+    assert np.stack(located, axis=1).tolist() == vector["value"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["rank_batch"], ids=lambda vector: f"{vector['world']} ranks")
+def test_rank_batch(vector: dict[str, Any]) -> None:
+    for rank, expected in enumerate(vector["value"]):
+        positions = rank_positions(
+            vector["start"], vector["stop"], lanes=vector["lanes"], rank=rank, world_size=vector["world"]
+        )
+        assert positions.tolist() == expected
+
+
+@pytest.mark.parametrize("vector", VECTORS["mixture"], ids=lambda vector: str(vector["weights"]))
+def test_mixture(vector: dict[str, Any]) -> None:
+    mixture = MixtureOrder(
+        vector["counts"], vector["weights"], int(vector["seed"]), vector["lanes"], vector["shuffle_block"]
+    )
+    positions = vector["positions"]
+    assert [str(bound) for bound in mixture.bounds] == vector["bounds"]
+    assert mixture.draw(positions).tolist() == [component for component, _, _ in vector["value"]]
+    assert mixture.draws_before(positions).tolist() == vector["draws_in_lane_before"]
+    assert np.stack(mixture.locate(positions), axis=1).tolist() == vector["value"]
+
+
+# The worked example of format-spec.md: an empty shard (1), one that a lane's start divides (0), chunks, short blocks.
+EXAMPLE = ([4, 0, 7, 3, 6], 7, 1, 2, 6)  # counts, seed, epoch, lanes, shuffle_block
+EXAMPLE_PLACES = [
+    *[(0, 0), (0, 1), (4, 3), (2, 2), (4, 4), (2, 3), (4, 0), (0, 2), (4, 5), (0, 3)],
+    *[(4, 2), (2, 4), (3, 0), (2, 0), (4, 1), (2, 5), (3, 1), (2, 6), (3, 2), (2, 1)],
+]
+
+
+def test_the_worked_example_of_the_specification() -> None:
+    shards, samples = Order(*EXAMPLE).locate(range(20))
+    assert list(zip(shards.tolist(), samples.tolist(), strict=True)) == EXAMPLE_PLACES
+
+
+def test_far_positions_of_a_large_dataset_stay_where_they_are() -> None:
+    order = Order(np.full(1000, 10**9), seed=2**64 - 1, epoch=3)  # 10^12 samples
+    assert order.shuffle_block == 262144
+    shards, samples = order.locate([0, 1, 8, 10**11, 5 * 10**11 + 7, 10**12 - 1])
+    assert shards.tolist() == [112, 558, 112, 890, 4, 719]
+    assert samples.tolist() == [2472, 3212, 1997, 500008440, 500002679, 999994393]
