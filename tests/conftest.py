@@ -1,0 +1,31 @@
+"""What tests share: a real S3 server, one for each test process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tools.s3_server import S3Server
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A running S3 server, to which the environment points."""
+    before = dict(os.environ)
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        os.environ.pop("AWS_PROFILE", None)
+        os.environ.update(server.env())
+        yield server
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture
+def s3_url(s3: S3Server) -> str:
+    """The URL of a fresh bucket."""
+    return s3.make_bucket(f"bucket-{next(_NUMBERS):04d}")
