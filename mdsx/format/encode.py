@@ -43,7 +43,7 @@ class Encoder:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._encoders = [(column.name, value_encoder(column.type)) for column in schema.columns]
-        self._names = {column.name for column in schema.columns}
+        self._names = tuple(column.name for column in schema.columns)
 
     def sample(self, sample: Mapping[str, object]) -> tuple[list[bytes], int]:
         """The values of one sample as bytes, one for each column, and how many bytes they have together."""

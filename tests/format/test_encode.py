@@ -1,0 +1,436 @@
+"""What may be given to the writer, and what comes of it."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from datetime import UTC, datetime
+from enum import IntEnum
+from fractions import Fraction
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mdsx.errors import SampleError
+from mdsx.format.encode import Encoder
+from mdsx.format.schema import Schema
+
+torch = pytest.importorskip("torch")
+
+RANGES = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
+RANGES |= {f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)}
+FLOATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
+"""Bits of the significand, largest exponent."""
+
+
+class Colour(IntEnum):
+    RED = 3
+
+
+def encode(kind: str, value: object) -> bytes:
+    """The bytes of one value of a column of type `kind`."""
+    values, size = Encoder(Schema.from_columns({"x": kind})).sample({"x": value})
+    assert size == len(values[0])
+    return values[0]
+
+
+def refusal(kind: str, value: object) -> SampleError:
+    with pytest.raises(SampleError) as caught:
+        encode(kind, value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("int16", -2, b"\xfe\xff"),
+        ("int16", True, b"\1\0"),
+        ("int16", Colour.RED, b"\3\0"),
+        ("int16", np.int64(5), b"\5\0"),
+        ("int16", np.array(5, ">i8"), b"\5\0"),
+        ("int16", torch.tensor(5), b"\5\0"),
+        ("int16", np.bool_(True), b"\1\0"),
+        ("uint64", 2**64 - 1, b"\xff" * 8),
+        ("bool", True, b"\1"),
+        ("bool", 0, b"\0"),
+        ("bool", np.bool_(False), b"\0"),
+        ("bool", np.uint8(1), b"\1"),
+        ("float32", 0.1, struct.pack("<f", 0.1)),
+        ("float32", np.float64(0.1), struct.pack("<f", 0.1)),  # a Python float by another name
+        ("float32", np.float16(0.5), struct.pack("<f", 0.5)),
+        ("float32", 3, struct.pack("<f", 3)),
+        ("float32", True, struct.pack("<f", 1)),
+        ("float32", 2**100, struct.pack("<f", 2.0**100)),
+        ("float32", -math.inf, struct.pack("<f", -math.inf)),
+        ("float64", np.float32(0.1), struct.pack("<d", float(np.float32(0.1)))),
+        ("bfloat16", 1.0, b"\x80\x3f"),
+        ("bfloat16", -0.0, b"\x00\x80"),
+        ("bfloat16", math.nan, b"\xc0\x7f"),
+        ("bfloat16", torch.tensor(1.0, dtype=torch.bfloat16), b"\x80\x3f"),
+        ("uint16[2,2]", [[1, 2], [3, 4]], struct.pack("<4H", 1, 2, 3, 4)),
+        ("uint16[3]", (1, 2, True), struct.pack("<3H", 1, 2, 1)),
+        ("uint16[2]", array("q", [1, 2]), struct.pack("<2H", 1, 2)),
+        ("uint16[2]", memoryview(array("H", [1, 2])), struct.pack("<2H", 1, 2)),
+        ("uint16[2]", np.array([1, 2], object), struct.pack("<2H", 1, 2)),
+        ("uint16[2]", [np.int8(1), torch.tensor(2)], struct.pack("<2H", 1, 2)),
+        ("uint16[2,2]", [np.array([1, 2]), [3, 4]], struct.pack("<4H", 1, 2, 3, 4)),
+        ("uint16[0]", [], b""),
+        ("uint16[2,2]", np.array([[1, 2], [3, 4]], np.int64, order="F"), struct.pack("<4H", 1, 2, 3, 4)),
+        ("uint16[2]", np.array([1, 9, 2, 9], ">u2")[::2], struct.pack("<2H", 1, 2)),
+        ("bool[3]", np.array([True, False, True]), b"\1\0\1"),
+        ("bool[3]", [1, 0, True], b"\1\0\1"),
+        ("bool[2]", np.array([0, 7], np.uint8).view(np.bool_), b"\0\1"),
+        ("float32[2]", [0.1, 3], struct.pack("<2f", 0.1, 3)),
+        ("float32[2]", [np.float64(0.1), 3], struct.pack("<2f", 0.1, 3)),
+        ("float32[2]", np.array([1, 2**24]), struct.pack("<2f", 1, 2**24)),
+        ("float32[2]", np.array([1, 2**62]), struct.pack("<2f", 1, 2**62)),
+        ("float32[2]", torch.ones(2, requires_grad=True), struct.pack("<2f", 1, 1)),
+        ("float32[2]", torch.ones(2, dtype=torch.bfloat16), struct.pack("<2f", 1, 1)),
+        ("bfloat16[2]", torch.ones(2, dtype=torch.bfloat16), b"\x80\x3f" * 2),
+        ("bfloat16[2]", [1.0, 256], b"\x80\x3f\x80\x43"),
+        ("bfloat16[1]", np.array([-3]), b"\x40\xc0"),
+        ("uint8[*]", [1, 2, 3], b"\3\0\0\0\1\2\3"),
+        ("uint8[*]", [], b"\0\0\0\0"),
+        ("uint8[*,2,*]", np.zeros((3, 2, 1), np.uint8), b"\3\0\0\0\1\0\0\0" + bytes(6)),
+        ("uint8[*,2]", [], b"\0\0\0\0"),  # no rows of two
+        ("int8?", 5, b"\5"),
+        ("uint8[2]?", [1, 2], b"\1\2"),
+        ("bytes", b"ab", b"ab"),
+        ("bytes", bytearray(b"ab"), b"ab"),
+        ("bytes", memoryview(b"axbx")[::2], b"ab"),
+        ("bytes", np.frombuffer(b"ab", np.uint8), b"ab"),
+        ("bytes", torch.tensor([97, 98], dtype=torch.uint8), b"ab"),
+        ("bytes", b"", b""),
+        ("str", "aé\0", b"a\xc3\xa9\0"),
+        ("str", np.str_("a"), b"a"),
+        ("jpeg", b"\xff\xd8\xff\xe0...", b"\xff\xd8\xff\xe0..."),
+        ("png", b"\x89PNG\r\n\x1a\n...", b"\x89PNG\r\n\x1a\n..."),
+        ("json", {"b": [1, 2.5, None, True], "a": "é\n"}, '{"b":[1,2.5,null,true],"a":"é\\n"}'.encode()),
+        ("json", (1, 2**70), b"[1,1180591620717411303424]"),
+        ("json", None, b"null"),
+        ("msgpack", {"b": b"x", "a": "x", 3: -1}, b"\x83\xa1b\xc4\x01x\xa1a\xa1x\x03\xff"),
+        ("msgpack", 1.5, b"\xcb" + struct.pack(">d", 1.5)),
+        ("msgpack", None, b"\xc0"),
+        ("msgpack", msgpack.Timestamp(5, 0), b"\xd6\xff\0\0\0\5"),
+        ("msgpack", datetime.fromtimestamp(5, UTC), b"\xd6\xff\0\0\0\5"),
+        ("msgpack", b"\xd4\xc7", b"\xc4\2\xd4\xc7"),  # looks like an extension type, is none
+    ],
+)
+def test_values_become_the_bytes_that_the_format_names(kind: str, value: object, expected: bytes) -> None:
+    assert encode(kind, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected", "found"),
+    [
+        ("int8", 128, "-128 to 127", "128"),
+        ("uint8", -1, "0 to 255", "-1"),
+        ("uint64", 2**64, "0 to 18446744073709551615", str(2**64)),
+        ("int64", 10**400, "-9223372036854775808 to", "an integer of 1329 bits"),
+        ("int64", 1.0, "one int64", "float 1.0"),
+        ("int64", np.float32(1), "int64 or other integers", "float32"),
+        ("int64", "1", "one int64", "str '1'"),
+        ("int64", np.array([1]), "one int64", "int64 of shape [1]"),
+        ("int64", torch.tensor([1]), "one int64", "torch.int64 of shape [1]"),
+        ("int64", 1 + 0j, "one int64", "complex"),
+        ("int64", np.datetime64(5, "s"), "int64 or other integers", "datetime64"),
+        ("bool", 2, "0 to 1", "2"),
+        ("bool", 1.0, "one bool", "float 1.0"),
+        ("float32", 2**24 + 1, "an integer that float32 holds exactly", "16777217"),
+        ("float16", 65536, "an integer that float16 holds exactly", "65536"),
+        ("float64", 10**400, "an integer that float64 holds exactly", "an integer of 1329 bits"),
+        ("float32", 1e39, "finite as float32", "1e+39"),
+        ("float16", 65520.0, "finite as float16", "65520.0"),
+        ("bfloat16", 3.4e38, "finite as bfloat16", "3.4e+38"),
+        ("float32", np.array(1.0), "float32, a narrower float", "float64"),  # an array, so its dtype counts
+        ("float16", np.float32(1), "float16, a narrower float", "float32"),
+        ("bfloat16", np.float16(1), "bfloat16, a narrower float", "float16"),
+        ("float16", torch.tensor(1.0, dtype=torch.bfloat16), "float16, a narrower float", "bfloat16"),
+        ("float64", np.longdouble(1), "float64, a narrower float", np.dtype(np.longdouble).name),
+        ("uint16[4]", [1, 2, 3, 70000], "0 to 65535", "70000 at [3]"),
+        ("uint16[2,2]", [[1, 2], [-3, 4]], "0 to 65535", "-3 at [1, 0]"),
+        ("uint16[2,2]", np.array([[1, 2], [3, 70000]]), "0 to 65535", "70000 at [1, 1]"),
+        ("uint16[2,2]", [[1, 2], [3]], "items of one shape", "shapes [[1], [2]]"),
+        ("uint16[2]", [1, 2.0], "one uint16", "float 2.0 at [1]"),
+        ("uint16[2]", np.zeros(2), "uint16 or other integers", "float64 of shape [2]"),
+        ("uint16[2]", [1, 2, 3], "shape [2]", "shape [3]"),
+        ("uint16[1]", 1, "shape [1]", "shape []"),
+        ("uint16[2]", [[1, 2]], "shape [2]", "shape [1, 2]"),
+        ("uint16[*,2]", np.zeros((2, 3), int), "shape [*,2]", "shape [2, 3]"),
+        ("uint16[*,*]", [], "shape [*,*]", "shape [0]"),  # of what width?
+        ("uint16[*]", np.zeros((2, 2), int), "shape [*]", "shape [2, 2]"),
+        ("uint16[*]", "ab", "one uint16", "str 'ab'"),
+        ("uint16[*]", {1, 2}, "one uint16", "set"),
+        ("float32[2]", np.array([1, 2**24 + 1]), "float32 holds exactly", "16777217 at [1]"),
+        ("float32[2]", [1.5, 2**24 + 1], "float32 holds exactly", "16777217 at [1]"),
+        ("float32[2]", [1.5, 1e39], "finite as float32", "1e+39 at [1]"),
+        ("float32[2]", np.zeros(2), "float32, a narrower float", "float64"),
+        ("bool[2]", np.array([0, 2]), "0 to 1", "2 at [1]"),
+        ("bytes", "text", "bytes", "str 'text'"),
+        ("bytes", 5, "bytes", "int 5"),
+        ("bytes", np.zeros(2, np.int16), "uint8", "int16 of shape [2]"),
+        ("bytes", np.zeros((2, 2), np.uint8), "uint8", "uint8 of shape [2, 2]"),
+        ("str", b"text", "str", "bytes b'text'"),
+        ("str", "\ud800", "without surrogates", r"'\ud800'"),
+        ("jpeg", b"\x89PNG\r\n\x1a\n", "jpeg data", r"\x89PNG"),
+        ("png", b"", "png data", "b''"),
+        ("json", math.nan, "a JSON value", "Out of range float"),
+        ("json", {"a": [-math.inf]}, "a JSON value", "Out of range float"),
+        ("json", {"a": {1: 2}}, "keys that are str", "int 1"),
+        ("json", b"x", "a JSON value", "bytes is not JSON serializable"),
+        ("json", ["\udc00"], "a JSON value", "surrogates not allowed"),
+        ("msgpack", (1, 2), "a msgpack value", "can not serialize 'tuple'"),
+        ("msgpack", 2**64, "a msgpack value", "out of range"),
+        ("msgpack", [msgpack.ExtType(5, b"x")], "no extension types", "extension type 5"),
+        ("msgpack", datetime(2026, 1, 1), "a msgpack value", "tzinfo"),  # which time would that be?
+        ("msgpack", np.int64(1), "a msgpack value", "numpy.int64"),
+        ("msgpack", "\ud800", "a msgpack value", "surrogates not allowed"),
+    ],
+)
+def test_other_values_are_refused_with_column_expected_and_found(
+    kind: str, value: object, expected: str, found: str
+) -> None:
+    error = refusal(kind, value)
+    assert error.place == "column 'x'"
+    assert expected in str(error.expected)
+    assert found in str(error.found)
+
+
+def test_an_integer_that_python_would_not_print_is_refused_all_the_same() -> None:
+    assert refusal("int64", 10**5000).found == "an integer of 16610 bits"
+    assert "4300 digits" in str(refusal("json", 10**5000))
+
+
+def test_a_circular_or_bottomless_json_value_is_refused() -> None:
+    circle: list[object] = []
+    circle.append(circle)
+    assert "Circular" in str(refusal("json", circle))
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert refusal("json", deep).expected == "a JSON value"
+    assert refusal("msgpack", deep).expected == "a msgpack value"
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint16[2]", "float32[*]", "str", "bytes", "jpeg"])
+def test_null_needs_a_nullable_column(kind: str) -> None:
+    error = refusal(kind, None)
+    assert error.found == "None"
+    assert f"declare it as '{kind}?'" in str(error)
+
+
+@given(st.sampled_from(sorted(RANGES)), st.integers(-(2**65), 2**65))
+def test_integers_are_taken_exactly_where_they_are_in_range(base: str, value: int) -> None:
+    low, high = RANGES[base]
+    size = int(base.removeprefix("u").removeprefix("int")) // 8
+    if low <= value <= high:
+        expected = value.to_bytes(size, "little", signed=low < 0)
+        assert encode(base, value) == encode(f"{base}[1]", [value]) == expected
+        for given_dtype in ("i8", "u8", ">i8"):
+            limits = np.iinfo(given_dtype)
+            if limits.min <= value <= limits.max:
+                assert encode(f"{base}[2]", np.array([value, 0], given_dtype)) == expected + bytes(size)
+    else:
+        refusal(base, value)
+        refusal(f"{base}[1]", [value])
+        if -(2**63) <= value < 2**63:
+            refusal(f"{base}[2]", np.array([0, value]))
+
+
+def decode_float(base: str, data: bytes) -> float:
+    if base == "bfloat16":
+        return float(struct.unpack("<f", b"\0\0" + data)[0])
+    return float(struct.unpack({"float16": "<e", "float32": "<f", "float64": "<d"}[base], data)[0])
+
+
+def nearest(base: str, value: Fraction) -> Fraction:
+    """`value` rounded to the nearest of a float format without bounds, ties to even: by exact arithmetic."""
+    bits, largest = FLOATS[base]
+    if value == 0:
+        return value
+    exponent = math.floor(math.log2(abs(value.numerator)) - math.log2(value.denominator))
+    while abs(value) >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    while abs(value) < Fraction(2) ** exponent:
+        exponent -= 1
+    step = Fraction(2) ** (max(exponent, 1 - largest) - bits + 1)
+    return round(value / step) * step
+
+
+@given(st.sampled_from(sorted(FLOATS)), st.floats(allow_nan=False, allow_infinity=False))
+@example("bfloat16", 1.00390625000001)  # by way of float32 it would be rounded twice
+@example("bfloat16", float.fromhex("0x1.feffffffffffp127"))
+@example("bfloat16", 1e-40)
+@example("float16", 65519.99)
+@example("float32", 3.4028235677973362e38)
+def test_python_floats_are_rounded_to_nearest_and_never_to_infinity(base: str, value: float) -> None:
+    largest = FLOATS[base][1]
+    expected = nearest(base, Fraction(value))
+    if abs(expected) >= Fraction(2) ** (largest + 1):
+        refusal(base, value)
+        refusal(f"{base}[1]", [value])
+    else:
+        data = encode(base, value)
+        assert Fraction(decode_float(base, data)) == expected
+        assert math.copysign(1, decode_float(base, data)) == math.copysign(1, value)
+        assert encode(f"{base}[1]", [value]) == data
+
+
+@given(
+    st.sampled_from(sorted(FLOATS)), st.integers(-70, 70).flatmap(lambda e: st.integers(-(2 ** abs(e)), 2 ** abs(e)))
+)
+@example("float16", 2047)
+@example("float16", 65504)
+@example("bfloat16", 2**64)
+def test_integers_go_into_floats_where_they_are_exact(base: str, value: int) -> None:
+    exact = nearest(base, Fraction(value)) == value and abs(value) < 2 ** (FLOATS[base][1] + 1)
+    fits = -(2**63) <= value < 2**63
+    if exact:
+        data = encode(base, value)
+        assert Fraction(decode_float(base, data)) == value
+        assert encode(f"{base}[1]", [value]) == data
+        if fits:
+            assert encode(f"{base}[1]", np.array([value])) == data
+    else:
+        refusal(base, value)
+        refusal(f"{base}[1]", [value])
+        if fits:
+            refusal(f"{base}[1]", np.array([value]))
+
+
+def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
+    encoder = Encoder(Schema.from_columns({"a": "int8", "b": "str?"}))
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"a": 1}, "'b': the sample lacks columns"),  # nullable ones too: null is given as None
+        ({"a": 1, "b": "x", "c": 2}, "'c': the sample has columns that the dataset has not"),
+        ({"a": 1, "c": 2}, "'b': the sample lacks columns"),
+        ({}, "'a', 'b': the sample lacks columns"),
+    ]
+    for sample, message in cases:
+        with pytest.raises(SampleError) as caught:
+            encoder.sample(sample)
+        assert str(caught.value).startswith(message)
+    for other in ([1, "x"], None, "ab"):
+        with pytest.raises(SampleError, match="is a mapping of column names to values"):
+            encoder.sample(other)  # type: ignore[arg-type]
+
+
+def test_a_value_of_as_many_bytes_as_say_null_is_refused() -> None:
+    huge = bytes(2**32 - 1)  # memory that nobody touches is not taken
+    assert refusal("bytes", huge).found == 2**32 - 1
+    encoder = Encoder(Schema.from_columns({"x": "bytes"}))
+    with pytest.raises(SampleError, match="a value is too large"):
+        encoder.batch({"x": [b"", huge]})
+    encoder.sample({"x": bytes(2**32 - 2)})
+
+
+def test_what_is_encoded_does_not_change_with_what_was_given() -> None:
+    encoder = Encoder(Schema.from_columns({"a": "uint8[2]", "b": "bytes", "c": "uint8[*]", "d": "json"}))
+    sample: dict[str, Any] = {"a": np.ones(2, "u1"), "b": bytearray(b"bb"), "c": np.ones(1, "u1"), "d": [1]}
+    values, _ = encoder.sample(sample)
+    for value in sample.values():
+        value[0] = 0
+    assert values == [b"\1\1", b"bb", b"\1\0\0\0\1", b"[1]"]
+
+
+COLUMNS = {
+    "a": "int64",
+    "b": "str",
+    "c": "uint16[2]",
+    "d": "float32[*]?",
+    "e": "bool",
+    "f": "bfloat16[2]?",
+    "g": "json?",
+    "h": "int16?",
+    "i": "bytes",
+}
+SAMPLES = st.fixed_dictionaries(
+    {
+        "a": st.integers(-(2**63), 2**63 - 1),
+        "b": st.text(max_size=5),
+        "c": st.lists(st.integers(0, 65535), min_size=2, max_size=2),
+        "d": st.none() | st.lists(st.floats(width=32), max_size=3),
+        "e": st.booleans(),
+        "f": st.none() | st.lists(st.floats(width=16), min_size=2, max_size=2),
+        "g": st.none() | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+        "h": st.none() | st.integers(-(2**15), 2**15 - 1),
+        "i": st.binary(max_size=5),
+    }
+)
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=5))
+def test_a_batch_is_encoded_as_its_samples_are(samples: list[dict[str, Any]]) -> None:
+    encoder = Encoder(Schema.from_columns(COLUMNS))
+    one_by_one = encoder.gather([encoder.sample(sample)[0] for sample in samples])
+    batch = encoder.batch({name: [sample[name] for sample in samples] for name in COLUMNS})
+    assert batch.samples == one_by_one.samples == len(samples)
+    for ours, theirs in zip(batch.fixed, one_by_one.fixed, strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+    assert batch.lengths.tolist() == one_by_one.lengths.tolist()
+    assert batch.stops.tolist() == one_by_one.stops.tolist()
+    assert b"".join(batch.pieces) == b"".join(one_by_one.pieces)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("int64", np.arange(3, dtype=np.int32)),
+        ("uint16[2]", np.arange(6).reshape(3, 2)),
+        ("uint16[2]", torch.arange(6).reshape(3, 2)),
+        ("uint16[2]", [torch.tensor([1, 2]), np.array([1, 2]), (1, 2)]),
+        ("bfloat16[1]", torch.ones(3, 1, dtype=torch.bfloat16)),
+        ("float32", (1.5, 2, np.float64(0.1))),
+        ("float32[*]", np.ones((3, 4), np.float32)),
+        ("int8?", np.arange(3)),
+        ("int8?", np.array([1, None, 2])),
+        ("int8[2]?", np.ones((3, 2), int)),
+        ("str", np.array(["a", "bc", ""])),
+        ("str", np.array(["a", "bc", ""], object)),
+        ("bytes", np.zeros((3, 4), np.uint8)),
+        ("bytes", np.array([b"a", b"b", b"c"])),
+    ],
+)
+def test_a_column_of_a_batch_is_an_array_a_tensor_or_a_sequence(kind: str, values: Any) -> None:
+    encoder = Encoder(Schema.from_columns({"x": kind}))
+    batch = encoder.batch({"x": values})
+    one_by_one = encoder.gather([encoder.sample({"x": value})[0] for value in values])
+    assert [items.tobytes() for items in batch.fixed] == [items.tobytes() for items in one_by_one.fixed]
+    assert (list(batch.pieces), batch.lengths.tolist()) == (list(one_by_one.pieces), one_by_one.lengths.tolist())
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": [1, 2, 300], "b": ["x", "y", "z"]}, "sample 2 of the batch, column 'a': not a uint8"),
+        ({"a": np.array([1, 2, 300]), "b": ["x", "y", "z"]}, "sample 2 of the batch, column 'a': not a uint8"),
+        ({"a": [1, 2], "b": ["x", None]}, "sample 1 of the batch, column 'b': not a str"),
+        ({"a": [1, 2], "b": ["x"]}, "the columns of a batch have different lengths"),
+        ({"a": [1, 2]}, "'b': the batch lacks columns"),
+        ({"a": [1], "b": ["x"], "c": [2]}, "'c': the batch has columns that the dataset has not"),
+        ({"a": 1, "b": ["x"]}, "column 'a': not a uint8"),
+        ({"a": [1], "b": "x"}, "column 'b': not a str"),
+        ({"a": [1], "b": {"x"}}, "column 'b': not a str"),
+        ({"a": [1], "b": iter("x")}, "column 'b': not a str"),
+        ({"a": np.array(1), "b": ["x"]}, "column 'a': not a uint8"),
+        ({"a": np.ones((1, 1), int), "b": ["x"]}, "column 'a': not a uint8"),
+        ({"a": np.ones(1), "b": ["x"]}, "column 'a': not a uint8"),
+    ],
+)
+def test_a_batch_that_does_not_fit_names_sample_and_column(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(SampleError) as caught:
+        Encoder(Schema.from_columns({"a": "uint8", "b": "str"})).batch(columns)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint16[2]", "str", "float32[*]", "int8?"])
+def test_a_batch_may_have_no_samples(kind: str) -> None:
+    encoder = Encoder(Schema.from_columns({"x": kind}))
+    assert encoder.batch({"x": []}).samples == 0
+    if kind == "uint16[2]":
+        assert encoder.batch({"x": np.zeros((0, 2), np.uint16)}).samples == 0
