@@ -107,6 +107,7 @@ class Environment:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=0.2)
             except KeyboardInterrupt:
+                process.terminate()
                 process.wait()
                 raise
         if process.returncode:

@@ -1,0 +1,91 @@
+"""One rank of the training: an ordinary PyTorch loop over mdsx, started by torchrun.
+
+Every `checkpoint_every` steps rank 0 saves model, optimizer and the loader's state. A run that finds a checkpoint goes
+on from there, on whatever number of ranks and workers and with whatever batch size.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tools.quickstart_parts.model import LENGTH, PADDING, ByteModel
+from tools.quickstart_parts.run import Consumed, Report, Run
+
+
+def first_bytes(sample: dict[str, Any]) -> dict[str, Any]:
+    """The first LENGTH + 1 bytes of a document, padded, beside the sample's key: what a batch is made of."""
+    text = np.frombuffer(sample["txt"].encode()[: LENGTH + 1], np.uint8)
+    return {"text": np.pad(text, (0, LENGTH + 1 - len(text)), constant_values=PADDING), "key": sample["__key__"]}
+
+
+def train(run: Run, rank: int) -> None:
+    """Train to the end of the epoch."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = DistributedDataParallel(ByteModel())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    data = StreamingDataset(
+        run.url,
+        seed=run.seed,
+        lanes=run.lanes,
+        shuffle_block=run.shuffle_block,
+        cache=run.cache,
+        cache_limit=run.cache_limit,
+        transform=first_bytes,
+    )
+    loader = StreamingDataLoader(data, run.batch_size, num_workers=run.workers, drop_last=False)
+    step = 0
+    if os.path.exists(run.checkpoint):
+        saved = torch.load(run.checkpoint, weights_only=True)
+        model.module.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        loader.load_state_dict(saved["data"])
+        step = saved["step"]
+    samples = len(data)
+    start = loader.state_dict()["position"]
+    with run.log_file(rank).open("a") as log:
+        for batch in loader:
+            step += 1
+            log.write(Consumed(step, start, batch["key"]).to_line())
+            log.flush()
+            loss = model(batch["text"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            start = min(start + run.global_batch, samples)
+            distributed.all_reduce(loss := loss.detach())
+            if rank == 0:
+                if step % run.checkpoint_every == 0:
+                    state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+                    save({**state, "data": loader.state_dict(), "step": step}, Path(run.checkpoint))
+                print(Report(step, start, loss.item() / run.ranks).to_line(), flush=True)
+
+
+def save(checkpoint: dict[str, Any], path: Path) -> None:
+    """Replace the checkpoint whole or not at all: a kill in the midst of it leaves the one before."""
+    partial = path.with_suffix(".part")
+    torch.save(checkpoint, partial)
+    os.replace(partial, path)
+
+
+def main() -> None:
+    run, rank = Run.from_json(sys.argv[1]), int(os.environ["RANK"])
+    run.group_file(rank).write_text(str(os.getpgrp()))  # torchrun gives each rank a process group of its own
+    distributed.init_process_group("gloo")
+    try:
+        train(run, rank)
+    finally:
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
