@@ -1,4 +1,4 @@
-"""Bytes <-> samples: column types, schema, shards and compression, as format-spec.md says. No I/O.
+"""Bytes <-> samples: column types, schema, shards, compression and the index, as format-spec.md says. No I/O.
 
 This module is the room's door: other rooms import from here.
 """
@@ -14,7 +14,10 @@ from mdsx.format.frames import (
     seek_table_size,
 )
 from mdsx.format.header import MAGIC, Header, build_header, parse_header, raw_size
+from mdsx.format.index import Index, ShardEntry, build_index, fingerprint
+from mdsx.format.indexparser import parse_index
 from mdsx.format.jsontext import parse_json
+from mdsx.format.names import is_name, join_name, split_name
 from mdsx.format.rows import NULL, heap_extents, row_checksum
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.shard import ShardView
@@ -30,22 +33,30 @@ __all__ = [
     "ColumnType",
     "FrameReader",
     "Header",
+    "Index",
     "Schema",
+    "ShardEntry",
     "ShardView",
     "build_header",
+    "build_index",
     "check_shard",
     "compress",
     "decompress_frame",
+    "fingerprint",
     "frame_count",
     "heap_extents",
+    "is_name",
+    "join_name",
     "numpy_values",
     "parse_header",
+    "parse_index",
     "parse_json",
     "parse_seek_table",
     "parse_type",
     "raw_size",
     "row_checksum",
     "seek_table_size",
+    "split_name",
     "value_decoder",
     "widen_bfloat16",
 ]

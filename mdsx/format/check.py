@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +131,6 @@ def _place(sample: int, column: str) -> str:
     return f"sample {sample}, column {column!r}"
 
 
-def _where(mask: NDArray[np.bool_]) -> list[int]:
+def _where(mask: Any) -> list[int]:
     numbers: list[int] = np.flatnonzero(mask)[: MAX_PROBLEMS + 1].tolist()
     return numbers
