@@ -30,7 +30,8 @@ from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.sizes import format_size
 from mdsx.storage import Storage, open_storage
-from mdsx.storage.cache import Cache, CacheKey, Verdict, network_file_system
+from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.filesystem import network_file_system
 
 INDEX_KEY = "index.json"
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
@@ -69,7 +70,7 @@ class Shards:
         mmap: bool = True,
     ) -> None:
         self.storage: Storage = open_storage(url)
-        self.index: Index = _read_index(self.storage)
+        self.index: Index = read_index(self.storage)
         path = self.storage.path(INDEX_KEY)
         self.local = path is not None
         self.mapped_in_place = (
@@ -313,7 +314,8 @@ def _map(path: Path) -> mmap.mmap:
         raise CorruptError("the shard is empty", file=str(path)) from error
 
 
-def _read_index(storage: Storage) -> Index:
+def read_index(storage: Storage) -> Index:
+    """The index of the dataset in `storage`. Raises MissingError where there is none, CorruptError."""
     file = f"{storage.url.rstrip('/')}/{INDEX_KEY}"
     try:
         data = storage.get(INDEX_KEY).data
