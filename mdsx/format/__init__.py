@@ -3,7 +3,9 @@
 This module is the room's door: other rooms import from here.
 """
 
+from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
+from mdsx.format.encode import Encoded, Encoder
 from mdsx.format.frames import (
     FRAME_SIZE,
     FrameReader,
@@ -31,10 +33,13 @@ __all__ = [
     "NULL",
     "Column",
     "ColumnType",
+    "Encoded",
+    "Encoder",
     "FrameReader",
     "Header",
     "Index",
     "Schema",
+    "ShardBuilder",
     "ShardEntry",
     "ShardView",
     "build_header",
