@@ -5,10 +5,12 @@ This module is the room's door: other rooms import from here.
 
 from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
+from mdsx.format.checksums import shard_checksums
 from mdsx.format.encode import Encoded, Encoder
 from mdsx.format.frames import (
     FRAME_SIZE,
     FrameReader,
+    claimed_raw_size,
     compress,
     decompress_frame,
     frame_count,
@@ -45,6 +47,7 @@ __all__ = [
     "build_header",
     "build_index",
     "check_shard",
+    "claimed_raw_size",
     "compress",
     "decompress_frame",
     "fingerprint",
@@ -61,6 +64,7 @@ __all__ = [
     "raw_size",
     "row_checksum",
     "seek_table_size",
+    "shard_checksums",
     "split_name",
     "value_decoder",
     "widen_bfloat16",

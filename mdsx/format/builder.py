@@ -7,22 +7,18 @@ Where a shard ends is part of the format: just before the sample with which the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
+from mdsx.format.checksums import cut, row_checksums
 from mdsx.format.encode import Encoded
 from mdsx.format.header import build_header, raw_size
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while the processor has them at hand
-_LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
-_LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 _FIRST_IMAGE = 2**26
 
 
@@ -98,6 +94,7 @@ class ShardBuilder:
         rows: NDArray[Any] = image.view(self.schema.row_dtype)
         for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items[start:stop]
+        heap, heaps = b"", None
         if width:
             pieces = encoded.pieces[start * width : stop * width]
             before = int(encoded.stops[start - 1]) if start else 0
@@ -106,13 +103,10 @@ class ShardBuilder:
             rows["start"][1:] = self._heap_size + stops[:-1]
             rows["lengths"] = encoded.lengths[start:stop]
             heap = b"".join(pieces)
+            heaps = pieces if width == 1 else cut(heap, stops)
             self._heap.append(heap)
             self._heap_size += len(heap)
-            parts = pieces if width == 1 else _cut(heap, stops.tolist())
-            checksums = _with_heap(_bodies(image, size), parts, len(image) + len(heap), self.samples)
-        else:
-            checksums = map(xxhash.xxh3_64_intdigest, _bodies(image, size), count(self.samples))
-        rows["checksum"] = np.fromiter(checksums, np.uint64, stop - start)
+        rows["checksum"] = row_checksums(image, size, heaps, heap_size=len(heap), first=self.samples)
         self.samples += stop - start
 
     def _reserve(self, size: int) -> None:
@@ -121,32 +115,3 @@ class ShardBuilder:
             image = np.zeros(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
             image[: len(self._image)] = self._image
             self._image = image
-
-
-def _bodies(image: NDArray[np.uint8], size: int) -> Sequence[bytes | memoryview]:
-    """Of each row in `image` what its checksum covers."""
-    if 8 < size < _LARGE_ROW:
-        rows = np.ndarray(len(image) // size, f"V{size - 8}", image, 8, size)
-        bodies: list[bytes] = rows.tolist()
-        return bodies
-    view = image.data
-    return [view[start + 8 : start + size] for start in range(0, len(image), size)]
-
-
-def _cut(heap: bytes, stops: list[int]) -> Iterator[memoryview]:
-    """The heap bytes of each sample."""
-    return map(memoryview(heap).__getitem__, map(slice, [0, *stops[:-1]], stops))
-
-
-def _with_heap(
-    bodies: Sequence[bytes | memoryview], heaps: Iterable[bytes | memoryview], size: int, first: int
-) -> Iterable[int]:
-    """The checksums of samples `first`, first + 1, ..., which have `size` bytes together."""
-    if size < _LARGE_SAMPLE * len(bodies):
-        return map(xxhash.xxh3_64_intdigest, map(b"".join, zip(bodies, heaps, strict=True)), count(first))
-    checksums = []
-    for sample, body, heap in zip(count(first), bodies, heaps):
-        hasher = xxhash.xxh3_64(body, sample)
-        hasher.update(heap)
-        checksums.append(hasher.intdigest())
-    return checksums

@@ -33,6 +33,7 @@ MAX_WINDOW = 2**23
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _TABLE_HEAD = struct.Struct("<II")
 _TABLE_FOOT = struct.Struct("<IBI")
+_TABLE_END = struct.Struct("<IIIBI")  # the last frame's sizes, and the foot
 _SKIPPABLE = 0x184D2A5E
 _SEEKABLE = 0x8F92EAB1
 _MAX_FRAME_HEADER = 18
@@ -105,6 +106,19 @@ def parse_seek_table(tail: Buffer, *, raw_size: int, size: int, file: str | None
         int(offsets[-1]) + table_size == size, "the frames do not fill the file", int(offsets[-1]), size - table_size
     )
     return offsets
+
+
+def claimed_raw_size(tail: Buffer, *, file: str | None = None) -> int:
+    """The raw size that the seek table at the end of `tail` speaks of: for who has no index, and lets FrameReader check
+    it. Raises CorruptError."""
+    view = memoryview(tail).cast("B")
+    if len(view) < _TABLE_END.size:
+        raise CorruptError("the file is too small for a seek table", file=file, found=f"{len(view)} bytes")
+    _, last, count, _, magic = _TABLE_END.unpack(view[-_TABLE_END.size :])
+    if magic != _SEEKABLE or not 1 <= count <= MAX_FRAMES or not 1 <= last <= FRAME_SIZE:
+        raise CorruptError("no seek table at its end", file=file)
+    raw_size: int = (count - 1) * FRAME_SIZE + last
+    return raw_size
 
 
 class FrameReader:
