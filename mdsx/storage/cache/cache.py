@@ -1,0 +1,351 @@
+"""The bounded cache: one directory, shared by all processes of all jobs on a node; the directory is its state.
+
+`<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes; with `.part` behind it, it
+is one being made, already at its full size. Rules:
+- Who maps a shard holds a shared lock on it (a lease) until the last view of the mapping is gone. Only a file whose
+  exclusive lock could be had is removed, so what is mapped is never evicted.
+- Who makes a shard holds the exclusive lock on its `.part`. A `.part` that nobody locks is a dead process's, and is
+  removed by whoever needs its place.
+- Files are added and removed with the ledger's lock held, under which locks on shards are only tried for. Nobody waits
+  for anything else: where there is no room, or somebody else makes the shard, that is the answer.
+- A `.part` gets its blocks at once, after the tally has room for it: so the sum of all files never exceeds the limit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from mdsx.errors import TransportError
+from mdsx.sizes import parse_size
+from mdsx.storage.cache.ledger import Ledger
+from mdsx.storage.cache.locks import Hold
+from mdsx.storage.cache.policy import PART, Cached, eviction_order, may_evict
+from mdsx.storage.filesystem import network_file_system
+
+_RESCAN = 1.0  # seconds for which a scan that found nothing to evict for a prefetch stays true
+
+Write = Callable[[bytes], object]
+
+
+class Verdict(Enum):
+    """Why a shard was not fetched."""
+
+    NO_ROOM = "no room: everything that may be evicted for it is in use"
+    BUSY = "busy: another process or thread is fetching it"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number."""
+
+    fingerprint: str
+    raw_hash: str
+    raw_size: int
+
+
+@dataclass(slots=True)
+class _Process:
+    """What belongs to one process."""
+
+    pid: int
+    ledger: Ledger
+    lock: threading.Lock  # guards what follows, together with the ledger's lock
+    candidates: list[Cached]  # for eviction, the last is the first to go
+    scanned: float  # when nothing was found to evict, monotonic
+
+
+class Cache:
+    """The cache in `directory` (default: `$MDSX_CACHE`, else `~/.cache/mdsx`), which stays within `limit` bytes.
+
+    `limit` is bytes or text such as "200GB"; by default 80 % of the free space and what the cache holds already. The
+    smallest limit that the processes which share the directory gave counts for all. It may be pickled, forked, and used
+    by several threads.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
+        if directory is None:
+            directory = os.environ.get("MDSX_CACHE") or Path.home() / ".cache" / "mdsx"
+        self.directory = Path(os.path.abspath(directory))
+        self._given = None if limit is None else parse_size(limit, name="cache_limit")
+        self._process_or_none: _Process | None = None
+        if network_file_system(self.directory):
+            warnings.warn(
+                f"the cache {self.directory} is on a network file system, where locks may not hold between machines; "
+                "give each machine a directory on a disk of its own",
+                stacklevel=4,
+            )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_process_or_none": None}
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the directory may hold now."""
+        ledger = self._process().ledger
+        try:
+            with ledger.locked():
+                self._register(ledger)
+                return ledger.limit()
+        except OSError as error:
+            if self.directory.is_dir():  # read-only: it holds what it holds
+                return self.usage() if self._given is None else self._given
+            raise _failure(self.directory, error) from error
+
+    def usage(self) -> int:
+        """Bytes that the directory holds, those in flight included."""
+        return sum(file.size for file in self._process().ledger.scan())
+
+    def open(self, key: CacheKey) -> mmap.mmap | None:
+        """The whole shard, leased until the last view of the mapping is gone; None where it is not here."""
+        path = self._path(key)
+        try:
+            hold = Hold(path, os.O_RDONLY)
+        except OSError:  # not here; or not ours to read, which is as good
+            return None
+        mapped = None
+        try:
+            # Where the lock is not free, it is being evicted or was finished this instant: not here, for now.
+            leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
+            if leased and os.fstat(hold.descriptor).st_size == key.raw_size:
+                mapped = _map(hold)
+                _used(path, needed_in=0.0, only_later=True)
+        finally:
+            if mapped is None:
+                hold.release()
+        return mapped
+
+    def fetch(self, key: CacheKey, fill: Callable[[Write], None], *, needed_in: float = 0.0) -> mmap.mmap | Verdict:
+        """The shard, leased as by `open`, made by `fill` where it is not here; or why not, at once.
+
+        `fill(write)` writes the shard's raw bytes in order, and raises where they turn out to be damaged: then nothing
+        of them stays, and the error is the caller's. `needed_in`: 0 where the shard is needed now, which may evict
+        whatever nobody holds; else the seconds until then: only what is needed later than that is evicted for it.
+        """
+        path = self._path(key)
+        part = path.with_name(path.name + PART)
+        try:
+            found = self._admit(key, path, part, needed_in)
+            if not isinstance(found, Hold):
+                return found
+            try:
+                written = _fill(found.descriptor, fill)
+                if written != key.raw_size:
+                    raise TransportError(
+                        "the shard has another size", file=str(path), found=written, expected=key.raw_size
+                    )
+                os.fsync(found.descriptor)
+                _used(part, needed_in=needed_in)
+                mapped = self._publish(found, part, path)
+            except BaseException:
+                self._withdraw(found, part)
+                raise
+        except OSError as error:
+            raise _failure(self.directory, error) from error
+        if mapped is None:  # the directory was removed
+            found.release()
+            return Verdict.NO_ROOM
+        return mapped
+
+    def touch(self, key: CacheKey, needed_in: float) -> None:
+        """Tell when the shard will be needed again, in seconds from now."""
+        _used(self._path(key), needed_in=needed_in)
+
+    def discard(self, key: CacheKey) -> None:
+        """Remove a shard that was found damaged. Who has it mapped keeps what is mapped."""
+        process = self._process()
+        try:
+            with process.lock, process.ledger.locked():
+                total = process.ledger.take_tally()
+                size = _size(self._path(key))
+                self._path(key).unlink(missing_ok=True)
+                if total is not None:
+                    process.ledger.write_tally(total - size)
+        except OSError as error:
+            raise _failure(self._path(key), error) from error
+
+    # --- inside
+
+    def _path(self, key: CacheKey) -> Path:
+        return self.directory / key.fingerprint / f"{key.raw_hash}.mdsx"
+
+    def _process(self) -> _Process:
+        process = self._process_or_none
+        if process is None or process.pid != os.getpid():
+            process = _Process(os.getpid(), Ledger(self.directory), threading.Lock(), [], -_RESCAN)
+            self._process_or_none = process
+        return process
+
+    def _register(self, ledger: Ledger) -> None:
+        """With the ledger's lock held: make this process's limit count, and bring the cache within it."""
+        if ledger.is_registered():
+            return
+        ledger.register(self._given)
+        files = eviction_order(ledger.scan(), time.time())
+        total = sum(file.size for file in files)
+        ledger.take_tally()
+        for file in files:
+            if total <= ledger.limit():
+                break
+            if _evict(file):
+                total -= file.size
+        ledger.write_tally(total)
+
+    def _admit(self, key: CacheKey, path: Path, part: Path, needed_in: float) -> Hold | mmap.mmap | Verdict:
+        """The exclusive hold on a new `.part` at its full size, or the shard if it is here, or why neither."""
+        process = self._process()
+        ledger = process.ledger
+        try:
+            with process.lock, ledger.locked():
+                self._register(ledger)
+                mapped = self.open(key)
+                if mapped is not None:
+                    return mapped
+                total = ledger.take_tally()
+                if total is None:
+                    total = self._rescan(process)
+                for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
+                    size = _size(rubbish)
+                    if size and not _evict(Cached(rubbish, size, 0.0)):
+                        ledger.write_tally(total)
+                        return Verdict.BUSY
+                    total -= size
+                total = self._make_room(process, total, key.raw_size, needed_in)
+                hold = _allocate(part, key.raw_size) if total + key.raw_size <= ledger.limit() else None
+                ledger.write_tally(total + (key.raw_size if hold else 0))
+                return hold or Verdict.NO_ROOM
+        except PermissionError:  # a cache that may only be read
+            return Verdict.NO_ROOM
+
+    def _make_room(self, process: _Process, total: int, size: int, needed_in: float) -> int:
+        """Evict until `size` more bytes fit, or nothing is left that may go; returns the bytes then in use."""
+        limit, fresh, now = process.ledger.limit(), False, time.time()
+        while total + size > limit:
+            if process.candidates and may_evict(process.candidates[-1], now, needed_in):
+                candidate = process.candidates.pop()
+                if _mtime(candidate.path) == candidate.mtime and _evict(candidate):
+                    total -= candidate.size
+            elif fresh or (needed_in > 0 and time.monotonic() - process.scanned < _RESCAN):
+                break
+            else:
+                total, fresh = self._rescan(process), True
+                process.scanned = time.monotonic()
+        return total
+
+    def _rescan(self, process: _Process) -> int:
+        files = process.ledger.scan()
+        process.candidates = eviction_order(files, time.time())[::-1]
+        return sum(file.size for file in files)
+
+    def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
+        """Make the finished `.part` a shard, its exclusive lock a lease; None where it was removed."""
+        process = self._process()
+        with process.ledger.locked():  # so that nobody can take the lock while it changes
+            if not hold.leads_to(part):
+                return None
+            os.rename(part, path)
+            hold.lock(fcntl.LOCK_SH)
+            return _map(hold)
+
+    def _withdraw(self, hold: Hold, part: Path) -> None:
+        process = self._process()
+        try:
+            with process.lock, process.ledger.locked():
+                total = process.ledger.take_tally()
+                size = _size(part) if hold.leads_to(part) else 0
+                if size:
+                    part.unlink()
+                if total is not None:
+                    process.ledger.write_tally(total - size)
+        finally:
+            hold.release()
+
+
+def _map(hold: Hold) -> mmap.mmap:
+    """The held file, mapped; the hold ends with the last view of the mapping. CPython's mmap has its own descriptor."""
+    mapped = mmap.mmap(hold.descriptor, 0, access=mmap.ACCESS_READ)
+    weakref.finalize(mapped, hold.release)
+    return mapped
+
+
+def _fill(descriptor: int, fill: Callable[[Write], None]) -> int:
+    """Bytes written; never more than the file has, so that it does not grow."""
+    size, reached = os.fstat(descriptor).st_size, 0
+
+    def write(data: bytes) -> None:
+        nonlocal reached
+        view = memoryview(data)[: max(size - reached, 0)]
+        start = reached
+        reached += len(data)
+        while len(view):
+            done = os.pwrite(descriptor, view, start)
+            view, start = view[done:], start + done
+
+    fill(write)
+    return reached
+
+
+def _allocate(part: Path, size: int) -> Hold | None:
+    """A new file with real blocks for `size` bytes, exclusively held; None where the disk is full."""
+    part.parent.mkdir(mode=0o700, exist_ok=True)
+    hold = Hold(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    hold.lock(fcntl.LOCK_EX)
+    try:
+        os.posix_fallocate(hold.descriptor, 0, size)
+    except OSError:
+        part.unlink()
+        hold.release()
+        return None
+    return hold
+
+
+def _evict(file: Cached) -> bool:
+    """Remove a file unless somebody holds it. With the ledger's lock held."""
+    try:
+        hold = Hold(file.path, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        if not hold.try_lock(fcntl.LOCK_EX):
+            return False
+        file.path.unlink(missing_ok=True)
+        return True
+    finally:
+        hold.release()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return -1.0
+
+
+def _used(path: Path, *, needed_in: float, only_later: bool = False) -> None:
+    """Note in the file's modification time when it is needed; `only_later`: unless a later time stands there."""
+    now = time.time()
+    try:
+        if not only_later or path.stat().st_mtime < now:
+            os.utime(path, (now, now + max(needed_in, 0.0)))
+    except OSError:  # a hint only: it may have gone, or be another user's
+        return
+
+
+def _failure(path: Path, error: OSError) -> TransportError:
+    return TransportError(f"the cache failed: {error.strerror or error}", file=str(path), hint="give another cache=")

@@ -1,0 +1,130 @@
+"""How full the cache is and may be. All of it is done under one lock file, for no longer than a few system calls.
+
+Its state is in the names of empty files, so that keeping it takes no room:
+- `lock`: who holds its lock may change anything here, and add or remove shards.
+- `tally.BOOT.BYTES`: the bytes of all files. It is removed while an admission changes them; where there is none, or one
+  of another boot, a scan finds out. So a process that dies at any point leaves nothing to mend.
+- `limits/BYTES`, `limits/BYTES.default`: a limit that the processes which hold a shared lock on it gave, or got by
+  default. The smallest that is held by anybody is the directory's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mdsx.storage.cache.locks import Hold
+from mdsx.storage.cache.policy import Cached
+
+_DEFAULT = ".default"
+_DEFAULT_SHARE = 0.8
+
+
+class Ledger:
+    """The books of the cache in `directory`, which is made, for its owner only, where it is not there."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._limits = directory / "limits"
+        self._registered: Hold | None = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone among all processes and threads. Raises OSError where the directory cannot be written."""
+        path = self._directory / "lock"
+        while True:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._limits.mkdir(mode=0o700, exist_ok=True)
+                hold = Hold(path, os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:  # the directory was removed this instant
+                continue
+            try:
+                hold.lock(fcntl.LOCK_EX)
+                if hold.leads_to(path):
+                    yield
+                    return
+            finally:
+                hold.release()
+
+    # --- the bytes in use; called with the lock held
+
+    def take_tally(self) -> int | None:
+        """The tally, which is gone until `write_tally`; None where only a scan can tell."""
+        found: list[Path] = [path for path in self._directory.iterdir() if path.name.startswith("tally.")]
+        for path in found:
+            path.unlink()
+        if len(found) != 1:
+            return None
+        _, boot, text = found[0].name.split(".", 2)
+        return int(text) if boot == _boot() and text.isdigit() else None
+
+    def write_tally(self, total: int) -> None:
+        """To be done last: all changes are made."""
+        (self._directory / f"tally.{_boot()}.{total}").touch(mode=0o600)
+
+    def scan(self) -> list[Cached]:
+        """All files that take room, whatever they are."""
+        found = []
+        for directory, _, names in os.walk(self._directory):
+            for name in names:
+                path = Path(directory, name)
+                try:
+                    status = path.lstat()
+                except FileNotFoundError:  # the directory is being removed
+                    continue
+                if status.st_size:
+                    found.append(Cached(path, status.st_size, status.st_mtime))
+        return found
+
+    # --- limits; called with the lock held
+
+    def register(self, limit: int | None) -> None:
+        """Make `limit` (None: the default) count as long as this process lives."""
+        if self._registered is not None:
+            self._registered.release()
+        if limit is None:
+            name = next((path.name for path in self._live() if path.name.endswith(_DEFAULT)), None)
+            if name is None:
+                held = sum(file.size for file in self.scan())
+                free = shutil.disk_usage(self._directory).free
+                name = f"{int(_DEFAULT_SHARE * free) + held}{_DEFAULT}"
+        else:
+            name = str(limit)
+        self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
+        self._registered.lock(fcntl.LOCK_SH)  # only tried for under the lock that we hold: no wait
+
+    def limit(self) -> int:
+        """The smallest limit of the processes that live. One of them is ours, unless the directory was removed."""
+        return min((_bytes(path) for path in self._live()), default=0)
+
+    def is_registered(self) -> bool:
+        """Whether this process's limit counts: it does not any more where the directory was removed."""
+        registered = self._registered
+        return registered is not None and any(registered.leads_to(path) for path in self._limits.iterdir())
+
+    def _live(self) -> list[Path]:
+        live = []
+        for path in self._limits.iterdir():
+            hold = Hold(path, os.O_RDWR)
+            if hold.try_lock(fcntl.LOCK_EX):
+                path.unlink()  # nobody's
+            else:
+                live.append(path)
+            hold.release()
+        return live
+
+
+def _bytes(path: Path) -> int:
+    return int(path.name.removesuffix(_DEFAULT))
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return "unknown"  # no such file but on Linux: then a scan after a power cut is left out

@@ -1,0 +1,68 @@
+"""Kernel locks on files, each on an open file description of its own.
+
+Rules:
+- flock(2) belongs to the open file description: two descriptors of one process exclude each other as two processes do,
+  and the kernel frees the lock when the last copy of the descriptor is closed, however its process dies.
+- A forked child inherits copies. They are closed in it at once (close only: unlocking would free the parent's lock),
+  and no fork may fall between opening a file and noting that it is held.
+- A lock says something about a path only while the path leads to the locked file: `leads_to` is asked after locking.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import threading
+from pathlib import Path
+
+_guard = threading.RLock()  # re-entered where a garbage collection inside of it ends a lease
+_held: dict[int, int] = {}  # number of the hold -> descriptor; a number is never used again, also not in a child
+_numbers = itertools.count()
+
+
+class Hold:
+    """A file held open in this process, and in none of its children. Released by `release`, once."""
+
+    __slots__ = ("_number", "descriptor")
+
+    def __init__(self, path: Path, flags: int) -> None:
+        """Raises OSError as os.open does."""
+        with _guard:
+            self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            self._number = next(_numbers)
+            _held[self._number] = self.descriptor
+
+    def lock(self, kind: int) -> None:
+        """flock; waits as long as it takes."""
+        fcntl.flock(self.descriptor, kind)
+
+    def try_lock(self, kind: int) -> bool:
+        """flock, where that is possible at once."""
+        try:
+            fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def leads_to(self, path: Path) -> bool:
+        """Whether `path` is (still) the held file."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        with _guard:
+            if _held.pop(self._number, None) is not None:  # in a child it is closed already
+                os.close(self.descriptor)
+
+
+def _close_all_in_child() -> None:
+    for descriptor in _held.values():
+        os.close(descriptor)
+    _held.clear()
+    _guard.release()
+
+
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_all_in_child)

@@ -1,0 +1,250 @@
+"""The cache in one process: admission, leases, the limit, damage."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import mdsx
+from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache.cache import Write
+
+SIZE = 1000
+
+
+def content(number: int, size: int = SIZE) -> bytes:
+    return (f"shard {number} ".encode() * size)[:size]
+
+
+def key(number: int, size: int = SIZE) -> CacheKey:
+    return CacheKey("f" * 32, xxhash.xxh3_128_hexdigest(content(number, size)), size)
+
+
+def fetch(cache: Cache, number: int, needed_in: float = 0.0, size: int = SIZE) -> object:
+    def fill(write: Write) -> None:
+        for start in range(0, size, 300):
+            write(content(number, size)[start : start + 300])
+
+    return cache.fetch(key(number, size), fill, needed_in=needed_in)
+
+
+def there(cache: Cache) -> set[str]:
+    return {path.stem for path in cache.directory.rglob("*.mdsx")}
+
+
+def names(*numbers: int) -> set[str]:
+    return {key(number).raw_hash for number in numbers}
+
+
+def test_what_was_fetched_is_there_for_everybody(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", "10kB")
+    assert cache.open(key(1)) is None
+    mapped = fetch(cache, 1)
+    assert bytes(memoryview(mapped)) == content(1)  # type: ignore[arg-type]
+    other = Cache(tmp_path / "cache").open(key(1))
+    assert other is not None
+    assert other[:] == content(1)
+    assert cache.usage() == SIZE
+    assert os.stat(tmp_path / "cache").st_mode & 0o777 == 0o700
+
+
+def test_the_least_recently_used_leaves_but_never_what_is_leased(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 3 * SIZE)
+    leases = {number: fetch(cache, number) for number in (1, 2, 3)}
+    assert fetch(cache, 4) is Verdict.NO_ROOM
+    view = np.frombuffer(leases[2], np.uint8)[100:200]  # type: ignore[call-overload]
+    leases.clear()
+    gc.collect()
+    cache.touch(key(1), needed_in=500)  # the furthest away
+    del_4 = fetch(cache, 4)
+    assert there(cache) == names(2, 3, 4)
+    del del_4
+    gc.collect()
+    assert fetch(cache, 5, size=2 * SIZE) is not Verdict.NO_ROOM
+    assert key(2).raw_hash in there(cache)  # a view of a view is left of its lease
+    assert view.tobytes() == content(2)[100:200]
+
+
+def test_a_prefetch_evicts_only_what_is_needed_later(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    for number, needed_in in ((1, 100.0), (2, 200.0)):
+        fetch(cache, number)
+        cache.touch(key(number), needed_in)
+    assert fetch(cache, 3, needed_in=300) is Verdict.NO_ROOM
+    assert fetch(cache, 4, needed_in=150) is not Verdict.NO_ROOM
+    assert there(cache) == names(1, 4)
+
+
+def test_a_shard_being_made_is_busy_and_counts_at_its_full_size(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    seen: list[object] = []
+
+    def fill(write: Write) -> None:
+        write(content(1)[:10])
+        seen.append(cache.usage())
+        seen.append(fetch(cache, 1))
+        seen.append(cache.open(key(1)))
+        seen.append(fetch(cache, 2, size=SIZE + 1))
+        write(content(1)[10:])
+
+    assert not isinstance(cache.fetch(key(1), fill), Verdict)
+    assert seen == [SIZE, Verdict.BUSY, None, Verdict.NO_ROOM]
+
+
+@pytest.mark.parametrize("wrong", ["raises", "short", "long"])
+def test_a_failed_fill_leaves_nothing_and_can_be_tried_again(tmp_path: Path, wrong: str) -> None:
+    cache = Cache(tmp_path / "cache", 2 * SIZE)
+
+    def fill(write: Write) -> None:
+        write(content(1)[:-1] if wrong == "short" else content(1))
+        if wrong == "long":
+            write(b"more")
+        if wrong == "raises":
+            raise mdsx.CorruptError("damaged")
+
+    with pytest.raises(mdsx.MdsxError):
+        cache.fetch(key(1), fill)
+    assert cache.usage() == 0
+    assert bytes(memoryview(fetch(cache, 1))) == content(1)  # type: ignore[arg-type]
+
+
+def test_what_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+    gc.collect()
+    for number in (1, 2):
+        part = tmp_path / "cache" / key(2).fingerprint / f"{key(number).raw_hash}.mdsx.part"
+        part.write_bytes(b"\0" * SIZE)
+    for tally in (tmp_path / "cache").glob("tally.*"):
+        tally.unlink()  # as a kill in the midst of an admission leaves it
+    assert not isinstance(fetch(cache, 2), Verdict)
+    assert not list((tmp_path / "cache").rglob("*.part")) or cache.usage() <= 2 * SIZE
+
+
+def test_the_smallest_limit_that_lives_counts_and_lowering_it_evicts(tmp_path: Path) -> None:
+    first = Cache(tmp_path / "cache", 5 * SIZE)
+    for number in range(5):
+        fetch(first, number)
+    gc.collect()
+    assert first.usage() == 5 * SIZE
+    second = Cache(tmp_path / "cache", 2 * SIZE)
+    assert second.limit == first.limit == 2 * SIZE
+    assert first.usage() <= 2 * SIZE
+
+
+def test_the_default_limit_is_a_share_of_the_free_space_given_once(tmp_path: Path) -> None:
+    first = Cache(tmp_path / "cache")
+    assert first.limit > 10**6
+    assert Cache(tmp_path / "cache").limit == first.limit
+
+
+def test_a_damaged_shard_is_discarded_and_the_room_is_free(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", SIZE)
+    fetch(cache, 1)
+    cache.discard(key(1))
+    assert cache.open(key(1)) is None
+    assert not isinstance(fetch(cache, 2), Verdict)
+
+
+def test_a_cache_that_was_removed_while_in_use_is_made_anew(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 3 * SIZE)
+    mapped = fetch(cache, 1)
+    os.rename(tmp_path / "cache", tmp_path / "gone")
+    assert cache.open(key(1)) is None
+    assert not isinstance(fetch(cache, 1), Verdict)
+    assert bytes(memoryview(mapped)) == content(1)  # type: ignore[arg-type]
+    assert cache.limit == 3 * SIZE
+
+
+def test_it_crosses_pickle_and_is_shared_by_threads(tmp_path: Path) -> None:
+    cache = pickle.loads(pickle.dumps(Cache(tmp_path / "cache", 4 * SIZE)))
+    errors: list[str] = []
+
+    def work(seed: int) -> None:
+        for step in range(60):
+            number = (seed * 7 + step * step) % 9
+            mapped = fetch(cache, number)
+            if not isinstance(mapped, Verdict) and bytes(memoryview(mapped)) != content(number):  # type: ignore[arg-type]
+                errors.append(f"wrong bytes of {number}")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+    gc.collect()
+    assert cache.usage() <= 4 * SIZE
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Two caches on one directory against a model: a set of leases. Right bytes, limit kept, leased files stay."""
+
+    numbers = st.integers(0, 5)
+    which = st.integers(0, 1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        import tempfile
+
+        self.place = tempfile.TemporaryDirectory()
+        self.caches = [Cache(self.place.name, 3 * SIZE) for _ in range(2)]
+        self.leases: dict[int, object] = {}
+
+    @rule(number=numbers, which=which, needed_in=st.sampled_from([0.0, 5.0, 50.0]))
+    def fetch(self, number: int, which: int, needed_in: float) -> None:
+        before = there(self.caches[0])
+        found = fetch(self.caches[which], number, needed_in)
+        if isinstance(found, Verdict):
+            assert found is Verdict.NO_ROOM
+            assert not names(number) & before
+            assert needed_in or len(self.leases) == 3
+        else:
+            assert found[:] == content(number)  # type: ignore[index]
+            self.leases[number] = found
+
+    @rule(number=numbers, which=which)
+    def open(self, number: int, which: int) -> None:
+        found = self.caches[which].open(key(number))
+        assert (found is not None) == bool(names(number) & there(self.caches[0]))
+        if found is not None:
+            assert found[:] == content(number)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def end_lease(self, data: st.DataObject) -> None:
+        del self.leases[data.draw(st.sampled_from(sorted(self.leases)))]
+        gc.collect()
+
+    @rule(number=numbers, needed_in=st.sampled_from([0.0, 10.0, 100.0]))
+    def touch(self, number: int, needed_in: float) -> None:
+        self.caches[0].touch(key(number), needed_in)
+
+    @rule()
+    def die_in_mid_admission(self) -> None:
+        for tally in Path(self.place.name).glob("tally.*"):
+            tally.unlink()
+
+    @invariant()
+    def the_limit_holds_and_leased_shards_are_there(self) -> None:
+        assert self.caches[0].usage() <= 3 * SIZE
+        assert names(*self.leases) <= there(self.caches[0])
+
+    def teardown(self) -> None:
+        self.leases.clear()
+        gc.collect()
+        self.place.cleanup()
+
+
+CacheMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestCacheMachine = CacheMachine.TestCase
