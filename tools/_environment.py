@@ -19,6 +19,12 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = ("pyproject.toml", "constraints.txt")
+_STEPS = (
+    ("install PyTorch", ("torch",)),  # the largest by far: told apart
+    ("install the build backend", ("setuptools",)),
+    ("install mdsx and its tools", ("--no-build-isolation", "-e", ".[torch,test]")),
+)
+"""What pip is asked for, step by step, each within constraints.txt."""
 
 
 def enter_environment() -> None:
@@ -34,10 +40,11 @@ def enter_environment() -> None:
 
 
 class Environment:
-    """The virtual environment of the checkout at `root`."""
+    """The virtual environment of the checkout at `root`, made by `steps`: titles and pip's arguments."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, steps: tuple[tuple[str, tuple[str, ...]], ...] = _STEPS) -> None:
         self.root = root
+        self.steps = steps
         self.directory = root / ".venv"
         self.python = self.directory / "bin" / "python"
         self._stamp = self.directory / "mdsx-stamp"
@@ -70,15 +77,16 @@ class Environment:
 
     def _make(self, lock: int) -> None:
         if self._unfinished.exists() or not self._has_pip():
+            python = os.path.realpath(sys.executable)  # which may be the one that is removed here
             shutil.rmtree(self.directory, ignore_errors=True)
-            self._run("make .venv", [sys.executable, "-m", "venv", str(self.directory)], lock)
+            self.directory.mkdir()
+            self._unfinished.touch()
+            self._run("make .venv", [python, "-m", "venv", str(self.directory)], lock)
         self._unfinished.touch()
         self._stamp.unlink(missing_ok=True)
         pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        install = [*pip, "install", "-c", "constraints.txt"]
-        self._run("install PyTorch", [*install, "torch"], lock)  # the largest by far: told apart
-        self._run("install the build backend", [*install, "setuptools"], lock)
-        self._run("install mdsx and its tools", [*install, "--no-build-isolation", "-e", ".[torch,test]"], lock)
+        for title, arguments in self.steps:
+            self._run(title, [*pip, "install", "-c", "constraints.txt", *arguments], lock)
         self._finish()
 
     def _has_pip(self) -> bool:

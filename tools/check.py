@@ -52,7 +52,7 @@ def main() -> int:
         print(__doc__)
         return 0
     if len(sys.argv) > 1:
-        print(f"tools/check.py takes no arguments (found {sys.argv[1]!r}); for a part of it use ruff, mypy or pytest")
+        print(f"no arguments are known (found {sys.argv[1]!r}); for a part use ruff, mypy, pytest", file=sys.stderr)
         return 2
     sys.path.insert(0, str(_ROOT))
     from tools._environment import enter_environment

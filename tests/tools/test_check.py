@@ -1,0 +1,61 @@
+"""The check: every step runs, also behind one that failed, and the exit status tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.check import STEPS, Step, check
+from tools.console import Console
+
+GOOD = Step("good", ("this",))
+BAD = Step("bad", ("json.tool", "/nothing/here"))
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_all_passed_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check((GOOD, GOOD), tmp_path) == 0
+    out = capsys.readouterr().out
+    assert out.count("Beautiful is better than ugly.") == 2
+    assert out.endswith("All passed.\n")
+
+
+def test_a_failure_is_1_and_what_follows_runs_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check((BAD, GOOD), tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "No such file or directory" in out
+    assert "Beautiful is better than ugly." in out
+    assert out.endswith("FAILED: bad\n")
+
+
+def test_it_runs_lint_format_types_and_tests() -> None:
+    assert [step.command[0] for step in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
+
+
+@pytest.mark.parametrize("tool", ["check", "quickstart"])
+def test_each_command_says_what_it_does(tool: str) -> None:
+    command = [sys.executable, str(ROOT / "tools" / f"{tool}.py")]
+    asked = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert f"python3 tools/{tool}.py" in asked.stdout
+    mistaken = subprocess.run([*command, "--fats"], capture_output=True, text=True, check=False)
+    assert mistaken.returncode == 2
+    assert "--fats" in mistaken.stderr
+
+
+def test_on_a_terminal_only_the_closing_line_of_a_good_step_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(live=True)
+    assert console.run("numbers", [sys.executable, "-c", "print(1); print('22 passed in 3 s')"], ROOT) == 0
+    out = capsys.readouterr().out
+    assert "✓ numbers: 22 passed in 3 s" in out
+    assert "\n1\n" not in out
+
+
+def test_on_a_terminal_a_failed_step_shows_all_of_its_output(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(live=True)
+    assert console.run("numbers", [sys.executable, "-c", "print('[red]1'); raise SystemExit('why')"], ROOT) == 1
+    out = capsys.readouterr().out
+    assert "✗ numbers" in out
+    assert "\n[red]1\nwhy\n" in out
