@@ -1,0 +1,144 @@
+"""The folder `_mdsx/`, which is there only while a dataset is being written, so that a writer that died can go on.
+
+- `writer.json` is the first object written: the options, the versions they rest on, and an owner, new with each writer.
+  Who finds another owner there has been replaced, and stops.
+- `journal.NNNNN.json` is an index of shards 64 * N to 64 * N + 63, written when all of them are durable, so that a
+  resume need not read them again. It goes before any of them is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import warnings
+from collections.abc import Sequence
+
+import zstandard
+
+from mdsx.errors import CorruptError, MissingError, UnsupportedError, UsageError
+from mdsx.format import ShardEntry, build_index, parse_index, parse_json
+from mdsx.storage import Storage
+from mdsx.writer.options import Options
+
+JOURNALED = 64
+"""Shards in a journal."""
+
+FOLDER = "_mdsx/"
+_WRITER_KEY = FOLDER + "writer.json"
+_JOURNALS = FOLDER + "journal."
+_FORMAT, _VERSION = "mdsx-writer", 1
+_SHARD_VERSION = "1.0"
+
+
+class Folder:
+    """The folder as one writer with its options sees it."""
+
+    def __init__(self, storage: Storage, options: Options) -> None:
+        self._storage = storage
+        self._options = options
+        self._owner = secrets.token_hex(8)
+        self._file = f"{storage.url}/{_WRITER_KEY}"
+
+    def begun(self) -> bool:
+        """Whether a writer is or was at work here."""
+        return self._read() is not None
+
+    def check_options(self) -> None:
+        """Raises UsageError if the writer that was at work here had other options than ours."""
+        found = self._read() or {}
+        ours = self._record()
+        for key in ("columns", "shard_size", "compression"):
+            if found.get(key) != ours[key]:
+                raise UsageError(
+                    "the dataset was begun with other options",
+                    file=self._file,
+                    place=key,
+                    found=json.dumps(ours[key]),
+                    expected=json.dumps(found.get(key)),
+                    hint="resume with those, or remove what is there",
+                )
+        if found.get("libzstd") != ours["libzstd"]:
+            warnings.warn(
+                f"{self._file}: begun with libzstd {found.get('libzstd')}, resumed with {ours['libzstd']}: compressed "
+                "bytes may differ from those of an undisturbed run; samples and fingerprint do not",
+                stacklevel=4,
+            )
+
+    def claim(self) -> None:
+        """Become the owner."""
+        self._storage.put(_WRITER_KEY, json.dumps(self._record(), ensure_ascii=False).encode())
+
+    def check_owner(self) -> None:
+        """Raises UsageError if another writer has become the owner since."""
+        found = self._read()
+        if found is None or found.get("owner") != self._owner:
+            hint = "let only one write; then resume"
+            raise UsageError("another writer has taken over this place", file=self._file, hint=hint)
+
+    def journal(self, number: int) -> list[ShardEntry] | None:
+        """The entries of a journal; None if it is not there or does not hold what it should."""
+        key, options = _journal_key(number), self._options
+        try:
+            index = parse_index(self._storage.get(key).data, file=f"{self._storage.url}/{key}")
+        except (MissingError, CorruptError):
+            return None
+        entries = [index.entry(shard) for shard in range(len(index.counts))]
+        names = [options.shard_key(number * JOURNALED + place) for place in range(JOURNALED)]
+        if index.schema.json != options.schema.json or [entry.name for entry in entries] != names:
+            return None
+        return entries
+
+    def write_journal(self, number: int, entries: Sequence[ShardEntry]) -> None:
+        self.check_owner()
+        self._storage.put(_journal_key(number), build_index(self._options.schema, self._options.compression, entries))
+
+    def drop_journals(self, first: int) -> None:
+        """Remove the journals from number `first` on."""
+        for entry in list(self._storage.list(_JOURNALS)):
+            if (len(entry.key), entry.key) >= (len(_journal_key(first)), _journal_key(first)):
+                self._storage.delete(entry.key)
+
+    def remove(self) -> None:
+        """Remove the folder; the record goes last."""
+        for entry in list(self._storage.list(FOLDER)):
+            if entry.key != _WRITER_KEY:
+                self._storage.delete(entry.key)
+        self._storage.delete(_WRITER_KEY)
+
+    def _record(self) -> dict[str, object]:
+        options = self._options
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "columns": json.loads(options.schema.json),
+            "shard_size": options.shard_size,
+            "compression": None if options.level is None else f"zstd:{options.level}",
+            "shard_version": _SHARD_VERSION,
+            "libzstd": None if options.level is None else ".".join(map(str, zstandard.ZSTD_VERSION)),
+            "owner": self._owner,
+        }
+
+    def _read(self) -> dict[str, object] | None:
+        try:
+            data = self._storage.get(_WRITER_KEY).data
+        except MissingError:
+            return None
+        try:
+            found = parse_json(data)
+        except CorruptError as error:
+            raise CorruptError(str(error), file=self._file, hint=_REMOVE) from None
+        if not isinstance(found, dict) or found.get("format") != _FORMAT:
+            raise CorruptError("this is no record of a writer", file=self._file, hint=_REMOVE)
+        if found.get("version") != _VERSION or found.get("shard_version") != _SHARD_VERSION:
+            message = "the dataset was begun by another version of mdsx"
+            versions = f"version {found.get('version')}, shards {found.get('shard_version')}"
+            hint = "finish it with that, or remove what is there"
+            raise UnsupportedError(message, file=self._file, found=versions, hint=hint)
+        return found
+
+
+_REMOVE = "remove what is there and begin anew"
+
+
+def _journal_key(number: int) -> str:
+    return f"{_JOURNALS}{number:05d}.json"

@@ -1,0 +1,111 @@
+"""One dataset out of parts that were written apart: `part-00000/`, `part-00001/`, ..., each with an index of its own.
+
+The root index names the parts' shards where they are, in the order of the parts' numbers. No shard is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from mdsx.errors import MissingError, UsageError
+from mdsx.format import Index, ShardEntry, build_index, parse_index
+from mdsx.storage import Storage, open_storage
+from mdsx.writer.folder import FOLDER
+from mdsx.writer.options import INDEX_KEY
+
+_THREADS = 16
+_PART = re.compile(r"(part-([0-9]{5,}))/")
+
+
+def merge(
+    url: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    parts: int | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> None:
+    """Writes the index of the dataset at `url` from its parts 0 to K-1, which are all that are there.
+
+    With `parts`, there must be so many. `metadata` is the root index's; by default the parts', which must agree.
+    Raises UsageError for an index that is there already unless `overwrite` is given, and for a part that is unequal to
+    the first; MissingError for one that is missing or unfinished. Either names the part.
+    """
+    storage = open_storage(url)
+    if not overwrite and any(entry.key == INDEX_KEY for entry in storage.list(INDEX_KEY)):
+        raise UsageError("there is an index already", file=f"{storage.url}/{INDEX_KEY}", hint="give overwrite=True")
+    if any(storage.list(FOLDER)):
+        hint = "finish or remove that dataset; each part is written to a folder of its own"
+        raise UsageError("a writer is at work beside the parts", file=storage.url, hint=hint)
+    sizes = {entry.key: entry.size for entry in storage.list("part-")}
+    names = _part_names(storage.url, sizes, parts)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        indexes = list(pool.map(lambda name: _read(storage, name), names))
+    entries: list[ShardEntry] = []
+    for name, index in zip(names, indexes, strict=True):
+        _check_equal(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)
+        for shard in range(len(index.counts)):
+            entry = index.entry(shard)
+            entry = entry._replace(name=f"{name}/{entry.name}")
+            if sizes.get(entry.name) != entry.size:
+                raise MissingError(
+                    "a shard of the part is missing or has another size",
+                    file=f"{storage.url}/{entry.name}",
+                    found=sizes.get(entry.name),
+                    expected=f"{entry.size} bytes",
+                    hint=f"write {name} anew",
+                )
+            entries.append(entry)
+    first = indexes[0]
+    metadata = first.metadata if metadata is None else metadata
+    storage.put(INDEX_KEY, build_index(first.schema, first.compression, entries, metadata))
+
+
+def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
+    """The names of parts 0 to K-1, which are all that have any of `keys`."""
+    found = set()
+    for key in keys:
+        match = _PART.match(key)
+        if match is None or match[1] != _part_name(int(match[2])):
+            name = key.partition("/")[0]
+            message = "this looks like a part, but has no part's name"
+            raise UsageError(message, file=f"{url}/{name}", expected="part-00000, part-00001, ...")
+        found.add(int(match[2]))
+    count = max(found, default=0) + 1 if count is None else count
+    for number in range(count):
+        if number not in found:
+            raise MissingError("the part is missing", file=f"{url}/{_part_name(number)}", hint="write it, then merge")
+    for number in sorted(found):
+        if number >= count:
+            raise UsageError("there are more parts", file=f"{url}/{_part_name(number)}", expected=f"{count} parts")
+    return [_part_name(number) for number in range(count)]
+
+
+def _part_name(number: int) -> str:
+    return f"part-{number:05d}"
+
+
+def _read(storage: Storage, name: str) -> Index:
+    key = f"{name}/{INDEX_KEY}"
+    try:
+        return parse_index(storage.get(key).data, file=f"{storage.url}/{key}")
+    except MissingError:
+        message = "the part is unfinished: it has no index"
+        raise MissingError(message, file=f"{storage.url}/{name}", hint="finish it, then merge") from None
+
+
+def _check_equal(file: str, index: Index, first: Index, *, ignore_metadata: bool) -> None:
+    expected: dict[str, object] = {"columns": first.schema.json.decode(), "compression": first.compression}
+    found: dict[str, object] = {"columns": index.schema.json.decode(), "compression": index.compression}
+    expected |= {"rows_offset": first.schema.rows_offset}  # as the index will say
+    found |= {"rows_offset": index.rows_offset}
+    if not ignore_metadata:
+        expected, found = expected | {"metadata": first.metadata}, found | {"metadata": index.metadata}
+    for place in expected:
+        if found[place] != expected[place]:
+            hint = "give metadata= for the whole" if place == "metadata" else "write it with the options of the others"
+            message = "the part does not fit the others"
+            raise UsageError(message, file=file, place=place, found=found[place], expected=expected[place], hint=hint)

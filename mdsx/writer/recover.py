@@ -1,0 +1,163 @@
+"""What is there already when a writer begins, and what of it counts.
+
+Of an unfinished dataset it is the longest run of whole shards from number 0. Those in journals count as they are, if
+their sizes are right; the others are read, checked and hashed. What lies behind the run is removed, so that it can
+never be taken for what will be written there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import xxhash
+
+from mdsx.errors import CorruptError, MissingError, UsageError
+from mdsx.format import (
+    FrameReader,
+    Index,
+    ShardEntry,
+    ShardView,
+    check_shard,
+    claimed_raw_size,
+    parse_index,
+    shard_checksums,
+)
+from mdsx.storage import Entry, Storage
+from mdsx.writer.folder import JOURNALED, Folder
+from mdsx.writer.options import INDEX_KEY, Options, shard_number
+
+_THREADS = 4
+
+
+def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
+    """Number and listing of every shard there, compressed or not."""
+    found = ((shard_number(entry.key), entry) for entry in storage.list("shard."))
+    return [(number, entry) for number, entry in found if number is not None]
+
+
+def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -> list[ShardEntry] | Index:
+    """Makes `folder` this writer's. Returns the durable shards, or the index where the dataset is finished.
+
+    Raises UsageError where something is there and `resume` is not given, or does not fit what is there.
+    """
+    index = _index(storage)
+    begun = folder.begun()
+    if not resume and index is not None:
+        raise UsageError("there is a dataset already", file=storage.url, hint="write to another place, or remove it")
+    if not resume and (begun or stored_shards(storage)):
+        hint = "give resume=True to go on with it, or remove it"
+        raise UsageError("there is an unfinished dataset already", file=storage.url, hint=hint)
+    if begun:
+        folder.check_options()
+    if index is not None:
+        _check_index(index, options, storage.url)
+        folder.remove()
+        return index
+    if not begun and stored_shards(storage):
+        message = "there are shards, but no record of who wrote them"
+        raise UsageError(message, file=storage.url, hint="remove them, or write to another place")
+    folder.claim()
+    return _recover(storage, folder, options)
+
+
+def _index(storage: Storage) -> Index | None:
+    try:
+        return parse_index(storage.get(INDEX_KEY).data, file=f"{storage.url}/{INDEX_KEY}")
+    except MissingError:
+        return None
+
+
+def _check_index(index: Index, options: Options, url: str) -> None:
+    ours = (options.schema.json.decode(), options.compression)
+    theirs = (index.schema.json.decode(), index.compression)
+    for place, found, expected in zip(("columns", "compression"), ours, theirs, strict=True):
+        if found != expected:
+            message, hint = "the dataset was written with other options", "resume with those, or write elsewhere"
+            raise UsageError(message, file=url, place=place, found=found, expected=expected, hint=hint)
+
+
+def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEntry]:
+    """The entries of the run that counts; everything else is removed."""
+    for prefix in ("shard.", "_mdsx/", INDEX_KEY):  # of this writer, never of parts below
+        storage.discard_unfinished(prefix)
+    shards = stored_shards(storage)
+    sizes = {entry.key: entry.size for _, entry in shards}
+    entries = _run(storage, folder, options, sizes)
+    for number, entry in shards:
+        if number >= len(entries) or entry.key != entries[number].name:
+            storage.delete(entry.key)
+    return entries
+
+
+def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
+    """The raw bytes of a shard that counts. Raises CorruptError if they are not what was hashed."""
+    file = f"{storage.url}/{entry.name}"
+    stored = _download(storage, entry.name, entry.size)
+    raw = stored if entry.name.endswith(".mdsx") else _decompress(stored, entry.raw_size, file)
+    found = xxhash.xxh3_128_hexdigest(raw)
+    if found != entry.raw_hash:
+        raise CorruptError(
+            "the shard is not what was written",
+            file=file,
+            found=found,
+            expected=entry.raw_hash,
+            hint="remove it, and resume",
+        )
+    return raw
+
+
+def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str, int]) -> list[ShardEntry]:
+    length = 0
+    while options.shard_key(length) in sizes:
+        length += 1
+    entries: list[ShardEntry] = []
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for journal in pool.map(folder.journal, range(length // JOURNALED)):
+            if journal is None or any(sizes[entry.name] != entry.size for entry in journal):
+                break
+            entries += journal
+        folder.drop_journals(len(entries) // JOURNALED)
+        keys = [options.shard_key(number) for number in range(len(entries), length)]
+        for entry in pool.map(lambda key: _inspect(storage, options, key, sizes[key]), keys):
+            if entry is None:
+                break
+            entries.append(entry)
+            if len(entries) % JOURNALED == 0:
+                folder.write_journal(len(entries) // JOURNALED - 1, entries[-JOURNALED:])
+    return entries
+
+
+def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | None:
+    """Reads and checks a shard. None, and a warning, if it is damaged."""
+    file = f"{storage.url}/{key}"
+    stored = _download(storage, key, size)
+    try:
+        raw = stored if options.level is None else _decompress(stored, claimed_raw_size(stored, file=file), file)
+        problems = check_shard(raw, file=file, schema=options.schema, checksums=False)
+        if problems:
+            raise problems[0]
+        shard = ShardView.parse(raw, file=file)
+        if not shard.samples or not np.array_equal(shard_checksums(shard), shard.rows["checksum"]):
+            raise CorruptError("its samples are damaged", file=file)
+    except CorruptError as error:
+        warnings.warn(f"{error}; this shard and those behind it are written anew", stacklevel=2)
+        return None
+    hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
+    return ShardEntry(key, shard.samples, size, hashes[0], len(raw), hashes[1])
+
+
+def _download(storage: Storage, key: str, size: int) -> memoryview:
+    stored = bytearray()
+    storage.download(key, stored.extend, size=size)
+    return memoryview(stored)
+
+
+def _decompress(stored: memoryview, raw_size: int, file: str) -> memoryview:
+    reader, raw = FrameReader(raw_size, len(stored), file), bytearray()
+    for piece in reader.feed(stored):
+        raw += piece
+    reader.finish()
+    return memoryview(raw)

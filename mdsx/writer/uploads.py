@@ -1,0 +1,97 @@
+"""Closed shards on their way to storage, in the background.
+
+At most `_THREADS` shards are on their way, and no more bytes than `_MOST_BYTES`, or a single shard; who brings the next
+one waits. So a writer holds these and the one that it builds. When the first one fails, none that follows begins, and
+the error is raised to whoever calls next. A journal is written when the last of its shards is durable.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition
+
+import xxhash
+
+from mdsx.format import ShardEntry, compress
+from mdsx.storage import Storage
+from mdsx.writer.folder import JOURNALED, Folder
+from mdsx.writer.options import Options
+
+_THREADS = 4
+_MOST_BYTES = 2**29
+
+
+class Uploads:
+    """Stores shards number len(durable), len(durable) + 1, ... in the order in which they are `put`."""
+
+    def __init__(self, storage: Storage, folder: Folder, options: Options, durable: list[ShardEntry]) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._options = options
+        self._entries: list[ShardEntry | None] = [*durable]  # None: on its way
+        self._on_their_way = 0
+        self._bytes = 0
+        self._changed = Condition()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="mdsx-writer")
+        self.error: BaseException | None = None
+
+    def put(self, raw: memoryview, samples: int) -> None:
+        """Store the next shard, soon. Raises what an earlier one failed with."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.error or not self._on_their_way or self._has_room(len(raw)))
+            if self.error:
+                raise self.error
+            number = len(self._entries)
+            self._entries.append(None)
+            self._on_their_way += 1
+            self._bytes += len(raw)
+        self._pool.submit(self._run, number, raw, samples)
+
+    def take_back(self) -> ShardEntry:
+        """The last shard, which is durable, will be written anew: the next `put` replaces it."""
+        number = len(self._entries) - 1
+        self._folder.drop_journals(number // JOURNALED)
+        entry = self._entries.pop()
+        assert entry is not None
+        return entry
+
+    def drain(self) -> list[ShardEntry]:
+        """Waits until all shards are durable; the entries of all. Raises what the first one failed with."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.error or not self._on_their_way)
+            if self.error:
+                raise self.error
+            return [entry for entry in self._entries if entry is not None]
+
+    def close(self) -> None:
+        """Ends the threads. Shards on their way arrive, unless one has failed."""
+        self._pool.shutdown(wait=True)
+
+    def _has_room(self, size: int) -> bool:
+        return self._on_their_way < _THREADS and self._bytes + size <= _MOST_BYTES
+
+    def _run(self, number: int, raw: memoryview, samples: int) -> None:
+        try:
+            if self.error is None:
+                self._store(number, raw, samples)
+        except BaseException as error:
+            with self._changed:
+                self.error = self.error or error
+        finally:
+            with self._changed:
+                self._on_their_way -= 1
+                self._bytes -= len(raw)
+                self._changed.notify_all()
+
+    def _store(self, number: int, raw: memoryview, samples: int) -> None:
+        level, key = self._options.level, self._options.shard_key(number)
+        raw_hash = xxhash.xxh3_128_hexdigest(raw)
+        stored: bytes | memoryview = raw if level is None else compress(raw, level)
+        stored_hash = raw_hash if level is None else xxhash.xxh3_128_hexdigest(stored)
+        self._storage.put(key, stored)
+        first = number // JOURNALED * JOURNALED
+        with self._changed:
+            self._entries[number] = ShardEntry(key, samples, len(stored), stored_hash, len(raw), raw_hash)
+            journaled = [entry for entry in self._entries[first : first + JOURNALED] if entry is not None]
+        if len(journaled) == JOURNALED:
+            self._folder.write_journal(number // JOURNALED, journaled)

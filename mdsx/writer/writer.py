@@ -1,0 +1,203 @@
+"""The writer of a dataset: samples in, shards and at last the index out.
+
+Rules:
+- Samples that are written one by one wait, encoded, until there are enough of them to be put into a shard at once.
+- Shards are closed where the format says, never anywhere else, so the bytes depend on samples, columns and options.
+- The index is written last, when every shard is durable, and only where the `with` is left without an exception.
+- On a resume the last durable shard is provisional: it may have been the short last one of a job whose samples went on
+  since. If the first new sample fits into it, it is read back and replaced, and durable before any shard behind it is
+  written: so at no time a short shard stands before later ones.
+- Whatever interrupts the storing of samples leaves the writer unusable, for nobody knows what was stored.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from mdsx.errors import ChangedError, UsageError
+from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, raw_size
+from mdsx.storage import open_storage
+from mdsx.writer.folder import Folder
+from mdsx.writer.options import INDEX_KEY, Options
+from mdsx.writer.recover import begin, load_shard, stored_shards
+from mdsx.writer.uploads import Uploads
+
+_STAGED_BYTES = 2**20
+_STAGED_SAMPLES = 1024
+
+
+class Writer:
+    """Writes a dataset to `url`: a path, `file://` or `s3://bucket/prefix`.
+
+        with mdsx.Writer("corpus", {"tokens": "uint16[2048]", "source": "str"}) as out:
+            out.write({"tokens": ids, "source": "wiki"})
+            out.write_batch({"tokens": ids_2d, "source": names})
+
+    `columns`: name -> type. `shard_size`: bytes of an uncompressed shard at most, or text such as "64MiB"; a larger
+    sample has a shard of its own. `compression`: None, "zstd" or "zstd:LEVEL" (1 to 22). `metadata`: a JSON object for
+    the index.
+
+    A place that already holds a dataset or shards is refused. With `resume=True` what a writer with the same options
+    left there is gone on with; `samples` says how many are durable, which the caller then leaves out:
+
+        with mdsx.Writer(url, columns, resume=True) as out:
+            for sample in itertools.islice(source, out.samples, None):
+                out.write(sample)
+
+    Shards are stored in the background; a failure there is raised by the next call, or on leaving the `with`. Left by
+    an exception, the `with` publishes no index: closed shards stay for a resume, other samples are gone.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        columns: Mapping[str, str],
+        *,
+        shard_size: int | str = "64MiB",
+        compression: str | None = None,
+        resume: bool = False,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        self._options = Options.parse(columns, shard_size, compression)
+        build_index(self._options.schema, None, [], metadata)  # refuses metadata that could not be written at the end
+        self._metadata = copy.deepcopy(metadata)
+        self._storage = open_storage(url)
+        self._folder = Folder(self._storage, self._options)
+        found = begin(self._storage, self._folder, self._options, resume=resume)
+        self._finished = isinstance(found, Index)
+        durable = [] if isinstance(found, Index) else found
+        self._samples = found.samples if isinstance(found, Index) else sum(entry.samples for entry in durable)
+        self._provisional = durable[-1] if durable else None
+        self._encoder = Encoder(self._options.schema)
+        self._builder = ShardBuilder(self._options.schema, self._options.shard_size)
+        self._uploads = Uploads(self._storage, self._folder, self._options, durable)
+        self._staged: list[list[bytes]] = []
+        self._staged_bytes = 0
+        self._replacing = False
+        self._entered = self._left = False
+        self._ready = False  # to take samples
+
+    @property
+    def samples(self) -> int:
+        """Samples of the dataset so far: after a resume the durable ones, then also those that were written."""
+        return self._samples
+
+    def write(self, sample: Mapping[str, object]) -> None:
+        """One sample: column name -> value. Raises SampleError, and keeps nothing of it, if it does not fit."""
+        if not self._ready or self._uploads.error:
+            self._refuse()
+        values, size = self._encoder.sample(sample)
+        self._staged.append(values)
+        self._staged_bytes += size
+        self._samples += 1
+        if self._staged_bytes >= _STAGED_BYTES or len(self._staged) >= _STAGED_SAMPLES:
+            self._flush()
+
+    def write_batch(self, columns: Mapping[str, object]) -> None:
+        """Many samples: column name -> array or tensor [n, ...], or a sequence of n values.
+
+        The shards are those that `write` of each sample would make. Raises SampleError, and keeps nothing of the
+        batch, if any of it does not fit.
+        """
+        if not self._ready or self._uploads.error:
+            self._refuse()
+        encoded = self._encoder.batch(columns)
+        self._flush()
+        self._store(encoded)
+        self._samples += encoded.samples
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise UsageError("a writer is used once", file=self._storage.url, hint="make another one")
+        self._entered = True
+        self._ready = not self._finished
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._finished:
+                self._finish()
+        finally:
+            self._ready, self._left = False, True
+            self._uploads.close()
+
+    def _refuse(self) -> NoReturn:
+        if not self._entered or self._left:
+            message = "the writer is closed" if self._left else "the writer is not open"
+            raise UsageError(message, file=self._storage.url, hint="write within `with mdsx.Writer(...) as out:`")
+        if self._uploads.error:
+            raise self._uploads.error
+        if self._finished:
+            hint = "write more to another place, and merge"
+            raise UsageError("the dataset is finished: nothing can be added", file=self._storage.url, hint=hint)
+        message = "an earlier call was interrupted while it stored samples"
+        raise UsageError(message, file=self._storage.url, hint="leave the `with` by an exception, and resume")
+
+    def _flush(self) -> None:
+        """Puts the samples that wait into shards."""
+        self._ready = False
+        if self._staged:
+            encoded = self._encoder.gather(self._staged)
+            self._staged, self._staged_bytes = [], 0
+            self._store(encoded)
+        self._ready = True
+
+    def _store(self, encoded: Encoded) -> None:
+        self._ready = False
+        if self._provisional and encoded.samples:
+            self._reopen(self._provisional, int(encoded.stops[0]))
+            self._provisional = None
+        taken = 0
+        while (taken := self._builder.add(encoded, taken)) < encoded.samples:
+            self._close_shard()
+        self._ready = True
+
+    def _close_shard(self) -> None:
+        samples = self._builder.samples
+        self._uploads.put(self._builder.finish(), samples)
+        if self._replacing:
+            self._uploads.drain()
+            self._replacing = False
+
+    def _reopen(self, last: ShardEntry, next_heap_size: int) -> None:
+        """Goes on with the last durable shard, if a sample of so many heap bytes still fits into it."""
+        schema = self._options.schema
+        heap_size = last.raw_size - raw_size(schema, last.samples, 0)
+        if raw_size(schema, last.samples + 1, heap_size + next_heap_size) > self._options.shard_size:
+            return
+        file = f"{self._storage.url}/{last.name}"
+        self._builder.restore(ShardView.parse(load_shard(self._storage, last), file=file, schema=schema))
+        self._uploads.take_back()
+        self._replacing = True
+
+    def _finish(self) -> None:
+        if not self._ready or self._uploads.error:
+            self._refuse()
+        self._flush()
+        if self._builder.samples:
+            self._close_shard()
+        entries = self._uploads.drain()
+        self._folder.check_owner()
+        self._check_stored(entries)
+        options = self._options
+        self._storage.put(INDEX_KEY, build_index(options.schema, options.compression, entries, self._metadata))
+        self._folder.remove()
+
+    def _check_stored(self, entries: list[ShardEntry]) -> None:
+        """Every shard is there as it was put: a last look, in case that somebody else works here."""
+        sizes = {entry.key: entry.size for _, entry in stored_shards(self._storage)}
+        for entry in entries:
+            if sizes.get(entry.name) != entry.size:
+                raise ChangedError(
+                    "a shard was removed or replaced while the dataset was written",
+                    file=f"{self._storage.url}/{entry.name}",
+                    expected=f"{entry.size} bytes",
+                    found=sizes.get(entry.name),
+                    hint="does another writer write here? let only one, and resume",
+                )
