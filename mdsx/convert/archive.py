@@ -1,4 +1,4 @@
-"""Chunks of a tar -> its members, in order, in one pass; strict, and with damage as values.
+"""Chunks of a tar, compressed or not -> its members, in order, in one pass; strict, and with damage as values.
 
 Reads what GNU tar, bsdtar, Python's tarfile and WebDataset write: v7, ustar, GNU and pax, long names, sparse members.
 Python's own tarfile takes a damaged or cut header for the end of the archive, so it would lose samples in silence. Here
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mdsx.convert import sparse
+from mdsx.convert.decompress import decompress
 from mdsx.convert.sparse import BLOCK, octal
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, FormatError
 
 _ZEROS = bytes(BLOCK)
 _EXTENSION_LIMIT = 2**20  # a pax record or long name beyond it is damage, not a name
@@ -55,7 +56,7 @@ def printable(name: str) -> str:
 
 def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[Member | CorruptError]:
     """The members of the tar in `chunks`, and a CorruptError for each damage. `file` is its name for those."""
-    tape = _Tape(chunks, file)
+    tape = _Tape(decompress(chunks), file)
     shared: dict[str, bytes] = {}  # the pax global header
     while True:
         try:
@@ -90,7 +91,7 @@ class _Tape:
         self.last = ""  # the last member read, to say where damage is
         self._chunks, self._file = chunks, file
         self._chunk, self._at = b"", 0
-        self._broken: CorruptError | None = None
+        self._broken: FormatError | None = None
 
     def read(self, size: int) -> bytes:
         """The next `size` bytes; fewer where the tar ends."""
@@ -164,7 +165,7 @@ class _Tape:
     def _next_chunk(self) -> bytes:
         try:
             return next((chunk for chunk in self._chunks if chunk), b"")
-        except CorruptError as error:  # by the decompression: nothing follows
+        except FormatError as error:  # by the decompression: nothing follows
             self._broken = error
             return b""
 
@@ -259,6 +260,8 @@ def _payload(tape: _Tape, header: _Header, start: int, *, limit: int) -> bytes:
 
 def _parse(block: bytes) -> _Header | None:
     """The header in `block`; None if it is damaged or none."""
+    if block[257:262] != b"ustar" and any(block[257:265]):  # v7 has zeros there; its sum alone misses shifted fields
+        return None
     try:
         expected, size = octal(block[148:156]), octal(block[124:136])
     except ValueError:
@@ -271,6 +274,8 @@ def _parse(block: bytes) -> _Header | None:
     name = block[:100].partition(b"\0")[0]
     if block[257:263] == b"ustar\0" and block[345]:  # GNU's "ustar  " keeps times where ustar has the prefix
         name = block[345:500].partition(b"\0")[0] + b"/" + name
+    if not name:
+        return None
     return _Header(name, size, block[156:157], block[157:257].partition(b"\0")[0], block)
 
 

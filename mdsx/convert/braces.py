@@ -12,7 +12,7 @@ from itertools import islice
 
 from mdsx.errors import UsageError
 
-_LIMIT = 10_000_000
+_LIMIT = 1_000_000
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?", re.ASCII)
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?", re.ASCII)
 

@@ -16,8 +16,7 @@ from mdsx.convert.archive import Member
 from mdsx.convert.npy import parse_npy
 from mdsx.convert.samples import TarSample
 from mdsx.errors import SampleError, UsageError
-from mdsx.format.schema import Schema
-from mdsx.format.types import SCALARS, ColumnType, parse_type
+from mdsx.format import ColumnType, Schema, parse_type
 
 KEY = "__key__"
 Columns = dict[str, str]
@@ -105,7 +104,7 @@ def _inferred(name: str, samples: Sequence[TarSample], file: str) -> str:
                 found=f"{array.dtype} of shape {array.shape}",
                 expected=f"{first.dtype} of shape {first.shape} as in the first sample",
             )
-    if str(first.dtype) not in SCALARS:
+    if not ColumnType(str(first.dtype)).scalar:
         raise refusal(f"there is no column type for dtype {first.dtype}", found[0][0])
     sizes = zip(*(array.shape for _, array in found), strict=True)
     shape = tuple(dims[0] if len(set(dims)) == 1 else None for dims in sizes)

@@ -1,8 +1,8 @@
 """Chunks of a file as it is stored -> chunks of the tar inside it: plain, gzip or zstd, told by their first bytes.
 
 The name's ending is not asked: it is as often wrong as right. A stream that is cut, or fails its own checksum, is a
-CorruptError without file and place, which who reads the tar adds; so is anything but zeros behind a gzip stream. Chunks
-handed on are bounded whatever the compression.
+CorruptError; so is anything but zeros behind a gzip stream. File and place are added by who reads the tar. Chunks are
+bounded whatever the compression.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ _FEED = 1024  # zstd hands out at once all that its input stands for, up to 32 K
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
 
 
-def decompress(chunks: Iterator[bytes], *, file: str) -> Iterator[bytes]:
-    """The chunks of what `chunks` hold: themselves, or decompressed."""
+def decompress(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks of what `chunks` hold: themselves, or decompressed. Raises CorruptError, UnsupportedError."""
     head = b""
     for chunk in chunks:
         head += chunk
         if len(head) >= 8:
             break
-    return _decoder(head, file)(_chain(head, chunks))
+    yield from _decoder(head)(_chain(head, chunks))
 
 
-def _decoder(head: bytes, file: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+def _decoder(head: bytes) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
     if head.startswith(b"\x1f\x8b"):
         return _gzip
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
         return _zstd
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
-            raise UnsupportedError(
-                "only plain, gzip and zstd tars are read", file=file, found=name, hint="decompress it first"
-            )
+            raise UnsupportedError(f"is {name}: tars are read plain or by gzip or zstd", hint="decompress it first")
     return lambda chunks: chunks
 
 

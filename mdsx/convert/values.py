@@ -1,25 +1,22 @@
 """A tar's samples -> samples as the writer takes them: what a member's bytes mean in a column.
 
-A value is read as its column's type says: numbers and bools from text or a NumPy file, arrays from a NumPy file, str as
-UTF-8, json and msgpack parsed; bytes, jpeg and png as they are. An absent member is null where the column takes null.
+A value is read as its column's type says: numbers and bools from text or a NumPy file, arrays from a NumPy file; of the
+other types a member holds just what a shard does. An absent member is null where the column takes null.
 Every misfit is a SampleError that names tar, member and offset, and the `--column` that would mend it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import msgpack
 
 from mdsx.convert.archive import Member
 from mdsx.convert.columns import KEY, type_of_extension
 from mdsx.convert.npy import MAGIC, parse_npy
 from mdsx.convert.samples import TarSample
-from mdsx.errors import SampleError
-from mdsx.format.types import ColumnType, parse_type
+from mdsx.errors import CorruptError, SampleError
+from mdsx.format import ColumnType, parse_type, value_decoder
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
@@ -47,16 +44,16 @@ class SampleReader:
                 continue
             try:
                 values[name] = reader(member.data)
-            except (ValueError, RecursionError) as error:
+            except (ValueError, CorruptError) as error:
                 raise self._misfit(name, member, str(error)) from None
         return values
 
     def misfit(self, sample: TarSample, error: SampleError) -> SampleError:
         """What the writer said of a value of this sample, told in terms of the tar."""
-        name = next((name for name in sample.members if error.place and repr(name) in error.place), None)
-        if name is None:
-            return self._error(str(error), next(iter(sample.members.values())))
-        return self._misfit(name, sample.members[name], str(error))
+        for name, member in sample.members.items():
+            if error.place == f"column {name!r}":
+                return self._misfit(name, member, f"expected {error.expected}, found {error.found}")
+        return self._error(str(error), next(iter(sample.members.values())))
 
     def _misfit(self, name: str, member: Member, problem: str) -> SampleError:
         kind = self._types[name]
@@ -83,13 +80,13 @@ class SampleReader:
 
 
 def value_reader(kind: ColumnType) -> Callable[[bytes], Any]:
-    """What makes a value for the writer out of a member's bytes; raises ValueError (RecursionError for deep JSON)."""
+    """What makes a value for the writer out of a member's bytes; raises ValueError or CorruptError."""
     if kind.shape is not None:
         return parse_npy
     if kind.scalar:
         return lambda data: parse_npy(data)[()] if data.startswith(MAGIC) else _scalar(kind.base, data)
-    readers: dict[str, Callable[[bytes], Any]] = {"str": _text, "json": _json, "msgpack": _msgpack}
-    return readers.get(kind.base, bytes)
+    decode = value_decoder(kind, "")
+    return lambda data: decode(memoryview(data))
 
 
 def wider_type(kind: ColumnType, data: bytes) -> ColumnType:
@@ -120,25 +117,3 @@ def _scalar(base: str, data: bytes) -> object:
     if not _INTEGER.fullmatch(text):
         raise ValueError(f"{shown} is not an integer")
     return int(text)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start}") from None
-
-
-def _json(data: bytes) -> object:
-    return json.loads(_text(data), parse_constant=_refuse_constant)
-
-
-def _refuse_constant(text: str) -> object:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _msgpack(data: bytes) -> object:
-    try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=False, timestamp=1)
-    except (msgpack.UnpackException, TypeError) as error:
-        raise ValueError(f"not MessagePack: {error}") from None

@@ -129,19 +129,24 @@ class S3Storage:
                 for item in page.get("Contents", ()):
                     key = item["Key"][len(self._prefix) :]
                     if key and not key.endswith("/"):  # a directory's marker, as some tools make
-                        yield Entry(key, item["Size"], item.get("ETag", ""))
+                        yield Entry(key, item["Size"], _quoted(item.get("ETag", "")))
 
     def delete(self, key: str) -> None:
         with self._errors(self._file(key)):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + check_key(key))
 
     def discard_unfinished(self, prefix: str = "") -> None:
+        client = self._client
         with self._errors(f"{self.url}/{prefix}"):
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            pages = client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
-            for upload in [upload for page in pages for upload in page.get("Uploads", ())]:
-                self._client.abort_multipart_upload(Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+            try:
+                uploads = [upload for page in pages for upload in page.get("Uploads", ())]
+            except client.exceptions.NoSuchUpload:  # so rclone says that a bucket has none
+                return
+            for upload in uploads:
+                client.abort_multipart_upload(Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
     def _file(self, key: str) -> str:
         return f"{self.url}/{check_key(key)}"
@@ -279,6 +284,11 @@ def _make_client() -> Any:
         return boto3.session.Session().client("s3", config=config)
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
         raise TransportError(f"S3 is not configured: {error}", hint=_CREDENTIALS_HINT) from error
+
+
+def _quoted(etag: str) -> str:
+    """An ETag from a listing as GET gives it: rclone lists it without its quotes."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag
 
 
 def _client_error(response: dict[str, Any], file: str) -> Exception:

@@ -1,0 +1,34 @@
+"""`mdsx merge`: one dataset from parts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdsx.cli.output import Json, print_json
+
+EXAMPLE = "Example: mdsx merge s3://bucket/corpus"
+
+
+def merge(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where part-00000/, part-00001/, ... are.")],
+    parts: Annotated[int | None, typer.Option(min=1, help="How many there must be. Default: those found.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write one index over finished parts, in the order of their numbers. No shard is touched.
+
+    Where a part is missing, unfinished or has other columns, it is named and nothing is written.
+    """
+    import mdsx
+    from mdsx.shards import read_index
+    from mdsx.storage import open_storage
+
+    mdsx.merge(url, overwrite=overwrite, parts=parts)
+    storage = open_storage(url)
+    index = read_index(storage)
+    if as_json:
+        print_json({"url": storage.url, "samples": index.samples, "shards": len(index.counts)})
+    else:
+        print(f"merged into {storage.url}: {index.samples:,} samples in {len(index.counts):,} shards")

@@ -1,0 +1,82 @@
+"""How commands print: results to stdout, everything else to stderr; bars only where a person looks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Self
+
+import typer
+
+from mdsx.errors import MdsxError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def complain(problem: object, kind: str = "error: ") -> None:
+    """One line on stderr."""
+    print(f"mdsx: {kind}{one_line(problem)}", file=sys.stderr)
+
+
+def one_line(problem: object) -> str:
+    return " ".join(str(problem).splitlines())
+
+
+def print_json(value: object) -> None:
+    """One line of strict JSON on stdout."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(rows: Iterable[tuple[str, object]], indent: str = "") -> None:
+    """Names and values, the values one below the other. Nothing is cut, however narrow the terminal."""
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        print(f"{indent}{name:{width}}  {value}")
+
+
+def error_fields(error: MdsxError) -> dict[str, object]:
+    """An error for programs."""
+    return {"kind": type(error).__name__, "file": error.file, "place": error.place, "message": str(error)}
+
+
+class Bar:
+    """Progress over bytes, with rate and time left, on stderr; nothing where stderr is no terminal.
+
+    A context: what is printed within stands above it.
+    """
+
+    def __init__(self, doing: str) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TextColumn("{task.fields[note]}"),
+            progress.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._task = self._progress.add_task(doing, total=None, note="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def expect(self, total: int) -> None:
+        """How many bytes there are in all."""
+        self._progress.update(self._task, total=total)
+
+    def reach(self, size: int, note: str) -> None:
+        """So many bytes are done."""
+        self._progress.update(self._task, completed=size, note=note)

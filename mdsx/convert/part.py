@@ -1,0 +1,154 @@
+"""One part of a conversion: a run of tars -> one dataset, continued where a run that died left it.
+
+How many samples each finished tar gave is kept in `_convert/part.NNNNN.json` below the output, so that a rerun need not
+read those tars again; of the tar in which it goes on, it reads past the samples that are durable.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+
+from mdsx.convert.archive import read_members
+from mdsx.convert.plan import FOLDER, Plan
+from mdsx.convert.samples import TarSample, group_samples
+from mdsx.convert.sources import Source, read_chunks
+from mdsx.convert.values import SampleReader
+from mdsx.convert.watcher import Watcher
+from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, UsageError
+from mdsx.format import Encoder, Schema
+from mdsx.storage import open_storage
+from mdsx.writer import Writer
+
+_SAVE_EVERY = 10.0  # seconds; a rerun reads again what was converted since
+_TELL_EVERY = 0.1
+
+
+@dataclass(slots=True)
+class Tally:
+    """What tars gave: samples, and how much was skipped."""
+
+    samples: int = 0
+    skipped: int = 0
+
+
+def convert_part(plan: Plan, part: int, watcher: Watcher) -> Tally:
+    """Convert the tars of one part, or what is left of them. Unless the plan skips, raises the first error found."""
+    url, sources, ledger = plan.part_url(part), plan.part_sources(part), _Ledger(plan.out, part)
+    if is_finished(url):
+        if len(ledger.tallies) < len(sources):
+            raise UsageError("holds a dataset of something else", file=url, hint="give another output")
+        total = ledger.total(len(sources))
+        watcher.progress(sum(source.size for source in sources), total.samples)
+        return total
+    schema = Schema.from_columns(plan.columns)
+    with Writer(
+        url,
+        plan.columns,
+        shard_size=plan.shard_size,
+        compression=plan.compression,
+        resume=True,
+        metadata={"converted": {"from": "tar", "digest": plan.digest}},
+    ) as out:
+        first, total = ledger.durable(out.samples)
+        watcher.progress(sum(source.size for source in sources[:first]), out.samples)
+        intake = _Intake(plan, out, Encoder(schema), watcher, behind=out.samples - total.samples)
+        for place, source in enumerate(sources[first:], first):
+            tally = intake.convert(source)
+            ledger.put(place, tally, last=place + 1 == len(sources))
+        if intake.behind:
+            hint = "the sources were changed: remove the output and convert them anew"
+            raise UsageError("holds more samples than its sources", file=url, found=out.samples, hint=hint)
+    return ledger.total(len(sources))
+
+
+def is_finished(url: str) -> bool:
+    return any(entry.key == "index.json" for entry in open_storage(url).list("index.json"))
+
+
+class _Intake:
+    """Takes tars' samples into a writer, but for the first `behind` ones, which it holds already."""
+
+    def __init__(self, plan: Plan, out: Writer, encoder: Encoder, watcher: Watcher, *, behind: int) -> None:
+        self.behind = behind
+        self._plan, self._out, self._encoder, self._watcher = plan, out, encoder, watcher
+        self._bytes, self._samples, self._told = 0, 0, time.monotonic()
+
+    def convert(self, source: Source) -> Tally:
+        """All of one tar."""
+        tally, reader = Tally(), SampleReader(self._plan.columns, file=source.url)
+        with closing(read_chunks(source, self._count)) as chunks:
+            for item in group_samples(read_members(chunks, file=source.url), file=source.url):
+                error = self._take(item, reader) if isinstance(item, TarSample) else item
+                if error is None:
+                    tally.samples += 1
+                elif self._plan.skip_bad:
+                    tally.skipped += 1
+                    self._watcher.skipped(error)
+                else:
+                    raise error
+        self._tell()
+        return tally
+
+    def _take(self, sample: TarSample, reader: SampleReader) -> MdsxError | None:
+        try:
+            values = reader.read(sample)
+        except SampleError as error:
+            return error
+        try:
+            if self.behind:
+                self._encoder.sample(values)
+                self.behind -= 1
+            else:
+                self._out.write(values)
+                self._samples += 1
+        except SampleError as error:
+            return reader.misfit(sample, error)
+        if time.monotonic() - self._told > _TELL_EVERY:
+            self._tell()
+        return None
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+
+    def _tell(self) -> None:
+        self._watcher.progress(self._bytes, self._samples)
+        self._bytes, self._samples, self._told = 0, 0, time.monotonic()
+
+
+class _Ledger:
+    """The tallies of a part's tars, in order, kept in storage."""
+
+    def __init__(self, out: str, part: int) -> None:
+        self._storage, self._key = open_storage(out), f"{FOLDER}part.{part:05d}.json"
+        self.tallies: list[Tally] = []
+        self._saved = time.monotonic()
+        try:
+            self.tallies = msgspec.json.decode(self._storage.get(self._key).data, type=list[Tally])
+        except MissingError:
+            pass
+        except msgspec.MsgspecError as error:
+            raise CorruptError(f"not a conversion's ledger: {error}", file=f"{out}/{self._key}") from None
+
+    def durable(self, samples: int) -> tuple[int, Tally]:
+        """How many tars, and what of them, lie within the first `samples` samples, which are durable."""
+        count, total = 0, Tally()
+        for tally in self.tallies:
+            if total.samples + tally.samples > samples:
+                break
+            count, total = count + 1, Tally(total.samples + tally.samples, total.skipped + tally.skipped)
+        del self.tallies[count:]
+        return count, total
+
+    def put(self, place: int, tally: Tally, *, last: bool) -> None:
+        self.tallies[place:] = [tally]
+        if last or time.monotonic() - self._saved > _SAVE_EVERY:
+            self._storage.put(self._key, msgspec.json.encode(self.tallies))
+            self._saved = time.monotonic()
+
+    def total(self, count: int) -> Tally:
+        tallies = self.tallies[:count]
+        return Tally(sum(tally.samples for tally in tallies), sum(tally.skipped for tally in tallies))

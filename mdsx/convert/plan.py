@@ -1,0 +1,84 @@
+"""What a conversion is: sources, columns, options, and the parts they are divided into.
+
+The plan is kept in the output, in `_convert/plan.json`, until the dataset is finished, so that a rerun continues this
+conversion and no other. Parts are contiguous runs of tars, in order; how many there are depends on the sources,
+never on the number of processes or on how fast they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import msgspec
+import xxhash
+
+from mdsx.convert.sources import Source
+from mdsx.errors import CorruptError
+
+FOLDER = "_convert/"
+"""Where a conversion keeps what it needs for going on, below its output."""
+PLAN_KEY = FOLDER + "plan.json"
+MAX_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One conversion. With one part the dataset is written to `out` itself, else to `part-NNNNN/` below it."""
+
+    out: str
+    sources: tuple[Source, ...]
+    columns: Mapping[str, str]
+    shard_size: int
+    compression: str | None
+    skip_bad: bool
+    parts: int
+
+    def part_url(self, part: int) -> str:
+        return self.out if self.parts == 1 else f"{self.out.rstrip('/')}/part-{part:05d}"
+
+    def part_sources(self, part: int) -> tuple[Source, ...]:
+        count = len(self.sources)
+        return self.sources[part * count // self.parts : (part + 1) * count // self.parts]
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(source.size for source in self.sources)
+
+    @property
+    def digest(self) -> str:
+        """Tells conversions apart that would give other samples or other shards."""
+        told = asdict(self)
+        for field in ("out", "skip_bad", "parts"):
+            del told[field]
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(told))
+
+    def difference(self, other: Plan) -> str | None:
+        """In what `other` is another conversion than this one; None if it may continue it."""
+        if list(self.columns.items()) != list(other.columns.items()):
+            return f"columns {dict(other.columns)}, not {dict(self.columns)}"
+        for field in ("shard_size", "compression"):
+            if getattr(self, field) != getattr(other, field):
+                return f"{field} {getattr(other, field)}, not {getattr(self, field)}"
+        if len(self.sources) != len(other.sources):
+            return f"{len(other.sources)} tars, not {len(self.sources)}"
+        for mine, theirs in zip(self.sources, other.sources, strict=True):
+            if mine != theirs:
+                return f"{theirs.url} has changed" if mine.url == theirs.url else f"{theirs.url}, not {mine.url}"
+        return None
+
+
+def parts_for(sources: int, processes: int) -> int:
+    """How many parts a new conversion has: one for one process, else one for each tar, up to MAX_PARTS."""
+    return 1 if processes == 1 else min(sources, MAX_PARTS)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    return msgspec.json.encode(asdict(plan))
+
+
+def decode_plan(data: bytes, *, file: str) -> Plan:
+    try:
+        return msgspec.json.decode(data, type=Plan)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"not a conversion's plan: {error}", file=file) from None

@@ -1,0 +1,96 @@
+"""Sources are found before anything is read, in the order in which they are named, and read in bounded pieces."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mdsx import ChangedError, MissingError, UsageError
+from mdsx.convert.sources import Source, find_sources, read_chunks
+from mdsx.storage import open_storage
+
+NAMES = ["train-0000.tar", "train-0001.tar", "val.tar"]
+
+
+def read(source: Source) -> bytes:
+    return b"".join(read_chunks(source, lambda size: None))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in NAMES:
+        (tmp_path / name).write_bytes(name.encode())
+    return tmp_path
+
+
+def found(names: list[str]) -> list[str]:
+    return [source.url.rpartition("/")[2] for source in find_sources(names)]
+
+
+def test_names_braces_and_globs_in_the_order_given(folder: Path) -> None:
+    assert found([f"{folder}/val.tar", f"{folder}/train-{{0000..0001}}.tar"]) == [NAMES[2], *NAMES[:2]]
+    assert found([f"{folder}/{{val,train-0000}}.tar"]) == [NAMES[2], NAMES[0]]
+    assert found([f"{folder}/train-*.tar", f"{folder}/v?l.tar"]) == NAMES
+    assert found([f"file://{folder}/val.tar"]) == [NAMES[2]]
+
+
+def test_a_relative_path_is_the_same_source_from_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert find_sources(["val.tar"]) == find_sources([f"{folder}/val.tar"])
+
+
+def test_a_name_with_magic_that_is_a_file_is_that_file(folder: Path) -> None:
+    (folder / "odd[1].tar").touch()
+    assert found([f"{folder}/odd[1].tar"]) == ["odd[1].tar"]
+
+
+@pytest.mark.parametrize("name", ["gone.tar", "train-{0000..0002}.tar", "gone-*.tar"])
+def test_one_that_is_not_there_is_an_error_that_names_it(folder: Path, name: str) -> None:
+    with pytest.raises(MissingError, match=r"gone|train-0002\.tar"):
+        find_sources([f"{folder}/val.tar", f"{folder}/{name}"])
+
+
+def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match="twice"):
+        find_sources([f"{folder}/val.tar", f"{folder}/*.tar"])
+    with pytest.raises(UsageError, match=r"is not a tar but a directory; name the tars: .*/\*\.tar"):
+        find_sources([str(folder)])
+    with pytest.raises(UsageError, match="names no tar"):
+        find_sources(["s3://bucket"])
+
+
+def test_reads_the_bytes_and_counts_them(tmp_path: Path) -> None:
+    content = os.urandom(20 * 2**20)  # several ranges
+    (tmp_path / "x.tar").write_bytes(content)
+    (source,) = find_sources([f"{tmp_path}/x.tar"])
+    sizes: list[int] = []
+    assert b"".join(read_chunks(source, sizes.append)) == content
+    assert sum(sizes) == source.size == len(content)
+    assert max(sizes) <= 8 * 2**20
+
+
+def test_an_empty_file_has_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").touch()
+    assert read(find_sources([f"{tmp_path}/x.tar"])[0]) == b""
+
+
+def test_a_source_that_is_replaced_after_it_was_found_is_an_error(folder: Path) -> None:
+    (source,) = find_sources([f"{folder}/val.tar"])
+    (folder / "new").write_bytes(b"other")
+    (folder / "new").rename(folder / "val.tar")
+    with pytest.raises(ChangedError):
+        read(source)
+
+
+def test_s3_is_the_same(s3_url: str) -> None:
+    storage = open_storage(f"{s3_url}/tars")
+    for name in NAMES:
+        storage.put(name, name.encode())
+    sources = find_sources([f"{s3_url}/tars/train-{{0001..0000}}.tar", f"{s3_url}/tars/val.tar"])
+    assert [read(source).decode() for source in sources] == [NAMES[1], NAMES[0], NAMES[2]]
+    with pytest.raises(MissingError, match=r"train-0002\.tar"):
+        find_sources([f"{s3_url}/tars/train-{{0000..0002}}.tar"])
+    with pytest.raises(MissingError):
+        find_sources(["s3://no-such-bucket/x.tar"])
