@@ -1,0 +1,303 @@
+"""Shards that break one rule each; all else in them is right, checksums included."""
+
+from __future__ import annotations
+
+import struct
+
+from tests.format.by_the_book import shard
+from tests.format.reference import emptied, get, patch, put, row_at, seal, seal_rows
+from tests.vectors.vector import Bad
+
+_COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "str?"}
+_BASE = shard(
+    _COLUMNS,
+    [
+        {"id": b"\1\0", "ok": b"\1", "text": b"first", "note": b"a"},
+        {"id": b"\2\0", "ok": b"\0", "text": b"second", "note": None},
+        {"id": b"\3\0", "ok": b"\1", "text": b"third", "note": b""},
+    ],
+)
+_ROW, _HEAP = get(_BASE, "row_size"), get(_BASE, "heap_offset")
+_SECOND = row_at(_BASE, 1)  # checksum 8, start 8, lengths 2 * 4, id 2, ok 1, padding 5
+_FIXED = shard({"id": "uint16"}, [{"id": b"\1\0"}])
+
+
+def _sealed(**fields: int) -> bytes:
+    return seal(put(_BASE, **fields))
+
+
+def _header() -> list[Bad]:
+    def bad(name: str, about: str, data: bytes, says: str) -> Bad:
+        return Bad(f"bad/header-{name}.mdsx", about, data, says)
+
+    size, offset = len(_BASE), get(_BASE, "rows_offset")
+    schema_end = 64 + get(_BASE, "schema_size")
+    return [
+        bad("nothing", "An empty file.", b"", "shorter than a header"),
+        bad("63-bytes", "The file is shorter than a header.", _BASE[:63], "shorter than a header"),
+        bad("magic", "The magic is another one.", seal(put(_BASE, magic=b"\x89MDSX\r\r\x1a")), "this is no mdsx shard"),
+        bad("major-0", "Major version 0 has never been.", _sealed(major=0), "there is no such version"),
+        bad("size-56", "The header size is below 64.", put(_BASE, header_size=56), "wrong header size"),
+        bad("size-68", "The header size is no multiple of 8.", put(_BASE, header_size=68), "wrong header size"),
+        bad("size-4104", "The header size is above 4096.", put(_BASE, header_size=4104), "wrong header size"),
+        bad(
+            "schema-size",
+            "The schema has more than 1 MiB.",
+            put(_BASE, schema_size=2**20 + 1),
+            "the schema is too large",
+        ),
+        bad("cut-in-schema", "The file ends within the schema.", _BASE[:100], "the file ends before its schema does"),
+        bad("checksum", "The header checksum is another one.", put(_BASE, checksum=0), "header or schema are damaged"),
+        bad(
+            "damaged",
+            "A bit of the number of samples is flipped.",
+            put(_BASE, samples=2),
+            "header or schema are damaged",
+        ),
+        bad(
+            "schema-damaged", "A bit of the schema is flipped.", patch(_BASE, 70, b"m"), "header or schema are damaged"
+        ),
+        bad(
+            "rows-offset",
+            "The rows begin 64 bytes late.",
+            _sealed(rows_offset=offset + 64),
+            "offset of the rows: wrong",
+        ),
+        bad(
+            "row-size-odd", "The row size is no multiple of 8.", _sealed(row_size=_ROW + 4), "row size: wrong row size"
+        ),
+        bad("row-size-large", "The row size is 2^31.", _sealed(row_size=2**31), "row size: wrong row size"),
+        bad("row-size-other", "The row size is not what the columns need.", *_other_row_size()),
+        bad(
+            "heap-offset",
+            "The heap begins 64 bytes late.",
+            _sealed(heap_offset=_HEAP + 64),
+            "offset of the heap: wrong",
+        ),
+        bad(
+            "samples", "One sample more than the heap's offset tells.", _sealed(samples=6), "offset of the heap: wrong"
+        ),
+        bad(
+            "samples-2-62",
+            "So many samples that 64 bits overflow.",
+            _sealed(samples=2**62),
+            "offset of the heap: wrong",
+        ),
+        bad("file-size-2-63", "The file size is 2^63.", _sealed(file_size=2**63), "the shard is too large"),
+        bad("file-size", "The file size is one byte too large.", _sealed(file_size=size + 1), "not as long as it says"),
+        bad("cut", "The file lacks its last byte.", _BASE[:-1], "not as long as it says"),
+        bad("longer", "A byte follows the heap.", _BASE + b"\0", "not as long as it says"),
+        bad("cut-in-rows", "The file ends before the heap, as it says.", *_ends_in_rows()),
+        bad(
+            "padding-1", "Not zero between schema and rows.", patch(_BASE, schema_end, b"\1"), "between schema and rows"
+        ),
+        bad("padding-2", "Not zero between rows and heap.", patch(_BASE, _HEAP - 1, b"\1"), "between rows and heap"),
+        bad("heap-of-none", "A heap, but no variable-size column.", _with_heap(_FIXED), "belong to no sample"),
+        bad("heap-of-0", "A heap, but no sample.", _with_heap(emptied(_BASE)), "belong to no sample"),
+    ]
+
+
+def _other_row_size() -> tuple[bytes, str]:
+    samples = [{"id": b"\1\0"} for _ in range(4)]  # 4 rows of 16 bytes, or of 8 and 32 bytes more: the same heap offset
+    return seal(put(shard({"id": "uint16"}, samples), row_size=8)), "not the size that the columns need"
+
+
+def _ends_in_rows() -> tuple[bytes, str]:
+    data = put(_BASE, file_size=_HEAP - 8)[: _HEAP - 8]
+    return seal(data), "the file ends before its heap begins"
+
+
+def _with_heap(data: bytes) -> bytes:
+    return seal(put(data + b"heap", file_size=len(data) + 4))
+
+
+def _schemas() -> list[Bad]:
+    """Schemas that break a rule; the shards have no samples."""
+
+    def bad(name: str, about: str, schema: str | bytes, says: str) -> Bad:
+        schema = schema if isinstance(schema, bytes) else schema.encode("utf-8", "surrogatepass")
+        offset = -(-(64 + len(schema)) // 64) * 64
+        fields = {"rows_offset": offset, "heap_offset": offset, "file_size": offset, "schema_size": len(schema)}
+        head = put(shard({"a": "int8"}, [])[:64], **fields)
+        return Bad(f"bad/schema-{name}.mdsx", about, seal((head + schema).ljust(offset, b"\0")), says)
+
+    def named(name: str) -> str:
+        return f'[{{"name":"{name}","type":"int8"}}]'
+
+    def typed(text: str) -> str:
+        return f'[{{"name":"a","type":"{text}"}}]'
+
+    one, form, kind = '{"name":"a","type":"int8"}', "not canonical JSON", "is not a column type"
+    return [
+        bad("empty", "No schema.", "", form),
+        bad("no-column", "No column.", "[]", form),
+        bad("no-list", "An object in place of the list.", one, form),
+        bad("nested", "20,000 brackets.", "[" * 20_000, form),
+        bad("space", "A space.", f"[{one[:-1]} }}]", form),
+        bad("line-feed", "A line feed at the end.", f"[{one}]\n", form),
+        bad("comma", "A comma too many.", f"[{one},]", form),
+        bad("behind", "Something follows.", f"[{one}][]", form),
+        bad("order", "`type` before `name`.", '[{"type":"int8","name":"a"}]', form),
+        bad("key", "A third key.", '[{"name":"a","type":"int8","x":1}]', form),
+        bad("key-twice", "A key twice.", '[{"name":"a","name":"a","type":"int8"}]', form),
+        bad("escape", "An escape where the character itself must stand.", named("\\u00e9"), form),
+        bad("no-utf-8", "No UTF-8.", named("a").encode() + b"\xff", "not UTF-8"),
+        bad("surrogate", "A surrogate in UTF-8.", named("\ud800"), "not UTF-8"),
+        bad("name-empty", "A name of no bytes.", named(""), "has 0 bytes"),
+        bad("name-long", "A name of 256 bytes.", named("é" * 128), "has 256 bytes"),
+        bad("name-control", "A control character in a name.", named("a\x1f"), "holds the character"),
+        bad("name-delete", "U+007F in a name.", named("a\x7f"), "holds the character"),
+        bad("name-c1", "U+0085, a control character, in a name.", named("a\x85"), "holds the character"),
+        bad("name-backslash", "A backslash in a name.", named("a\\\\b"), form),
+        bad("name-twice", "Two columns of one name.", f"[{one},{one}]", "stands twice"),
+        bad("type-empty", "A type of no characters.", typed(""), kind),
+        bad("type-space", "A space in a type.", typed("uint8[2, 3]"), "without leading zeros"),
+        bad("type-open", "A bracket that is not closed.", typed("uint8[2"), kind),
+        bad("type-no-dimension", "Brackets without a dimension.", typed("uint8[]"), "without leading zeros"),
+        bad("type-zero", "A dimension with a leading zero.", typed("uint8[02]"), "without leading zeros"),
+        bad("type-negative", "A negative dimension.", typed("uint8[-1]"), "without leading zeros"),
+        bad("type-digits", "A dimension in digits that are not ASCII.", typed("uint8[٣]"), "without leading zeros"),
+        bad("type-marks", "Two question marks.", typed("int8??"), kind),
+        bad("type-mark-first", "The question mark before the dimensions.", typed("uint8?[2]"), kind),
+        bad("type-9-dimensions", "9 dimensions.", typed("uint8[1,1,1,1,1,1,1,1,1]"), "more than 8"),
+        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "2^32 or more"),
+        bad("type-array-of-str", "Dimensions on a type that is no scalar.", typed("str[2]"), "only behind a scalar"),
+        bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "not below 2^31"),
+    ]
+
+
+def _full() -> list[Bad]:
+    """What the full check finds. Where other bytes than checksums are changed, the row checksums are made anew."""
+
+    def bad(name: str, about: str, data: bytes, says: str) -> Bad:
+        return Bad(f"bad/rows-{name}.mdsx", about, data, says, full=True)
+
+    def texts(place: int, **fields: int) -> bytes:
+        """Two samples, `one` and `two`, with another start or length of that in `place`."""
+        data = shard({"text": "str"}, [{"text": b"one"}, {"text": b"two"}])
+        at = row_at(data, place)
+        if "start" in fields:
+            data = patch(data, at + 8, struct.pack("<Q", fields["start"]))
+        return seal_rows(patch(data, at + 16, struct.pack("<I", fields.get("length", 3))))
+
+    outside, behind = "its heap bytes lie outside the heap", "do not begin where those before end"
+    flags = shard({"ok": "bool[3]"}, [{"ok": b"\1\0\1"}, {"ok": b"\0\0\2"}])
+    return [
+        bad("checksum", "A row checksum is another one.", patch(_BASE, _SECOND, b"\0" * 8), "sample 1: its checksum"),
+        bad("value", "A fixed-size value is changed.", patch(_BASE, _SECOND + 24, b"\7"), "sample 1: its checksum"),
+        bad("heap", "A byte of the heap is changed.", patch(_BASE, _HEAP + 7, b"X"), "sample 1: its checksum"),
+        bad("twice", "A row in the place of the next.", _row_twice(), "sample 1: its checksum"),
+        bad("null", "Null, but the column is not nullable.", shard({"a": "str"}, [{"a": None}]), "not nullable"),
+        bad("outside", "Heap bytes that end behind the heap.", texts(1, length=4), outside),
+        bad("overflow", "A start and a length with a sum of 2^64 + 1.", texts(1, start=2**64 - 2), outside),
+        bad("late", "The first sample's heap bytes do not begin at 0.", texts(0, start=1, length=2), behind),
+        bad("gap", "A gap between the heap bytes of two samples.", texts(0, length=2), behind),
+        bad("overlap", "Heap bytes that belong to two samples.", texts(0, length=4), behind),
+        bad("gap-at-end", "Heap bytes behind the last sample's.", texts(1, length=2), "the samples do not fill it"),
+        bad(
+            "padding",
+            "Padding of a row is not zero.",
+            seal_rows(patch(_BASE, _SECOND + 31, b"\1")),
+            "padding of the row",
+        ),
+        bad(
+            "bool",
+            "A bool of 2.",
+            seal_rows(patch(_BASE, _SECOND + 26, b"\2")),
+            "column 'ok': a bool is neither 0 nor 1",
+        ),
+        bad("bools", "A bool of 2 in a fixed array.", flags, "sample 1, column 'ok': a bool is neither 0 nor 1"),
+    ]
+
+
+def _row_twice() -> bytes:
+    data = shard({"id": "uint16"}, [{"id": b"\1\0"}, {"id": b"\2\0"}])
+    return patch(data, row_at(data, 1), data[row_at(data, 0) : row_at(data, 1)])
+
+
+def _values() -> list[Bad]:
+    """Values of variable-size columns that their types do not allow; the checksums are right."""
+
+    def bad(name: str, about: str, kind: str, value: bytes, says: str) -> Bad:
+        return Bad(
+            f"bad/value-{name}.mdsx", about, shard({"a": kind}, [{"a": value}]), f"column 'a': {says}", full=True
+        )
+
+    def dims(*sizes: int) -> bytes:
+        return struct.pack(f"<{len(sizes)}I", *sizes)
+
+    deep, text, pack = 20_000, "this is not JSON", "this is not MessagePack"
+    return [
+        bad("scalar", "A nullable scalar of 3 bytes.", "int32?", b"abc", "a value of type 'int32?' has the wrong size"),
+        bad("array", "A nullable fixed array of 6 bytes too few.", "uint16[4]?", b"ab", "a value of type"),
+        bad("bool", "A nullable bool of 2.", "bool?", b"\2", "a bool is neither 0 nor 1"),
+        bad("bools", "A bool of 255 in an array.", "bool[*]", dims(2) + b"\1\xff", "a bool is neither 0 nor 1"),
+        bad(
+            "dimensions",
+            "An array that ends within its dimensions.",
+            "uint8[*,*]",
+            b"\1\0\0\0\1",
+            "an array ends within",
+        ),
+        bad(
+            "array-short",
+            "An array with an item too few.",
+            "uint16[*]",
+            dims(3) + b"abcd",
+            "an array of shape (3,) has",
+        ),
+        bad(
+            "array-long",
+            "An array with a byte too many.",
+            "uint16[*,2]",
+            dims(1) + b"abcde",
+            "an array of shape (1, 2) has",
+        ),
+        bad("array-overflow", "Dimensions with 2^64 bytes.", "uint64[*,*]", dims(2**31, 2**30), "an array of shape"),
+        bad(
+            "array-empty",
+            "No items, but dimensions beyond 2^63.",
+            "uint8[*,*,*]",
+            dims(0, 2**32 - 1, 2**32 - 1),
+            "an empty",
+        ),
+        bad("str", "A byte that is never in UTF-8.", "str", b"a\xff", "this is not UTF-8"),
+        bad("str-surrogate", "A surrogate in UTF-8.", "str", b"\xed\xa0\x80", "this is not UTF-8"),
+        bad("str-overlong", "U+0000 in two bytes.", "str", b"\xc0\x80", "this is not UTF-8"),
+        bad("str-cut", "A character that is cut.", "str?", b"\xe2\x82", "this is not UTF-8"),
+        bad("json", "No JSON.", "json", b"{'a':1}", text),
+        bad("json-empty", "JSON of no bytes.", "json", b"", text),
+        bad("json-two", "Two JSON values.", "json", b"1 2", text),
+        bad("json-nan", "NaN.", "json", b"[NaN]", f"{text}: NaN"),
+        bad("json-infinity", "Infinity.", "json?", b"-Infinity", f"{text}: -Infinity"),
+        bad("json-utf-8", "JSON that is not UTF-8.", "json", b'"\xff"', text),
+        bad("json-deep", "20,000 brackets.", "json", b"[" * deep + b"]" * deep, "the JSON is nested too deeply"),
+        bad("msgpack-empty", "MessagePack of no bytes.", "msgpack", b"", pack),
+        bad("msgpack-cut", "A string that is cut.", "msgpack", b"\xa3ab", pack),
+        bad("msgpack-two", "Two MessagePack values.", "msgpack", b"\1\2", pack),
+        bad("msgpack-c1", "The byte that is never used.", "msgpack", b"\xc1", pack),
+        bad("msgpack-extension", "An extension type.", "msgpack", b"\xd4\5x", f"{pack}: extension type 5"),
+        bad("msgpack-timestamp", "A timestamp of 1 byte.", "msgpack?", b"\xd4\xffx", pack),
+        bad("msgpack-utf-8", "A string that is not UTF-8.", "msgpack", b"\xa1\xff", pack),
+        bad("msgpack-count", "An array that claims 2^32 - 1 items.", "msgpack", b"\xdd\xff\xff\xff\xff\1", pack),
+        bad("msgpack-deep", "20,000 arrays in each other.", "msgpack", b"\x91" * deep + b"\0", pack),
+        bad("msgpack-key", "A map with a map as key.", "msgpack", b"\x81\x80\1", pack),
+    ]
+
+
+def _unsupported() -> list[Bad]:
+    schema = b'[{"name":"a","type":"int4[2]"}]'
+    unknown = seal(put(shard({"a": "int8[2]"}, [])[:64], schema_size=len(schema)) + schema.ljust(64, b"\0"))
+    return [
+        Bad("unsupported/major-2.mdsx", "A higher major version.", _sealed(major=2), "the shard is of version 2.0"),
+        Bad("unsupported/major-2-only.mdsx", "A higher major version, all else another.", _major_2(), "version 2.7"),
+        Bad("unsupported/array-of-int4.mdsx", "An array of a type that is not known.", unknown, "arrays of 'int4'"),
+    ]
+
+
+def _major_2() -> bytes:
+    return _BASE[:8] + b"\2\0\7\0" + b"\xff" * 116
+
+
+def vectors() -> list[Bad]:
+    return [*_header(), *_schemas(), *_full(), *_values(), *_unsupported()]

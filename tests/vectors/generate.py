@@ -1,0 +1,97 @@
+"""Writes the test vectors of this folder, the manifest and the README: `python -m tests.vectors.generate`.
+
+The good shards are what mdsx writes of known samples; the values in the manifest are read back by `reference`, which
+shares no code with mdsx. Run it only to add files: those that are there never change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import zstandard
+
+from tests.format import reference
+from tests.vectors import bad_frames, bad_indexes, bad_shards, good
+from tests.vectors.vector import Bad, Good
+
+HERE = Path(__file__).parent
+
+_README = """# Test vectors
+
+Files for whoever reads or writes mdsx datasets, in any language. `manifest.json` says of each what must come of it;
+`python -m tests.vectors.generate` writes all of them, and the tests compare them byte for byte.
+
+`manifest.json` has two objects, `good` and `bad`, from file name to:
+
+- `about`: what the file is, or which rule it breaks;
+- `raw_size`, of compressed shards: the size of the uncompressed one, which a reader knows from the index;
+- `samples`, of good shards: the values, in JSON. Bytes are `{"hex": ...}`; arrays `{"shape": [...], "items": [...]}`
+  with the items in C order; maps (of json and msgpack) `{"map": [[key, value], ...]}`, in order; timestamps
+  `{"timestamp": [seconds, nanoseconds]}`; floats that JSON has not `{"float": "nan"}`, `"inf"` or `"-inf"`;
+  bfloat16 and float16 the same number as a double; values of types that are not known are bytes;
+- `kind`, of bad files: `corrupt` or `unsupported`, and there is no other kind;
+- `found_by`, of bad shards: `opening`, or `full check` for what opening in constant time does not find;
+- `says`: words in the error that mdsx raises.
+
+Each bad file breaks one rule; all else in it is right, checksums included where they are not the rule. The files of
+`good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
+
+`order-v1.json` holds vectors of the order and of mixtures; it describes itself.
+
+"""
+
+
+def vectors() -> list[Good | Bad]:
+    return [*good.vectors(), *bad_shards.vectors(), *bad_frames.vectors(), *bad_indexes.vectors()]
+
+
+def manifest(made: Sequence[Good | Bad]) -> str:
+    entries: dict[str, dict[str, object]] = {"good": {}, "bad": {}}
+    for vector in made:
+        entry: dict[str, object] = {"about": vector.about} if vector.about else {}
+        if vector.raw_size is not None:
+            entry["raw_size"] = vector.raw_size
+        if isinstance(vector, Bad):
+            entry |= {"kind": "unsupported" if vector.file.startswith("unsupported/") else "corrupt"}
+            entry |= {"found_by": "full check" if vector.full else "opening"} if vector.file.endswith(".mdsx") else {}
+            entry |= {"says": vector.says}
+        elif vector.file.endswith(".mdsx"):
+            entry["samples"] = reference.read_shard(vector.data)
+        entries["bad" if isinstance(vector, Bad) else "good"][vector.file] = entry
+    parts = [f'"libzstd": "{libzstd()}"']
+    for key, files in entries.items():
+        lines = [f"{json.dumps(file)}: {json.dumps(entry, ensure_ascii=False)}" for file, entry in files.items()]
+        parts.append(f'"{key}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"  # a line a file, for people and for diffs
+
+
+def libzstd() -> str:
+    return ".".join(map(str, zstandard.ZSTD_VERSION))
+
+
+def readme(made: Sequence[Good | Bad]) -> str:
+    tables = []
+    for folder, title in (("good", "must be read"), ("bad", "is corrupt"), ("unsupported", "is of a later version")):
+        rows = [
+            f"| `{v.file.removeprefix(folder + '/')}` | {v.about} |" for v in made if v.file.startswith(folder + "/")
+        ]
+        rows = [row for row in rows if not row.endswith("|  |")]
+        tables.append(f"## {folder}/: {title}\n\n| file | what it is |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return _README + "\n".join(tables)
+
+
+def main() -> None:
+    made = vectors()
+    for vector in made:
+        path = HERE / vector.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(vector.data)
+    (HERE / "manifest.json").write_text(manifest(made), encoding="utf-8")
+    (HERE / "README.md").write_text(readme(made), encoding="utf-8")
+    print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
+
+
+if __name__ == "__main__":
+    main()

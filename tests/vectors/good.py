@@ -1,0 +1,274 @@
+"""The good files: what the writer makes of known samples, and what later versions and other writers may make."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+import xxhash
+
+from mdsx.format import Encoder, Schema, ShardBuilder, ShardEntry, build_index, compress
+from tests.format import by_the_book, reference
+from tests.vectors import bad_frames
+from tests.vectors.vector import Good
+
+Samples = Sequence[Mapping[str, Any]]
+
+_INTEGERS = {f"{sign}int{bits}": (sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_LOW = {name: 0 if sign else -(2 ** (bits - 1)) for name, (sign, bits) in _INTEGERS.items()}
+_HIGH = {name: 2**bits - 1 if sign else 2 ** (bits - 1) - 1 for name, (sign, bits) in _INTEGERS.items()}
+_FLOATS = {"float16": 65504.0, "bfloat16": 2.0**127 * 255 / 128, "float32": 2.0**127 * (2 - 2.0**-23), "float64": 0.1}
+_BASES = ("bool", *_INTEGERS, *_FLOATS)
+_PNG = (
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c63f8cfc0f01f00050001ff56c72f0d0000000049454e44ae426082"
+)
+_JPEG = "ffd8ffe000104a46494600010100000100010000ffd9"
+
+
+def write(columns: Mapping[str, str], samples: Samples) -> bytes:
+    """One shard, by the writer's code."""
+    encoder, builder = Encoder(Schema.from_columns(columns)), ShardBuilder(Schema.from_columns(columns), 2**40)
+    builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+    return bytes(builder.finish())
+
+
+def _scalars() -> Samples:
+    low = {"bool": False, **_LOW, **dict.fromkeys(_FLOATS, -0.0)}
+    high = {"bool": True, **_HIGH, **_FLOATS}
+    return [
+        low,
+        high,
+        {**high, **dict.fromkeys(_FLOATS, float("inf"))},
+        {**low, **dict.fromkeys(_FLOATS, float("nan"))},
+    ]
+
+
+def _arrays(shape: tuple[int, ...]) -> dict[str, Any]:
+    """An array of each base; every item of a column is another one."""
+    places = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    items: dict[str, Any] = {"bool": places % 2 == 1}
+    items |= {base: places.astype(base) - (base[0] == "i") for base in _INTEGERS}
+    items |= {base: (places / 4 - 1).astype("float32" if base == "bfloat16" else base).tolist() for base in _FLOATS}
+    return {base: np.asarray(value, base) if base in _INTEGERS else value for base, value in items.items()}
+
+
+_MSGPACK = [
+    {"z": 1, "a": [b"\x00\xff", "text", None, True], "m": {1: "int key", b"k": -(2**63), "big": 2**64 - 1}},
+    msgpack.Timestamp(-1, 999_999_999),
+    datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
+    [0.5, float("nan"), float("-inf")],
+    None,
+]
+_JSON = [{"z": 1, "a": [1.5, True, None, "é😀\n"]}, [], "text", 2**70, -0.5, None]
+
+_SHARDS: dict[str, tuple[str, dict[str, str], Samples]] = {
+    "scalars": ("Each scalar type: least and greatest values, infinities, NaN.", {b: b for b in _BASES}, _scalars()),
+    "scalars-nullable": (
+        "Each scalar type, nullable: variable-size, 4 values and a sample of nulls.",
+        {base: f"{base}?" for base in _BASES},
+        [*_scalars(), dict.fromkeys(_BASES)],
+    ),
+    "arrays-fixed": (
+        "A fixed array of each scalar type, in an order that needs padding inside the row.",
+        {base: f"{base}[2,3]" for base in _BASES},
+        [_arrays((2, 3))],
+    ),
+    "arrays-nullable": (
+        "Fixed arrays, nullable.",
+        {base: f"{base}[3]?" for base in _BASES},
+        [dict.fromkeys(_BASES), _arrays((3,))],
+    ),
+    "arrays-starred": (
+        "An array of each scalar type with one starred dimension of two, of 2, 0 and 1 rows.",
+        {base: f"{base}[*,3]" for base in _BASES},
+        [_arrays((2, 3)), _arrays((0, 3)), _arrays((1, 3))],
+    ),
+    "arrays-shapes": (
+        "Arrays of 8 dimensions, of dimension 0, with every dimension starred, starred and nullable.",
+        {"a": "uint8[1,2,1,2,1,2,1,2]", "b": "float64[0]", "c": "int16[*,*]", "d": "uint16[*]?", "e": "uint8[0,*]"},
+        [
+            {
+                "a": np.arange(16, dtype=np.uint8).reshape(1, 2, 1, 2, 1, 2, 1, 2),
+                "b": np.zeros(0),
+                "c": np.arange(6, dtype=np.int16).reshape(3, 2),
+                "d": None,
+                "e": np.zeros((0, 7), np.uint8),
+            },
+            {
+                "a": np.zeros((1, 2, 1, 2, 1, 2, 1, 2), np.uint8),
+                "b": np.zeros(0),
+                "c": np.zeros((0, 5), np.int16),
+                "d": np.array([1, 2, 3], np.uint16),
+                "e": np.zeros((0, 0), np.uint8),
+            },
+        ],
+    ),
+    "text": (
+        "bytes and str: empty, null, of several scripts, with U+0000.",
+        {"bytes": "bytes", "maybe bytes": "bytes?", "str": "str", "maybe str": "str?"},
+        [
+            {"bytes": b"", "maybe bytes": None, "str": "", "maybe str": None},
+            {"bytes": bytes(range(256)), "maybe bytes": b"", "str": "naïve 文字 😀\0", "maybe str": ""},
+        ],
+    ),
+    "images": (
+        "jpeg and png: encoded bytes, kept as they are.",
+        {"jpeg": "jpeg", "png": "png", "maybe jpeg": "jpeg?", "maybe png": "png?"},
+        [{"jpeg": bytes.fromhex(_JPEG), "png": bytes.fromhex(_PNG), "maybe jpeg": None, "maybe png": None}],
+    ),
+    "json": (
+        "json: every kind of value. In `json` None is the JSON null, in `json?` it is no value.",
+        {"json": "json", "maybe": "json?"},
+        [{"json": value, "maybe": value} for value in _JSON],
+    ),
+    "msgpack": (
+        "msgpack: maps in order, bin, large integers, timestamps. In `msgpack` None is nil, in `msgpack?` no value.",
+        {"msgpack": "msgpack", "maybe": "msgpack?"},
+        [{"msgpack": value, "maybe": value} for value in _MSGPACK],
+    ),
+    "names": (
+        "Column names: of 255 bytes, of one, with spaces, brackets and other scripts.",
+        {"é" * 127 + "x": "bool", "x": "int8", " ": "int8", "[*]?": "int8", "文字/😀": "str"},
+        [{"é" * 127 + "x": True, "x": 1, " ": 2, "[*]?": 3, "文字/😀": "text"}],
+    ),
+    "many-samples": (
+        "300 samples, so that row checksums need their seed.",
+        {"id": "uint32", "text": "str?"},
+        [{"id": number, "text": f"sample {number}" if number % 3 else None} for number in range(300)],
+    ),
+}
+WORKED_COLUMNS = {"id": "uint16", "ok": "bool", "text": "str?", "tags": "uint8[*]"}
+WORKED_SAMPLES: Samples = [
+    {"id": 7, "ok": True, "text": "héllo", "tags": [1, 2, 3]},
+    {"id": 65535, "ok": False, "text": None, "tags": []},
+]
+
+
+def shards() -> list[Good]:
+    found = [
+        Good(f"good/{name}.mdsx", about, write(columns, samples)) for name, (about, columns, samples) in _SHARDS.items()
+    ]
+    found.append(
+        Good("good/worked.mdsx", "The shard that format-spec.md takes apart.", write(WORKED_COLUMNS, WORKED_SAMPLES))
+    )
+    return found + [Good(f"good/{name}.mdsx", about, data) for name, about, data in _others()]
+
+
+def _others() -> list[tuple[str, str, bytes]]:
+    """What this version reads, but never writes."""
+    base = by_the_book.shard(
+        {"id": "uint16", "text": "str"}, [{"id": b"\1\0", "text": b"one"}, {"id": b"\2\0", "text": b""}]
+    )
+    opaque = by_the_book.shard(
+        {"id": "uint8", "clip": "video?"}, [{"id": b"\1", "clip": b"any"}, {"id": b"\2", "clip": None}]
+    )
+    return [
+        ("empty", "A shard of 0 samples: valid to read, never written.", reference.emptied(base)),
+        ("minor-1", "A later minor version with a header of 72 bytes.", _enlarged(base, 72)),
+        ("minor-1-largest-header", "A later minor version with a header of 4096 bytes.", _enlarged(base, 4096)),
+        ("opaque", "A column of a type that is not known: located, but not decoded.", opaque),
+        ("fixed-only", "No variable-size column, so no heap.", by_the_book.shard({"id": "uint16"}, [{"id": b"\1\2"}])),
+    ]
+
+
+def _enlarged(shard: bytes, header_size: int) -> bytes:
+    """The shard as version 1.1 might write it: `header_size` bytes of header, the new ones not zero."""
+    schema = shard[64 : 64 + reference.get(shard, "schema_size")]
+    head = shard[:64] + b"\xaa" * (header_size - 64) + schema
+    offset = -(-len(head) // 64) * 64
+    moved = offset - reference.get(shard, "rows_offset")
+    fields = {key: reference.get(shard, key) + moved for key in ("rows_offset", "heap_offset", "file_size")}
+    whole = head.ljust(offset, b"\0") + shard[reference.get(shard, "rows_offset") :]
+    return reference.seal(reference.put(whole, minor=1, header_size=header_size, **fields))
+
+
+# --- datasets
+
+_COLUMNS = {"id": "int64", "tokens": "uint16[200000]", "text": "str"}
+
+
+def _raw_shards() -> list[bytes]:
+    """Three shards; the first two have more than 1 MiB each, so that they are more than one frame."""
+    samples = [
+        {"id": number, "tokens": np.full(200_000, number, np.uint16), "text": f"sample {number}"} for number in range(7)
+    ]
+    return [write(_COLUMNS, samples[first:last]) for first, last in ((0, 3), (3, 6), (6, 7))]
+
+
+def entry(name: str, stored: bytes, raw: bytes) -> ShardEntry:
+    samples = reference.get(raw, "samples")
+    hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
+    return ShardEntry(name, samples, len(stored), hashes[0], len(raw), hashes[1])
+
+
+def _plain_dataset() -> list[Good]:
+    columns = {"id": "int64", "text": "str"}
+    samples = [{"id": number, "text": "x" * number} for number in range(5)]
+    raw = [write(columns, samples[:2]), write(columns, samples[2:])]
+    entries = [entry(f"shard.{number:05d}.mdsx", shard, shard) for number, shard in enumerate(raw)]
+    index = build_index(Schema.from_columns(columns), None, entries, {"made by": "mdsx", "é": [1, None]})
+    found = [Good("good/plain/index.json", "A dataset of two shards, uncompressed, with metadata.", index)]
+    return found + [Good(f"good/plain/{made.name}", "", shard) for made, shard in zip(entries, raw, strict=True)]
+
+
+def _compressed_dataset() -> list[Good]:
+    raw = _raw_shards()
+    stored = [compress(shard) for shard in raw]
+    entries = [entry(f"shard.{k:05d}.mdsx.zst", a, b) for k, (a, b) in enumerate(zip(stored, raw, strict=True))]
+    index = build_index(Schema.from_columns(_COLUMNS), "zstd", entries)
+    about = "A compressed dataset of three shards, of 2, 2 and 1 frames. Its bytes depend on the version of libzstd."
+    found = [Good("good/zstd/index.json", about, index, libzstd=True)]
+    return found + [
+        Good(f"good/zstd/{made.name}", "", data, libzstd=True, raw_size=made.raw_size)
+        for made, data in zip(entries, stored, strict=True)
+    ]
+
+
+def _indexes() -> list[Good]:
+    columns = {"id": "uint16"}
+    schema = Schema.from_columns(columns)
+    shard = by_the_book.shard(columns, [{"id": b"\1\0"}])
+    names = [
+        "part-00000/shard.00000.mdsx",
+        "part-00000/shard.00001.mdsx",
+        "part-00001/shard.00000.mdsx",
+        "a/b_c-9.99999.x",
+    ]
+    names.append("a/b_c-9.100000.x")
+    future: dict[str, Any] = {"future": {"nested": [1, "x"]}, **reference.index(columns, [shard])}
+    future["shards"] |= {"crc": [1]}
+    bare = reference.index(columns, [shard])
+    del bare["compression"]
+    return [
+        Good("good/index-empty.json", "An index of no shards.", build_index(schema, None, [])),
+        Good(
+            "good/index-runs.json",
+            "File names in runs: folders, and numbers of more than five digits.",
+            build_index(schema, None, [entry(name, shard, shard) for name in names]),
+        ),
+        Good(
+            "good/index-unknown-keys.json",
+            "Keys of a later minor version, to be ignored.",
+            reference.seal_index(future),
+        ),
+        Good(
+            "good/index-no-compression.json",
+            "No `compression` at all: the same as null, which is what is written.",
+            reference.seal_index(bare),
+        ),
+        Good(
+            "good/index-long-name.json",
+            "A file name of 512 bytes.",
+            build_index(schema, None, [entry(f"{'a/' * 240}{'b' * 27}00000", shard, shard)]),
+        ),
+    ]
+
+
+def vectors() -> list[Good]:
+    about = "Frames made block by block, as no libzstd does it; the raw bytes are no shard."
+    frames = Good("good/frames.zst", about, bad_frames.good(), raw_size=bad_frames.RAW_SIZE)
+    return [*shards(), *_plain_dataset(), *_compressed_dataset(), frames, *_indexes()]
