@@ -18,7 +18,7 @@ FLOORS = (
     {"format", "order"},
     {"storage"},
     {"shards"},
-    {"dataset", "stream", "writer"},
+    {"dataset", "stream", "verify", "writer"},
     {"mdsx"},  # the public page
     {"convert", "torch"},
     {"cli"},
