@@ -6,6 +6,7 @@ tight; how often a component was drawn before is a floor sum, so that any positi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -202,11 +203,8 @@ def _bounds(weights: Sequence[float | Fraction], sizes: Sequence[int]) -> tuple[
 def _exact(weight: float | Fraction, i: int) -> Fraction:
     if isinstance(weight, bool) or not isinstance(weight, Real):
         raise UsageError(f"weights[{i}] must be a number", found=repr(weight))
-    try:
-        value = Fraction(int(weight.numerator), int(weight.denominator)) if isinstance(weight, Rational) else None
-        value = Fraction(float(weight)) if value is None else value
-    except (OverflowError, ValueError):
-        value = Fraction(-1)
-    if value < 0:
+    if weight < 0 or not (isinstance(weight, Rational) or math.isfinite(weight)):
         raise UsageError(f"weights[{i}] must be finite and not negative", found=weight)
-    return value
+    if isinstance(weight, Rational):
+        return Fraction(int(weight.numerator), int(weight.denominator))
+    return Fraction(float(weight))

@@ -11,7 +11,7 @@ from mdsx.order.batches import MAX_BATCH, check_rank, rank_lanes, ranks_of
 from mdsx.order.checks import integer
 from mdsx.order.order import Order
 
-_WINDOW = 65536  # positions looked at together at most, or a block of each lane
+_WINDOW = 65536  # positions looked at together, or a block of each lane, or a batch, whichever is most
 
 
 def shards_needed(
@@ -34,8 +34,7 @@ def _shards_needed(
     order: Order, start: int, stop: int, batch_size: int, rank: int, world_size: int
 ) -> Iterator[tuple[int, int]]:
     seen = order.counts == 0
-    most = max(1, min(max(_WINDOW, order.shuffle_block) // batch_size, 8 * _WINDOW // order.lanes))
-    batches = 1
+    batches = max(1, min(max(_WINDOW, order.shuffle_block) // batch_size, 8 * _WINDOW // order.lanes))
     while start < stop and not seen.all():
         starts = np.arange(start, min(start + batches * batch_size, stop), batch_size)
         stops = np.minimum(starts + batch_size, stop)
@@ -43,7 +42,6 @@ def _shards_needed(
             seen[shard] = True
             yield shard, position
         start = int(stops[-1])
-        batches = min(2 * batches, most)
 
 
 def _first_needs(

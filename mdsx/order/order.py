@@ -83,6 +83,7 @@ class Order:
         if shuffle_block is None:
             shuffle_block = default_shuffle_block(samples, len(counts))
         lanes = integer(lanes, "lanes", 1, MAX_LANES)
+        # Written past __setattr__, here and below: from outside nothing changes.
         self.__dict__.update(
             counts=counts,
             seed=integer(seed, "seed", 0, MAX_UINT64),

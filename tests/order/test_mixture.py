@@ -141,7 +141,16 @@ def test_weights_are_taken_exactly() -> None:
     assert MixtureOrder([[9]] * 3, [Fraction(1, 3)] * 3).bounds == (2**64 // 3, 2**65 // 3, 2**64)
     assert MixtureOrder([[9]] * 2, [0.1, 0.9]).bounds[0] == 2**64 * Fraction(0.1) // (Fraction(0.1) + Fraction(0.9))
     assert MixtureOrder([[9]] * 2, np.array([1, 3])).bounds == MixtureOrder([[9]] * 2, [0.25, 0.75]).bounds
-    assert MixtureOrder([[9]] * 2, [10**30, 1]).bounds == (2**64 - 1, 2**64)
+    assert MixtureOrder([[9]] * 2, [10**400, 1]).bounds == (2**64 - 1, 2**64)
+
+
+def test_a_point_at_a_bound_belongs_to_the_next_component() -> None:
+    point = key(3, 3)  # of position 0, where a round is one offset
+    for bound, component in ((point, 1), (point + 1, 0)):
+        mixture = MixtureOrder([[9]] * 2, [bound, 2**64 - bound], seed=3, lanes=300)
+        assert mixture.bounds == (bound, 2**64)
+        assert mixture.draw([0]).tolist() == [component]
+        assert mixture.draws_before([300])[0].argmax() == component
 
 
 def test_a_component_of_no_weight_is_never_drawn_and_may_be_empty() -> None:

@@ -58,10 +58,18 @@ def test_the_first_shards_are_known_at_once_however_large_the_epoch() -> None:
 
 
 def test_looking_ahead_costs_far_less_than_reading() -> None:
-    order = Order(np.full(1000, 10_000), seed=1)
+    order = Order(np.full(96, 10**7), seed=1)
     began = time.perf_counter()
-    assert len(list(shards_needed(order, start=0, batch_size=512, rank=5, world_size=8))) == 125
-    assert time.perf_counter() - began < 1, "10,000,000 positions"
+    assert len(list(shards_needed(order, start=0, batch_size=512, rank=5, world_size=8))) == 12
+    assert time.perf_counter() - began < 3, "120,000,000 positions of this rank, of which few are computed"
+
+
+def test_looking_ahead_leaves_the_reader_its_blocks() -> None:
+    order = Order(np.full(1000, 1000), seed=1)
+    order.locate(range(64))
+    in_use = list(order._tiles)
+    assert len(list(shards_needed(order, start=0, batch_size=64, rank=0, world_size=1))) == 1000
+    assert all(before is after for before, after in zip(in_use, order._tiles, strict=True))
 
 
 def test_nothing_is_needed_where_nothing_is_left() -> None:

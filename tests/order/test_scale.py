@@ -73,6 +73,14 @@ def test_streaming_costs_little_more_than_the_sort_of_a_block() -> None:
     assert min(times) / run < 400e-9, "below 100 ns measured alone; other jobs run beside this test"
 
 
+def test_small_batches_reuse_the_blocks_in_use() -> None:
+    order = Order(np.full(100_000, 5000), seed=3)  # a block of each lane takes milliseconds to compute
+    began = time.perf_counter()
+    for start in range(10**7, 10**7 + 64 * 1000, 64):
+        order.locate(np.arange(start, start + 64))
+    assert time.perf_counter() - began < 1.5
+
+
 def test_a_mixture_of_tens_of_billions_answers_at_once() -> None:
     began = time.perf_counter()
     mixture = MixtureOrder([np.full(20_000, 500_000)] * 3, [0.5, 0.3, 0.2], seed=1)  # 10^10 samples each
