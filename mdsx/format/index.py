@@ -120,7 +120,7 @@ def build_index(
         "samples": _text(sum(entry.samples for entry in entries)),
         "shards": _object(shards),
         "fingerprint": _text(fingerprint(schema, entries)),
-        "metadata": _metadata_text(metadata or {}),
+        "metadata": _metadata_text({} if metadata is None else metadata),
         "checksum": _text("0" * 16),
     }
     data = _object(members) + b"\n"

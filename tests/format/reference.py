@@ -40,6 +40,10 @@ _TYPE = re.compile(r"([^\[?]+)(?:\[(.*)\])?(\?)?")
 # --- shards
 
 
+def xxh3_128(data: bytes) -> str:
+    return str(xxhash.xxh3_128_hexdigest(data))
+
+
 def get(shard: bytes, field: str) -> Any:
     offset, code = FIELDS[field]
     return struct.unpack_from("<" + code, shard, offset)[0]

@@ -1,0 +1,160 @@
+"""Compressed shards: frames of 1 MiB and the seek table."""
+
+from __future__ import annotations
+
+import contextlib
+import tracemalloc
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdsx.errors import CorruptError, FormatError
+from mdsx.format import (
+    FRAME_SIZE,
+    FrameReader,
+    compress,
+    decompress_frame,
+    frame_count,
+    parse_seek_table,
+    seek_table_size,
+)
+from tests.format.reference import frame, seek_table
+
+RAW = np.random.default_rng(0).integers(0, 16, 2 * FRAME_SIZE + 5, np.uint8).tobytes()
+STORED = compress(RAW)
+
+
+def read(stored: bytes, raw_size: int, step: int = 2**16) -> bytes:
+    reader = FrameReader(raw_size, len(stored), "a.zst")
+    pieces: list[bytes] = []
+    for start in range(0, len(stored), step):
+        pieces += reader.feed(stored[start : start + step])
+    reader.finish()
+    return b"".join(pieces)
+
+
+def test_any_zstd_reads_it() -> None:
+    reader = zstandard.ZstdDecompressor().stream_reader(STORED, read_across_frames=True)
+    assert reader.read() == RAW
+
+
+def test_frames_have_content_size_and_checksum_and_no_dictionary() -> None:
+    offsets = parse_seek_table(STORED[-seek_table_size(len(RAW)) :], raw_size=len(RAW), size=len(STORED))
+    for number, start in enumerate(offsets[:-1].tolist()):
+        header = zstandard.get_frame_parameters(STORED[start:])
+        assert header.content_size == (FRAME_SIZE if number < 2 else 5)
+        assert header.has_checksum
+        assert header.dict_id == 0
+
+
+@pytest.mark.parametrize("step", [1000, FRAME_SIZE, 10**9])
+def test_a_stream_in_chunks_of_any_size_gives_the_raw_bytes(step: int) -> None:
+    assert read(STORED, len(RAW), step) == RAW
+
+
+def test_a_stream_byte_by_byte() -> None:
+    stored = compress(b"abc" * 1000)
+    assert read(stored, 3000, 1) == b"abc" * 1000
+
+
+def test_a_frame_can_be_read_without_the_rest() -> None:
+    tail = STORED[len(STORED) - seek_table_size(len(RAW)) :]
+    offsets = parse_seek_table(tail, raw_size=len(RAW), size=len(STORED), file="a.zst")
+    assert offsets.tolist()[0] == 0
+    assert offsets[-1] + len(tail) == len(STORED)
+    assert (
+        decompress_frame(STORED[offsets[1] : offsets[2]], expected_size=FRAME_SIZE) == RAW[FRAME_SIZE : 2 * FRAME_SIZE]
+    )
+    assert decompress_frame(STORED[offsets[2] : offsets[3]], expected_size=5) == RAW[-5:]
+
+
+@pytest.mark.parametrize("size", [1, FRAME_SIZE - 1, FRAME_SIZE, FRAME_SIZE + 1])
+def test_sizes_around_a_frame(size: int) -> None:
+    raw = RAW[:size]
+    assert frame_count(size) == (2 if size > FRAME_SIZE else 1)
+    assert read(compress(raw), size) == raw
+
+
+@pytest.mark.parametrize("level", [-5, 1, 19, 22])
+def test_every_level_keeps_the_rules(level: int) -> None:
+    raw = RAW[: FRAME_SIZE + 1000]
+    assert read(compress(raw, level), len(raw)) == raw
+
+
+def test_what_cannot_be_compressed_fits_too() -> None:
+    raw = np.random.default_rng(1).bytes(FRAME_SIZE + 1)
+    assert read(compress(raw), len(raw)) == raw
+
+
+def test_bytes_behind_a_frame_are_refused() -> None:
+    whole = frame(b"abc")
+    assert decompress_frame(whole, expected_size=3) == b"abc"
+    for damaged in (whole + b"\0", whole + whole, whole[:-1]):
+        with pytest.raises(CorruptError, match="frame is damaged"):
+            decompress_frame(damaged, expected_size=3, file="a", place="frame 0")
+
+
+def test_a_frame_may_have_a_window_of_8_mib() -> None:
+    assert decompress_frame(frame(b"abc" * 99, window=0x68), expected_size=297) == b"abc" * 99
+    with pytest.raises(CorruptError, match="window is too large"):
+        decompress_frame(frame(b"abc" * 99, window=0x69), expected_size=297)
+
+
+def test_a_frame_of_endless_empty_blocks_is_refused() -> None:
+    made = frame(b"a" * 10, blocks_before=2**19)
+    stored = made + seek_table([(len(made), 10)])
+    with pytest.raises(CorruptError, match="frame 0: the frame is too large"):
+        read(stored, 10)
+
+
+def test_memory_stays_near_a_frame_though_much_comes_out_of_little() -> None:
+    count = 64
+    zeros = frame(bytes(FRAME_SIZE))
+    stored = zeros * count + seek_table([(len(zeros), FRAME_SIZE)] * count)
+    reader, size = FrameReader(count * FRAME_SIZE, len(stored)), 0
+    tracemalloc.start()
+    for piece in reader.feed(stored):
+        size += len(piece)
+    reader.finish()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size == count * FRAME_SIZE
+    assert peak < 4 * FRAME_SIZE
+
+
+@pytest.mark.parametrize("raw_size", [2**62, 2**47 + 1, 10 * FRAME_SIZE])
+def test_a_raw_size_that_the_file_cannot_have_is_refused_at_once(raw_size: int) -> None:
+    with pytest.raises(CorruptError):
+        FrameReader(raw_size, 60)
+    with pytest.raises(CorruptError):
+        parse_seek_table(b"", raw_size=raw_size, size=60)
+
+
+SMALL = b"".join(frame(bytes([letter]) * FRAME_SIZE) for letter in b"ab")
+SMALL += seek_table([(len(SMALL) // 2, FRAME_SIZE)] * 2)
+
+
+def test_a_damaged_stream_never_gives_other_bytes() -> None:
+    for place in range(len(SMALL)):
+        for change in (1, 0x80):
+            damaged = SMALL[:place] + bytes([SMALL[place] ^ change]) + SMALL[place + 1 :]
+            with contextlib.suppress(CorruptError):
+                assert read(damaged, 2 * FRAME_SIZE) == read(SMALL, 2 * FRAME_SIZE), f"byte {place}"
+        with pytest.raises(CorruptError):
+            read(SMALL[:place], 2 * FRAME_SIZE)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.integers(0, 2**63), st.booleans())
+def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes, raw_size: int, begun: bool) -> None:
+    data = SMALL[:20] + data if begun else data
+    for size in (raw_size, 3):
+        with contextlib.suppress(FormatError):
+            read(data, size)
+        with contextlib.suppress(FormatError):
+            parse_seek_table(data, raw_size=size, size=len(data))
+        with contextlib.suppress(FormatError):
+            decompress_frame(data, expected_size=min(size, FRAME_SIZE))

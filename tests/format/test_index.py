@@ -1,0 +1,232 @@
+"""The index: its one form, what it is checked for, and its size in time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.errors import CorruptError, FormatError, UsageError
+from mdsx.format import Schema, ShardEntry, build_index, fingerprint, is_name, parse_index, split_name
+from mdsx.format.names import runs_of
+from tests.format import by_the_book, reference
+
+COLUMNS = {"id": "uint16", "text": "str"}
+SCHEMA = Schema.from_columns(COLUMNS)
+RAW = [by_the_book.shard(COLUMNS, [{"id": b"\1\0", "text": text}] * 2) for text in (b"one", b"three")]
+STORED = [reference.compressed(shard) for shard in RAW]
+
+
+def entries(stored: list[bytes], raw: list[bytes], suffix: str) -> list[ShardEntry]:
+    return [
+        ShardEntry(
+            name=f"shard.{number:05d}{suffix}",
+            samples=2,
+            size=len(a),
+            hash=xxhash.xxh3_128_hexdigest(a),
+            raw_size=len(b),
+            raw_hash=xxhash.xxh3_128_hexdigest(b),
+        )
+        for number, (a, b) in enumerate(zip(stored, raw, strict=True))
+    ]
+
+
+PLAIN, ZSTD = entries(RAW, RAW, ".mdsx"), entries(STORED, RAW, ".mdsx.zst")
+
+
+def test_the_index_of_an_uncompressed_dataset() -> None:
+    data = build_index(SCHEMA, None, PLAIN, {"from": "héllo"})
+    assert data == reference.seal_index(reference.index(COLUMNS, RAW, metadata={"from": "héllo"}))
+    index = parse_index(data)
+    assert [index.entry(shard) for shard in range(2)] == PLAIN
+    assert (index.schema, index.compression, index.samples) == (SCHEMA, None, 4)
+    assert (index.rows_offset, index.row_size) == (SCHEMA.rows_offset, SCHEMA.row_size)
+    assert index.metadata == {"from": "héllo"}
+    assert index.raw_sizes is index.sizes
+
+
+def test_the_index_of_a_compressed_dataset() -> None:
+    data = build_index(SCHEMA, "zstd", ZSTD)
+    assert data == reference.seal_index(reference.index(COLUMNS, STORED, RAW))
+    index = parse_index(data)
+    assert [index.entry(shard) for shard in range(2)] == ZSTD
+    assert (index.hash(1), index.raw_hash(1)) == (ZSTD[1].hash, ZSTD[1].raw_hash)
+    assert index.counts.tolist() == [2, 2]
+
+
+def test_compressing_or_moving_a_dataset_keeps_its_fingerprint() -> None:
+    moved = [entry._replace(name=f"elsewhere/{entry.name}") for entry in PLAIN]
+    assert fingerprint(SCHEMA, PLAIN) == fingerprint(SCHEMA, ZSTD) == fingerprint(SCHEMA, moved)
+    lines = "".join(f"\n2 {len(raw)} {xxhash.xxh3_128_hexdigest(raw)}" for raw in RAW)
+    assert fingerprint(SCHEMA, PLAIN) == xxhash.xxh3_128_hexdigest(SCHEMA.json + lines.encode())
+    assert fingerprint(SCHEMA, PLAIN[::-1]) != fingerprint(SCHEMA, PLAIN)
+
+
+def test_any_changed_byte_is_found() -> None:
+    data = build_index(SCHEMA, "zstd", ZSTD, {"a": 1})
+    for place in range(len(data)):
+        for change in (1, 2, 0x20, 0x80):
+            with pytest.raises(FormatError):
+                parse_index(data[:place] + bytes([data[place] ^ change]) + data[place + 1 :])
+        with pytest.raises(CorruptError):
+            parse_index(data[:place])
+
+
+def test_unknown_keys_are_ignored_wherever_they_stand() -> None:
+    known = reference.index(COLUMNS, RAW)
+    for place in range(len(known) + 1):
+        members = list(known.items())
+        members.insert(place, ("future", {"a": [1, {"b": None}]}))
+        assert parse_index(reference.seal_index(dict(members))).samples == 4
+
+
+def test_an_offset_of_the_rows_that_a_larger_header_explains_is_read() -> None:
+    index = reference.index(COLUMNS, RAW)
+    moved = 4096 - 64
+    index["rows_offset"] += moved
+    index["shards"]["size"] = [size + moved for size in index["shards"]["size"]]
+    schema = json.dumps(index["columns"], separators=(",", ":"))
+    lines = [
+        f"\n2 {size} {digest}" for size, digest in zip(*map(index["shards"].get, ("size", "xxh3_128")), strict=True)
+    ]
+    index["fingerprint"] = xxhash.xxh3_128_hexdigest((schema + "".join(lines)).encode())
+    assert parse_index(reference.seal_index(index)).rows_offset == SCHEMA.rows_offset + moved
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ([], "not a dict"),
+        ({"a": float("nan")}, "cannot be written"),
+        ({"a": b"bytes"}, "cannot be written"),
+        ({1: "a", "1": "b"}, "stands twice"),
+        ({"a": "\ud800"}, "cannot be written"),
+        ({"a": "x" * 2**20}, "too large"),
+    ],
+)
+def test_metadata_that_cannot_be_kept_is_a_usage_error(metadata: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        build_index(SCHEMA, None, PLAIN, metadata)
+
+
+def test_metadata_of_one_mib_is_kept_and_more_is_corrupt() -> None:
+    largest = {"a": "x" * (2**20 - len('{"a":""}'))}
+    assert parse_index(build_index(SCHEMA, None, PLAIN, largest)).metadata == largest
+    index = reference.index(COLUMNS, RAW, metadata={"a": largest["a"] + "x"})
+    with pytest.raises(CorruptError, match="metadata: it is too large"):
+        parse_index(reference.seal_index(index))
+
+
+def test_an_uncompressed_shard_has_no_raw_hash_of_its_own() -> None:
+    with pytest.raises(UsageError, match="uncompressed"):
+        build_index(SCHEMA, None, ZSTD)
+
+
+# --- file names
+
+
+@pytest.mark.parametrize("name", ["shard.00000.mdsx", "a/b/c-1_2.x", "0", "a" * 512, "A/0..b/C-"])
+def test_names_that_may_be(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/a", "a/", "a//b", ".", "..", "a/../b", "-a", "_a", "a b", "é", "a\n", "a" * 513, "a\\b"]
+)
+def test_names_that_may_not_be(name: str) -> None:
+    assert not is_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("shard.00007.mdsx.zst", ("shard.", ".mdsx.zst", 7)),
+        ("shard.123456.mdsx", ("shard.", ".mdsx", 123456)),
+        ("part-00017/shard.00002.mdsx", ("part-00017/shard.", ".mdsx", 2)),
+        ("part-00017/shard.2.mdsx", ("part-", "/shard.2.mdsx", 17)),
+        ("00000000012", ("000000", "", 12)),
+        ("shard.0001.mdsx", None),
+    ],
+)
+def test_the_number_in_a_name_is_the_last_of_five_digits_or_more(name: str, parts: object) -> None:
+    assert split_name(name) == parts
+
+
+def test_runs_are_as_few_as_can_be() -> None:
+    names = ["a/shard.99999.mdsx", "a/shard.100000.mdsx", "b/shard.00000.mdsx", "b/shard.00002.mdsx"]
+    expected = [("a/shard.", ".mdsx", 99999, 2), ("b/shard.", ".mdsx", 0, 1), ("b/shard.", ".mdsx", 2, 1)]
+    assert runs_of(names) == expected
+    made = [PLAIN[0]._replace(name=name) for name in names]
+    index = parse_index(build_index(SCHEMA, None, made))
+    assert [index.name(shard) for shard in range(4)] == names
+    for outside in (-1, 4):
+        with pytest.raises(IndexError):
+            index.name(outside)
+
+
+@pytest.mark.parametrize("name", ["../shard.00000.mdsx", "shard.mdsx", "", f"shard.{2**63}.mdsx", "é00000"])
+def test_a_shard_of_another_name_is_a_usage_error(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the name"):
+        build_index(SCHEMA, None, [PLAIN[0]._replace(name=name)])
+
+
+# --- any bytes, many shards
+
+
+@given(st.binary(max_size=200))
+def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes) -> None:
+    with contextlib.suppress(FormatError):
+        parse_index(data)
+
+
+KEYS = ["columns", "compression", "rows_offset", "row_size", "samples", "shards", "fingerprint", "metadata"]
+SHARD_KEYS = ["files", "samples", "size", "xxh3_128", "raw_size", "raw_xxh3_128"]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(KEYS), st.sampled_from([None, *SHARD_KEYS]), anything, st.booleans())
+def test_whatever_a_key_holds_only_a_format_error_comes(key: str, inner: str | None, value: Any, zstd: bool) -> None:
+    index = reference.index(COLUMNS, STORED, RAW) if zstd else reference.index(COLUMNS, RAW)
+    if inner:
+        index["shards"][inner] = value
+    else:
+        index[key] = value
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=True) + "\n"
+    with contextlib.suppress(FormatError):
+        parse_index(reference.seal_index(text))
+
+
+def test_a_hundred_thousand_shards_parse_in_a_moment_and_take_few_bytes() -> None:
+    count = 100_000
+    digits = np.random.default_rng(0).bytes(32 * count).hex()
+    many = [
+        ShardEntry(
+            f"shard.{k:05d}.mdsx.zst", 2, 200, digits[64 * k : 64 * k + 32], 300 + k, digits[64 * k + 32 : 64 * k + 64]
+        )
+        for k in range(count)
+    ]
+    data = build_index(SCHEMA, "zstd", many)
+    began = time.perf_counter()
+    index = parse_index(data)
+    taken = time.perf_counter() - began
+    assert index.entry(count - 1) == many[-1]
+    assert taken < 1.5  # 0.08 s where nothing else runs
+    del index
+    tracemalloc.start()
+    index = parse_index(data)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert index.samples == 2 * count
+    assert kept < 100 * count

@@ -1,0 +1,129 @@
+"""Column types, the schema and the row layout."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
+from mdsx.format import ColumnType, Schema, parse_type
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+SCALARS = ["bool", *INTEGERS, "float16", "bfloat16", "float32", "float64"]
+OBJECTS = ["bytes", "str", "json", "msgpack", "jpeg", "png"]
+
+dimensions = st.one_of(st.none(), st.integers(0, 2**32 - 1))
+types = st.one_of(
+    st.builds(
+        ColumnType, st.sampled_from(SCALARS), st.lists(dimensions, min_size=1, max_size=8).map(tuple), st.booleans()
+    ),
+    st.builds(ColumnType, st.sampled_from([*SCALARS, *OBJECTS]), st.none(), st.booleans()),
+)
+
+
+@given(types)
+def test_a_type_has_one_text(kind: ColumnType) -> None:
+    assert parse_type(str(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "?", "[2]", " int8", "int8 ", "int8\n", "8int", "int8??", "int8?[2]", "int8[2]x", "str[2]", "jpeg[*]"),
+        *("int8[]", "int8[2,]", "int8[,2]", "int8[+2]", "int8[1 ]", "int8[00]", "int8[2]]", "int8[[2]]", "int8[**]"),
+        *("int8[²]", "int8[4294967296]", "int8[" + "9" * 5000 + "]", "int8[1,1,1,1,1,1,1,1,1]"),
+    ],
+)
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(CorruptError, match="is not a column type"):
+        parse_type(text)
+
+
+def test_scalars_and_arrays_without_star_and_question_mark_are_fixed_size() -> None:
+    assert all(parse_type(base).fixed_size for base in SCALARS)
+    assert parse_type("float32[3,224,224]").fixed_size
+    variable = ["int64?", "uint16[4]?", "uint16[*]", "float32[*,3]", *OBJECTS, "video"]
+    assert not any(parse_type(text).fixed_size for text in variable)
+
+
+def test_a_type_that_is_not_known_is_variable_size_and_opaque_but_no_array() -> None:
+    assert not parse_type("audio/flac").known
+    assert not parse_type("Geo.point-2?").fixed_size
+    with pytest.raises(UnsupportedError, match="upgrade"):
+        parse_type("float8[4]")
+
+
+def test_the_schema_is_json_without_spaces_with_characters_as_they_are() -> None:
+    schema = Schema.from_columns({"tokens": "uint16[2048]", "é/文": "str?"})
+    assert schema.json.decode() == '[{"name":"tokens","type":"uint16[2048]"},{"name":"é/文","type":"str?"}]'
+    assert Schema.from_json(schema.json) == schema
+    assert pickle.loads(pickle.dumps(schema)) == schema
+
+
+def test_a_row_is_checksum_start_lengths_and_aligned_values() -> None:
+    schema = Schema.from_columns(
+        {"a": "uint8", "b": "str", "c": "float64", "d": "int8?", "e": "bool[3]", "f": "uint16[0]"}
+    )
+    row = schema.row_dtype
+    assert row.names is not None
+    assert {name: row.fields[name][1] for name in row.names if row.fields} == {
+        "checksum": 0,
+        "start": 8,
+        "lengths": 16,  # of b and d
+        "column0": 24,
+        "column2": 32,
+        "column4": 40,
+        "column5": 44,  # aligned to 2, though it has no bytes
+    }
+    assert (schema.row_size, row.itemsize, schema.variable, schema.fixed) == (48, 48, (1, 3), (0, 2, 4, 5))
+    assert schema.rows_offset == -(-(64 + len(schema.json)) // 64) * 64
+
+
+def test_without_variable_size_columns_a_row_has_neither_start_nor_lengths() -> None:
+    schema = Schema.from_columns({"a": "bool", "b": "bfloat16[2]"})
+    assert schema.row_dtype.names == ("checksum", "column0", "column1")
+    assert schema.row_size == struct.calcsize("<QB1xHH2x")
+    assert schema.row_dtype["column1"] == np.dtype(("<u2", (2,)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({}, "there is no column"),
+        ({"": "str"}, "has 0 bytes"),
+        ({"é" * 128: "str"}, "has 256 bytes"),
+        ({'a"': "str"}, "holds the character"),
+        ({"a\\": "str"}, "holds the character"),
+        ({"a\n": "str"}, "holds the character"),
+        ({"\ud800": "str"}, "surrogate"),
+        ({"a": "int7"}, "there is no column type 'int7'"),
+        ({"a": "int7[2]"}, "arrays of 'int7'"),
+        ({"a": "str[2]"}, "only behind a scalar"),
+        ({"a": "uint8[2147483640]"}, "not below 2\\^31"),
+        ({1: "str"}, "are str"),
+        ({"a": int}, "are str"),
+        ([("a", "str")], "not a mapping"),
+        ({f"{number:0250}": "str" for number in range(5000)}, "more than 1 MiB"),
+    ],
+)
+def test_columns_that_cannot_be_are_a_usage_error(columns: object, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Schema.from_columns(columns)  # type: ignore[arg-type]
+
+
+def test_the_largest_row_and_the_longest_name_are_allowed() -> None:
+    assert Schema.from_columns({"é" * 127 + "x": "uint8[2147483632]"}).row_size == 2**31 - 8
+
+
+@given(st.binary(max_size=100) | st.text(alphabet='[]{}",:nametypi8*?', max_size=60).map(str.encode))
+def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes) -> None:
+    try:
+        schema = Schema.from_json(data)
+    except FormatError:
+        return
+    assert schema.json == data

@@ -1,0 +1,219 @@
+"""Reading shards: what opening checks, what an access checks, what the full check finds."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdsx.errors import CorruptError, FormatError, UnsupportedError
+from mdsx.format import (
+    NULL,
+    Schema,
+    ShardView,
+    build_header,
+    check_shard,
+    heap_extents,
+    parse_header,
+    raw_size,
+    row_checksum,
+)
+from tests.format import by_the_book
+from tests.format.reference import get, patch, put, row_at, seal, seal_rows
+
+COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "bytes?"}
+SAMPLES: list[dict[str, bytes | None]] = [
+    {"id": b"\1\0", "ok": b"\1", "text": b"one", "note": None},
+    {"id": b"\2\0", "ok": b"\0", "text": b"", "note": b"12"},
+    {"id": b"\3\0", "ok": b"\0", "text": "drei ß".encode(), "note": b""},
+]
+SHARD = by_the_book.shard(COLUMNS, SAMPLES)
+
+
+def test_a_shard_is_rows_and_heap_without_a_copy() -> None:
+    view = ShardView.parse(SHARD, file="a.mdsx")
+    assert view.samples == 3
+    assert view.schema == Schema.from_columns(COLUMNS)
+    assert view.rows["column0"].tolist() == [1, 2, 3]
+    assert view.rows["lengths"].tolist() == [[3, NULL], [0, 2], [7, 0]]
+    assert bytes(view.heap) == b"one12" + "drei ß".encode()
+    assert np.shares_memory(view.rows.view(np.uint8), np.frombuffer(SHARD, np.uint8))
+    assert not view.rows.flags.writeable
+
+
+def test_a_writable_buffer_is_read_and_not_written() -> None:
+    view = ShardView.parse(bytearray(SHARD))
+    assert not view.rows.flags.writeable
+    assert view.heap.readonly
+    assert check_shard(bytearray(SHARD)) == []
+
+
+def test_the_header_can_be_built_and_read() -> None:
+    schema = Schema.from_columns(COLUMNS)
+    head = build_header(schema, 3, 12)
+    assert SHARD.startswith(head)
+    assert len(SHARD) == raw_size(schema, 3, 12)
+    header = parse_header(head, size=len(SHARD))
+    assert (header.samples, header.heap_size, header.row_size, header.rows_offset) == (3, 12, 32, len(head))
+
+
+def test_the_schema_must_be_that_of_the_index() -> None:
+    other = Schema.from_columns({**COLUMNS, "note": "str?"})
+    with pytest.raises(CorruptError, match="schema: it is not the index's"):
+        ShardView.parse(SHARD, schema=other)
+    assert ShardView.parse(SHARD, schema=Schema.from_columns(COLUMNS)).samples == 3
+
+
+def test_opening_looks_at_no_row() -> None:
+    shard = by_the_book.shard({"id": "uint64"}, [{"id": bytes(8)}] * 20_000)
+    start = get(shard, "rows_offset")
+    damaged = shard[:start] + b"\xee" * (len(shard) - start)
+    tracemalloc.start()
+    assert ShardView.parse(damaged).samples == 20_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000
+
+
+# --- on each access
+
+
+def extents(view: ShardView, samples: list[int]) -> tuple[Any, ...]:
+    numbers = np.array(samples, np.int64)
+    return heap_extents(view.schema, view.rows[numbers], len(view.heap), file="a.mdsx", samples=numbers)
+
+
+def test_heap_extents_of_any_selection_of_rows() -> None:
+    starts, stops, lengths = extents(ShardView.parse(SHARD), [2, 0, 2])
+    assert starts.tolist() == [5, 0, 5]
+    assert stops.tolist() == [12, 3, 12]
+    assert lengths.tolist() == [[7, 0], [3, NULL], [7, 0]]
+
+
+def test_heap_extents_without_variable_size_columns_are_empty() -> None:
+    view = ShardView.parse(by_the_book.shard({"id": "uint8"}, [{"id": b"\1"}]))
+    starts, stops, lengths = extents(view, [0])
+    assert (starts.tolist(), stops.tolist(), lengths.shape) == ([0], [0], (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("offset", "new", "says"),
+    [
+        (16, b"\x08\0\0\0", "sample 1: its heap bytes lie outside the heap"),
+        (8, (2**64 - 1).to_bytes(8, "little"), "sample 1: its heap bytes lie outside the heap"),
+        (8, (2**63).to_bytes(8, "little"), "sample 1: its heap bytes lie outside the heap"),
+        (16, b"\xfe\xff\xff\xff", "sample 1: its heap bytes lie outside the heap"),
+        (16, b"\xff\xff\xff\xff", "sample 1, column 'text': null in a column that is not nullable"),
+    ],
+)
+def test_an_access_checks_bounds_and_nulls(offset: int, new: bytes, says: str) -> None:
+    view = ShardView.parse(patch(SHARD, row_at(SHARD, 1) + offset, new))
+    assert extents(view, [0, 2])[0].tolist() == [0, 5]
+    with pytest.raises(CorruptError, match=says) as caught:
+        extents(view, [0, 1, 2])
+    assert caught.value.file == "a.mdsx"
+
+
+def test_the_row_checksum_covers_the_row_behind_it_then_the_heap_bytes_and_is_seeded() -> None:
+    row, heap = bytes(range(32)), b"heap bytes"
+    assert row_checksum(row, heap, 7) == xxhash.xxh3_64_intdigest(row[8:] + heap, 7)
+    assert row_checksum(memoryview(row), b"", 2**63) == xxhash.xxh3_64_intdigest(row[8:], 2**63)
+
+
+# --- the full check
+
+
+def test_any_changed_byte_is_found() -> None:
+    for place, change in itertools.product(range(len(SHARD)), (0x01, 0x80, 0xFF)):
+        damaged = patch(SHARD, place, bytes([SHARD[place] ^ change]))
+        try:
+            assert check_shard(damaged), f"byte {place}"
+        except UnsupportedError:
+            assert place in (8, 9)  # the major version
+
+
+def test_any_missing_or_additional_byte_is_found() -> None:
+    for size in range(len(SHARD)):
+        assert check_shard(SHARD[:size])
+    assert check_shard(SHARD + b"\0")
+
+
+def test_every_damage_is_listed_with_its_sample() -> None:
+    damaged = SHARD
+    for sample in (0, 2):
+        damaged = patch(damaged, row_at(SHARD, sample) + 24, b"\xee")
+    assert [problem.place for problem in check_shard(damaged, file="a")] == ["sample 0", "sample 2"]
+
+
+def test_one_wrong_length_is_not_blamed_on_all_samples_behind_it() -> None:
+    columns: dict[str, str] = {"text": "str"}
+    shard = by_the_book.shard(columns, [{"text": b"abc"}] * 100)
+    damaged = seal_rows(patch(shard, row_at(shard, 50) + 16, b"\2"))
+    assert [problem.place for problem in check_shard(damaged)] == ["sample 51"]
+
+
+def test_the_list_of_problems_is_bounded() -> None:
+    shard = by_the_book.shard({"a": "uint8"}, [{"a": b"\1"}] * 2000)
+    size = get(shard, "row_size")
+    damaged = bytearray(shard)
+    start = get(shard, "rows_offset") + 8
+    damaged[start : start + 2000 * size : size] = b"\2" * 2000
+    problems = check_shard(bytes(damaged))
+    assert len(problems) == 1001
+    assert "more than 1000 problems" in str(problems[-1])
+
+
+def test_without_checksums_the_check_is_fast_and_finds_what_needs_none() -> None:
+    count = 200_000
+    schema = Schema.from_columns(COLUMNS)
+    rows = np.zeros(count, schema.row_dtype)
+    rows["lengths"] = [3, NULL]
+    rows["start"] = np.arange(count) * 3
+    head = build_header(schema, count, 3 * count)
+    shard = bytearray((head + rows.tobytes()).ljust(raw_size(schema, count, 0), b"\0") + b"abc" * count)
+    began = time.perf_counter()
+    assert check_shard(shard, checksums=False) == []
+    assert time.perf_counter() - began < 2
+    shard[len(head) + 123_456 * schema.row_size + 26] = 2  # `ok`
+    assert [problem.place for problem in check_shard(shard, checksums=False)] == ["sample 123456, column 'ok'"]
+
+
+def test_a_column_of_a_type_that_is_not_known_does_not_hinder_the_check() -> None:
+    shard = by_the_book.shard({"clip": "video", "id": "int8"}, [{"clip": b"?", "id": b"\1"}])
+    assert check_shard(shard) == []
+    assert check_shard(patch(shard, len(shard) - 1, b"!"))
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=300), st.booleans())
+def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes, headed: bool) -> None:
+    data = SHARD[:64] + data if headed else data
+    with contextlib.suppress(FormatError):
+        check_shard(seal(data) if headed else data)
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(
+        st.sampled_from(["samples", "rows_offset", "row_size", "heap_offset", "file_size"]), st.integers(0, 2**64 - 1)
+    )
+)
+def test_no_number_in_the_header_makes_the_reader_allocate(fields: dict[str, int]) -> None:
+    fields = {key: value % 2**32 if key == "row_size" else value for key, value in fields.items()}
+    sealed = seal(put(SHARD, **fields))
+    tracemalloc.start()
+    try:
+        problems = check_shard(sealed)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 2**20
+    assert bool(problems) == (sealed != SHARD)

@@ -1,0 +1,108 @@
+"""Stored bytes -> values, as the public page promises them."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format import numpy_values, parse_type, value_decoder, widen_bfloat16
+
+
+def decode(kind: str, data: bytes) -> Any:
+    return value_decoder(parse_type(kind), "a")(memoryview(data))
+
+
+def test_a_scalar_is_a_numpy_scalar_of_its_dtype_and_a_bool_pythons() -> None:
+    value = decode("int16?", b"\xfe\xff")
+    assert (type(value), value) == (np.int16, -2)
+    assert decode("bool?", b"\1") is True
+    assert decode("bool?", b"\0") is False
+    assert (type(decode("float64?", bytes(8))), decode("uint64?", b"\xff" * 8)) == (np.float64, 2**64 - 1)
+
+
+def test_bfloat16_is_widened_to_float32_exactly() -> None:
+    value = decode("bfloat16?", b"\x80\x3f")
+    assert (type(value), value) == (np.float32, 1.0)
+    every = np.arange(2**16, dtype=np.uint16)
+    assert (widen_bfloat16(every).view(np.uint32) == every.astype(np.uint32) << 16).all()
+
+
+def test_an_array_is_a_writable_aligned_copy_of_its_own() -> None:
+    data = b"?" + struct.pack("<I6H", 2, *range(6))
+    array = decode("uint16[*,3]", memoryview(data)[1:])  # type: ignore[arg-type]
+    assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert array.flags.aligned
+    assert array.flags.writeable
+    assert array.flags.c_contiguous
+    assert decode("float32[2]?", struct.pack("<2f", 0.5, -1)).tolist() == [0.5, -1]
+    assert decode("bool[*]", b"\2\0\0\0\1\0").dtype == np.bool_
+    assert decode("bfloat16[*]", b"\1\0\0\0\x80\x3f").dtype == np.float32
+
+
+def test_arrays_without_items_keep_their_shape() -> None:
+    assert decode("uint16[*,3]", bytes(4)).shape == (0, 3)
+    assert decode("uint16[*,*]", struct.pack("<2I", 0, 2**32 - 1)).shape == (0, 2**32 - 1)
+    assert decode("float64[0,2]?", b"").shape == (0, 2)
+    assert decode("bool[*]", bytes(4)).dtype == np.bool_
+    assert decode("bfloat16[0]?", b"").dtype == np.float32
+
+
+@pytest.mark.parametrize("base", ["bytes", "jpeg", "png"])
+def test_bytes_and_images_are_bytes(base: str) -> None:
+    value = decode(base, b"\xff\0")
+    assert (type(value), value) == (bytes, b"\xff\0")
+
+
+def test_text_json_and_msgpack_are_what_they_encode() -> None:
+    assert decode("str", "naïve 😀".encode()) == "naïve 😀"
+    assert decode("json", b' {"b":1,"a":[null,1e2]} ') == {"b": 1, "a": [None, 100.0]}
+    assert decode("json", b"null") is None
+    value = {"z": b"\0", 1: [None, True, 0.5], "t": msgpack.Timestamp(1, 2)}
+    assert decode("msgpack", msgpack.packb(value)) == value
+    assert list(decode("msgpack", msgpack.packb(value))) == ["z", 1, "t"]
+
+
+def test_a_type_that_is_not_known_fails_when_its_column_is_decoded() -> None:
+    with pytest.raises(UnsupportedError, match="column 'clip' has type 'video'"):
+        value_decoder(parse_type("video"), "clip")
+
+
+def test_columns_in_storage_form_become_numpys() -> None:
+    def shown(kind: str, values: Any) -> Any:
+        return numpy_values(parse_type(kind), values)
+
+    flags = shown("bool", np.array([0, 1], np.uint8))
+    assert (flags.dtype, flags.tolist()) == (np.bool_, [False, True])
+    assert shown("bfloat16[1]", np.array([[0x3F80]], np.uint16)).tolist() == [[1.0]]
+    assert shown("bfloat16[*]", [np.array([0x3F80], np.uint16)])[0].dtype == np.float32
+    assert shown("bfloat16?", [None, np.uint16(0x3F80)]) == [None, 1.0]
+    assert shown("bool?", [None, True]) == [None, True]
+    values = np.array([1, 2])
+    assert shown("int64", values) is values
+
+
+SIZED = ["bool?", "int32?", "bfloat16?", "float16[3]?"]
+STARRED = ["bool[*]", "uint8[*,*]", "uint64[*,2,*]", "bfloat16[*]", "uint8[0,*,*]"]
+
+
+@given(st.sampled_from([*SIZED, *STARRED, "str", "json", "msgpack"]), st.binary(max_size=64))
+def test_whatever_the_bytes_are_only_corrupt_error_comes(kind: str, data: bytes) -> None:
+    with contextlib.suppress(CorruptError):
+        decode(kind, data)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3), st.binary(max_size=64))
+def test_dimensions_are_believed_only_if_the_bytes_are_there(sizes: list[int], data: bytes) -> None:
+    try:
+        array = decode("uint16[*,*,*]", struct.pack("<3I", *sizes) + data)
+    except CorruptError:
+        return
+    assert array.nbytes == len(data)
