@@ -88,6 +88,7 @@ class Uploads:
         raw_hash = xxhash.xxh3_128_hexdigest(raw)
         stored: bytes | memoryview = raw if level is None else compress(raw, level)
         stored_hash = raw_hash if level is None else xxhash.xxh3_128_hexdigest(stored)
+        self._folder.check_owner()  # a job that was given up for dead must not write over its successor's shards
         self._storage.put(key, stored)
         first = number // JOURNALED * JOURNALED
         with self._changed:

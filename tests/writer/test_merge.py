@@ -1,0 +1,134 @@
+"""Parts that were written apart become one dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdsx.errors import MissingError, UsageError
+from mdsx.format import fingerprint, parse_index
+from mdsx.writer import Writer, merge
+from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample
+
+COUNTS = (40, 0, 25)
+
+
+def write_part(root: Path, number: int, first: int, count: int, **options: Any) -> None:
+    with Writer(root / f"part-{number:05d}", **{"columns": COLUMNS, "shard_size": SHARD_SIZE, **options}) as out:
+        for one in range(first, first + count):
+            out.write(sample(one))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three parts, the second without samples, written in another order than that of their numbers."""
+    for number in (2, 0, 1):
+        write_part(tmp_path, number, sum(COUNTS[:number]), COUNTS[number])
+    return tmp_path
+
+
+def test_the_root_index_has_the_shards_of_the_parts_in_the_order_of_their_numbers(root: Path) -> None:
+    before = contents(root)
+    merge(root)
+    after = contents(root)
+    data = after.pop("index.json")
+    assert after == before  # no shard is touched
+    assert data is not None
+    index = parse_index(data)
+    parts = [parse_index((root / f"part-{number:05d}" / "index.json").read_bytes()) for number in range(3)]
+    entries = [
+        part.entry(shard)._replace(name=f"part-{number:05d}/shard.{shard:05d}.mdsx")
+        for number, part in enumerate(parts)
+        for shard in range(len(part.counts))
+    ]
+    assert [index.entry(shard) for shard in range(len(index.counts))] == entries
+    assert index.samples == sum(COUNTS)
+    assert index.fingerprint == fingerprint(parts[0].schema, entries)
+    assert json.loads(data)["shards"]["files"] == [
+        ["part-00000/shard.", ".mdsx", 0, len(parts[0].counts)],
+        ["part-00002/shard.", ".mdsx", 0, len(parts[2].counts)],
+    ]
+
+
+def test_an_index_that_is_there_is_replaced_only_when_told(root: Path) -> None:
+    merge(root)
+    before = contents(root)
+    write_part(root, 3, 65, 5)
+    with pytest.raises(UsageError, match=r"there is an index already.*overwrite=True"):
+        merge(root)
+    assert contents(root)["index.json"] == before["index.json"]
+    merge(root, overwrite=True)
+    assert parse_index((root / "index.json").read_bytes()).samples == 70
+
+
+def test_a_missing_part_is_named(root: Path) -> None:
+    with pytest.raises(MissingError, match="part-00003: the part is missing"):
+        merge(root, parts=4)
+    shutil.rmtree(root / "part-00001")
+    with pytest.raises(MissingError, match="part-00001: the part is missing"):
+        merge(root)
+    assert not (root / "index.json").exists()
+
+
+def test_no_parts_at_all_are_a_missing_part(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="part-00000: the part is missing"):
+        merge(tmp_path)
+
+
+def test_more_parts_than_expected_are_named(root: Path) -> None:
+    with pytest.raises(UsageError, match=r"part-00002: there are more parts.*expected 2 parts"):
+        merge(root, parts=2)
+
+
+def test_an_unfinished_part_is_named(root: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Writer(root / "part-00003", COLUMNS):
+        raise ZeroDivisionError
+    with pytest.raises(MissingError, match="part-00003: the part is unfinished"):
+        merge(root)
+
+
+def test_a_part_that_lost_a_shard_is_named(root: Path) -> None:
+    (root / "part-00002" / "shard.00001.mdsx").unlink()
+    with pytest.raises(MissingError, match=r"part-00002/shard\.00001\.mdsx: a shard of the part is missing"):
+        merge(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"columns": {"other": "int8"}}, "columns"),
+        ({"compression": "zstd"}, "compression"),
+        ({"metadata": {"a": 1}}, "metadata"),
+    ],
+)
+def test_a_part_that_does_not_fit_the_others_is_named(root: Path, options: dict[str, Any], place: str) -> None:
+    write_part(root, 3, 0, 0, **options)
+    with pytest.raises(UsageError, match=f"part-00003: {place}: the part does not fit the others"):
+        merge(root)
+    assert not (root / "index.json").exists()
+
+
+def test_metadata_is_the_parts_or_given(root: Path, tmp_path: Path) -> None:
+    merge(root, metadata={"whole": True})
+    assert parse_index((root / "index.json").read_bytes()).metadata == {"whole": True}
+    alike = tmp_path / "alike"
+    for number in range(2):
+        write_part(alike, number, 0, 3, metadata={"kind": "part"})
+    merge(alike)
+    assert parse_index((alike / "index.json").read_bytes()).metadata == {"kind": "part"}
+
+
+def test_a_folder_that_only_looks_like_a_part_is_named(root: Path) -> None:
+    (root / "part-7").mkdir()
+    (root / "part-7" / "index.json").write_bytes(b"")
+    with pytest.raises(UsageError, match="part-7: this looks like a part"):
+        merge(root)
+
+
+def test_parts_are_not_merged_while_a_writer_is_at_work_beside_them(root: Path) -> None:
+    with Writer(root, COLUMNS), pytest.raises(UsageError, match="a writer is at work beside the parts"):
+        merge(root)
