@@ -81,6 +81,19 @@ def test_the_worked_example_of_the_specification() -> None:
     assert list(zip(shards.tolist(), samples.tolist(), strict=True)) == EXAMPLE_PLACES
 
 
+def test_the_worked_batch_of_the_specification() -> None:
+    ranks = [rank_positions(6, 14, lanes=2, rank=rank, world_size=3).tolist() for rank in range(3)]
+    assert ranks == [[6, 8], [10, 12, 7], [9, 11, 13]]
+
+
+def test_the_worked_mixture_of_the_specification() -> None:
+    mixture = MixtureOrder([[3, 1], [2]], [3, 1], seed=5, lanes=2, shuffle_block=4)
+    components, shards, samples = (found.tolist() for found in mixture.locate(range(8)))
+    assert components == [0, 0, 0, 1, 1, 0, 0, 0]
+    assert shards == [0, 0, 1, 0, 0, 0, 1, 0]
+    assert samples == [1, 0, 0, 1, 0, 2, 0, 0]
+
+
 def test_far_positions_of_a_large_dataset_stay_where_they_are() -> None:
     order = Order(np.full(1000, 10**9), seed=2**64 - 1, epoch=3)  # 10^12 samples
     assert order.shuffle_block == 262144
