@@ -1,6 +1,7 @@
 """Column types: what the text `uint16[*,3]?` means.
 
     type = base ["[" dim *("," dim) "]"] ["?"]        dim = "*" / "0" / [1-9][0-9]*
+    base = [A-Za-z] *(any character but white space, control characters and "[", "]", "?", "*", ",", quotes, backslash)
 
 A type is *fixed-size* where every value has the same number of bytes: scalars and arrays without a star, without `?`.
 The rest are *variable-size*. A base that this version does not know is variable-size and opaque, so that later types
@@ -19,7 +20,11 @@ import numpy as np
 from mdsx.errors import CorruptError, UnsupportedError
 
 MAX_DIMENSIONS = 8
-MAX_DIMENSION = 2**32 - 1  # as large as a starred one, which is stored as u32
+MAX_DIMENSION = 2**32 - 1
+"""Of a value's starred dimensions, which are stored as u32."""
+MAX_SPAN, MAX_FIXED_SPAN = 2**32, 2**31
+"""Item size times the dimensions that are neither starred nor 0 is below this, as a value and a row are, so that a 0
+does not make room for the others."""
 
 SCALARS: dict[str, np.dtype[Any]] = {
     "bool": np.dtype("u1"),  # a byte, 0 or 1
@@ -35,7 +40,8 @@ SCALARS: dict[str, np.dtype[Any]] = {
 OBJECTS = ("bytes", "str", "json", "msgpack", "jpeg", "png")
 """Bases that are always variable-size and take no brackets."""
 
-_TYPE = re.compile(r"([A-Za-z][A-Za-z0-9._+/-]*)(?:\[([^\[\]]*)\])?(\?)?")
+_BASE = r"[A-Za-z][^\s\x00-\x1f\x7f-\x9f\"\\\[\]?*,]*"  # of any later type
+_TYPE = re.compile(rf"({_BASE})(?:\[([^\[\]]*)\])?(\?)?")
 _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
 
 
@@ -106,6 +112,9 @@ def parse_type(text: str, *, file: str | None = None, place: str | None = None) 
         raise corrupt(f"it has {len(parts)} dimensions, more than {MAX_DIMENSIONS}")
     if not all(_DIMENSION.fullmatch(part) for part in parts):
         raise corrupt('a dimension is "*" or a number without leading zeros')
-    if not all(len(part) <= 10 and (part == "*" or int(part) <= MAX_DIMENSION) for part in parts):
-        raise corrupt("a dimension is 2^32 or more")
-    return ColumnType(base, tuple(None if part == "*" else int(part) for part in parts), mark is not None)
+    # A number of more than 11 digits is too large whatever follows, and Python refuses to read one of thousands.
+    found = ColumnType(base, tuple(None if part == "*" else int(part[:11]) for part in parts), mark is not None)
+    span = found.item_dtype.itemsize * math.prod(dim for dim in found.shape or () if dim)
+    if span >= (MAX_FIXED_SPAN if found.fixed_size else MAX_SPAN):
+        raise corrupt(f"its dimensions span {'2^31' if found.fixed_size else '2^32'} bytes or more")
+    return found

@@ -17,7 +17,7 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 SCALARS = ["bool", *INTEGERS, "float16", "bfloat16", "float32", "float64"]
 OBJECTS = ["bytes", "str", "json", "msgpack", "jpeg", "png"]
 
-dimensions = st.one_of(st.none(), st.integers(0, 2**32 - 1))
+dimensions = st.one_of(st.none(), st.integers(0, 9))
 types = st.one_of(
     st.builds(
         ColumnType, st.sampled_from(SCALARS), st.lists(dimensions, min_size=1, max_size=8).map(tuple), st.booleans()
@@ -52,8 +52,9 @@ def test_scalars_and_arrays_without_star_and_question_mark_are_fixed_size() -> N
 
 
 def test_a_type_that_is_not_known_is_variable_size_and_opaque_but_no_array() -> None:
-    assert not parse_type("audio/flac").known
-    assert not parse_type("Geo.point-2?").fixed_size
+    for text in ("audio/flac", "Geo.point-2?", "decimal(10;2)", "int7", "zé"):
+        assert not parse_type(text).known
+        assert not parse_type(text).fixed_size
     with pytest.raises(UnsupportedError, match="upgrade"):
         parse_type("float8[4]")
 
@@ -127,3 +128,17 @@ def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes) -> None:
     except FormatError:
         return
     assert schema.json == data
+
+
+@pytest.mark.parametrize(
+    "text", ["uint8[0,2147483647]", "uint8[4294967295]?", "uint8[*,0,4294967295]", "uint64[0,2,99]"]
+)
+def test_arrays_without_items_may_have_dimensions_that_fit_a_value(text: str) -> None:
+    schema = Schema.from_columns({"a": text})
+    assert schema.row_dtype.itemsize == schema.row_size
+
+
+@pytest.mark.parametrize("text", ["uint8[0,2147483648]", "uint16[2147483648]?", "uint8[*,0,65536,65536]"])
+def test_a_dimension_of_0_makes_no_room_for_the_others(text: str) -> None:
+    with pytest.raises(CorruptError, match=r"dimensions span 2\^3"):
+        parse_type(text)

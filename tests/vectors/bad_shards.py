@@ -160,7 +160,13 @@ def _schemas() -> list[Bad]:
         bad("type-marks", "Two question marks.", typed("int8??"), kind),
         bad("type-mark-first", "The question mark before the dimensions.", typed("uint8?[2]"), kind),
         bad("type-9-dimensions", "9 dimensions.", typed("uint8[1,1,1,1,1,1,1,1,1]"), "more than 8"),
-        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "2^32 or more"),
+        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "span 2^32 bytes"),
+        bad(
+            "type-span",
+            "A dimension of 2^31, though the array has no items.",
+            typed("uint8[0,2147483648]"),
+            "span 2^31",
+        ),
         bad("type-array-of-str", "Dimensions on a type that is no scalar.", typed("str[2]"), "only behind a scalar"),
         bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "not below 2^31"),
     ]
