@@ -47,21 +47,21 @@ def test_also_over_many_blocks_and_lanes_that_ranks_share(size: int, world_size:
 
 def test_the_first_shards_are_known_at_once_however_large_the_epoch() -> None:
     order = Order(np.full(200_000, 5_000_000), seed=1)  # 10^12 samples
-    began = time.perf_counter()
+    began = time.process_time()
     needs = shards_needed(order, start=10**11, batch_size=256, rank=3, world_size=8)
     first = next(needs)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
     assert first[1] == 10**11
     later = list(itertools.islice(needs, 5))
     assert all(position >= 10**11 and (position - 10**11) % 256 == 0 for _, position in later)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_looking_ahead_costs_far_less_than_reading() -> None:
     order = Order(np.full(96, 10**7), seed=1)
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(list(shards_needed(order, start=0, batch_size=512, rank=5, world_size=8))) == 12
-    assert time.perf_counter() - began < 3, "120,000,000 positions of this rank, of which few are computed"
+    assert time.process_time() - began < 3, "120,000,000 positions of this rank, of which few are computed"
 
 
 def test_looking_ahead_leaves_the_reader_its_blocks() -> None:
