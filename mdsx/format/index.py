@@ -132,10 +132,10 @@ def fingerprint_of(schema: Schema, samples: Sequence[int], raw_sizes: Sequence[i
     hasher = xxhash.xxh3_128(schema.json)
     for first in range(0, len(samples), _CHUNK):
         chunk = slice(first, first + _CHUNK)
-        flat = [
-            field for shard in zip(samples[chunk], raw_sizes[chunk], raw_hashes[chunk], strict=True) for field in shard
-        ]
-        hasher.update(("\n%d %d %s" * (len(flat) // 3) % tuple(flat)).encode())
+        count = len(samples[chunk])
+        fields: list[object] = [None] * (3 * count)
+        fields[::3], fields[1::3], fields[2::3] = samples[chunk], raw_sizes[chunk], raw_hashes[chunk]
+        hasher.update(("\n%d %d %s" * count % tuple(fields)).encode())
     found: str = hasher.hexdigest()
     return found
 

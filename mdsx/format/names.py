@@ -40,13 +40,16 @@ def is_name(name: str) -> bool:
 def runs_of(names: Iterable[str]) -> list[Run]:
     """The fewest runs that give `names` in their order. Raises ValueError for a name that is none."""
     runs: list[Run] = []
+    following = None  # the name that would continue the last run
     for name in names:
-        parts = split_name(name)
-        if parts is None or not is_name(name) or parts[2] >= 2**63:
-            raise ValueError(name)
-        prefix, suffix, number = parts
-        if runs and runs[-1][:2] == parts[:2] and runs[-1][2] + runs[-1][3] == number:
-            runs[-1] = (*runs[-1][:3], runs[-1][3] + 1)
+        if name == following and len(name) <= MAX_NAME_SIZE:
+            prefix, suffix, first, count = runs[-1]
+            runs[-1] = (prefix, suffix, first, count + 1)
         else:
-            runs.append((prefix, suffix, number, 1))
+            parts = split_name(name)
+            if parts is None or not is_name(name) or parts[2] >= 2**63:
+                raise ValueError(name)
+            prefix, suffix, first, count = *parts, 0
+            runs.append((prefix, suffix, first, 1))
+        following = join_name(prefix, suffix, first + count + 1)
     return runs
