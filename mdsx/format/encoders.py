@@ -5,7 +5,8 @@
 - `bytes`, `jpeg`, `png`: any buffer of single bytes, kept as it is; the images must begin as such files do.
 - `str`: strict UTF-8, so no surrogates.
 - `json`: `json.dumps` without spaces, characters as they are, keys in the order given, floats as Python's repr. Keys
-  must be str, since anything else would come back as one. No NaN, infinity or surrogates. Tuples become lists.
+  must be str, since anything else would come back as one. No NaN, infinity or surrogates, and no more than 500 levels
+  of lists and dicts. Tuples become lists.
 - `msgpack`: str as str, bytes as bin, maps in the order given, floats as float64, integers of at most 64 bits;
   `datetime` with a time zone and `msgpack.Timestamp` as timestamps, no other extension types. Types are exact: tuples
   and subclasses are refused, since they would come back as something else.
@@ -21,6 +22,7 @@ from collections.abc import Callable
 import msgpack
 import numpy as np
 
+from mdsx.format.jsontext import MAX_DEPTH
 from mdsx.format.numbers import Refused, as_array, describe, scalar_encoder, to_items
 from mdsx.format.types import MAX_DIMENSION, ColumnType
 
@@ -141,14 +143,16 @@ def _encode_json(value: object) -> bytes:
     return data
 
 
-def _check_keys(value: dict[object, object] | list[object] | tuple[object, ...]) -> None:
+def _check_keys(value: dict[object, object] | list[object] | tuple[object, ...], depth: int = 1) -> None:
+    if depth > MAX_DEPTH:
+        raise Refused(f"at most {MAX_DEPTH} levels", "more")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise Refused("keys that are str", f"the key {describe(key)}")
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, dict | list | tuple):
-            _check_keys(item)
+            _check_keys(item, depth + 1)
 
 
 _EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")

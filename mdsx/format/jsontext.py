@@ -7,6 +7,9 @@ from typing import NoReturn
 
 from mdsx.errors import CorruptError
 
+MAX_DEPTH = 500
+"""Levels of arrays and objects that are written: so many can be read, also where the caller's stack is deep."""
+
 
 def parse_json(data: bytes, *, unique_keys: bool = False) -> object:
     """The value that `data` holds. With `unique_keys`, an object in which a key stands twice is refused too."""

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format import numpy_values, parse_type, value_decoder, widen_bfloat16
+from mdsx.errors import CorruptError, SampleError, UnsupportedError
+from mdsx.format import Encoder, Schema, numpy_values, parse_type, value_decoder, widen_bfloat16
 
 
 def decode(kind: str, data: bytes) -> Any:
@@ -106,3 +106,21 @@ def test_dimensions_are_believed_only_if_the_bytes_are_there(sizes: list[int], d
     except CorruptError:
         return
     assert array.nbytes == len(data)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_json_of_500_levels_is_written_and_read_in_a_deep_stack() -> None:
+    def read(depth: int, data: bytes) -> Any:
+        return decode("json", data) if depth == 0 else read(depth - 1, data)
+
+    schema = Schema.from_columns({"a": "json"})
+    values, _ = Encoder(schema).sample({"a": nested(500)})
+    assert read(300, values[0]) == nested(500)
+    with pytest.raises(SampleError, match="at most 500 levels"):
+        Encoder(schema).sample({"a": nested(502)})
