@@ -7,6 +7,7 @@ prints what to set, and serves until Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ KEY = "mdsx-local-key-id"
 SECRET = "mdsx-local-secret-key"
 _START = 30.0  # seconds
 _STOP = 10.0
+_SET_PARENT_DEATH_SIGNAL = 1
 
 
 class S3Server:
@@ -63,7 +65,13 @@ class S3Server:
 
     def make_bucket(self, name: str) -> str:
         """A new bucket's URL."""
-        (self.directory / name).mkdir(parents=True, exist_ok=True)
+        import boto3
+
+        client = boto3.session.Session(self.key, self.secret, region_name="us-east-1").client(
+            "s3", endpoint_url=self.endpoint
+        )
+        client.create_bucket(Bucket=name)
+        client.close()
         return f"s3://{name}"
 
     def start(self) -> None:
@@ -76,12 +84,13 @@ class S3Server:
                 [
                     *(_rclone(), "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
                     *("--auth-key", f"{self.key},{self.secret}", "--config", "", "--log-level", "ERROR"),
-                    *("--vfs-cache-mode", "off", "--dir-cache-time", "0s"),
+                    *("--vfs-cache-mode", "off", "--dir-cache-time", "10ms"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C is for whoever started us, who then stops it
+                preexec_fn=_end_with_parent,
             )
             if self._answers():
                 return
@@ -111,6 +120,13 @@ class S3Server:
                     return self._process.poll() is None
             time.sleep(0.02)
         return False
+
+
+def _end_with_parent() -> None:
+    """Where the kernel can (Linux), a parent that is killed takes the server along."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def _free_port() -> int:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-LENGTH = 256  # bytes of context
+LENGTH = 160  # bytes of context
 PADDING = 0
 _WIDTH = 96
 
 
 class ByteModel(nn.Module):
-    """Two transformer blocks over bytes, about 280,000 parameters."""
+    """Two transformer blocks over bytes, about 290,000 parameters."""
 
     def __init__(self) -> None:
         super().__init__()

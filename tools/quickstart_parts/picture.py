@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from tools.quickstart_parts.compare import Batch
 from tools.quickstart_parts.run import Report
 
 _COLOURS = ("tab:blue", "tab:orange")
@@ -17,10 +16,9 @@ def draw(
     titles: Sequence[str],
     reports: Sequence[Sequence[Report]],
     resumed_at: int,
-    batches: Sequence[Batch],
-    places: Mapping[str, int],
+    points: Sequence[Sequence[tuple[int, int]]],
 ) -> None:
-    """Write the picture to `path`. `reports` and `titles` are by run; `places` tells where in the dataset a key is."""
+    """Write the picture to `path`. All but `resumed_at` are by run; `points` are (position, sample) of what it read."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -32,14 +30,8 @@ def draw(
     loss.axvline(resumed_at, color="grey", linestyle=":", label="checkpoint resumed from")
     loss.set(title="Loss", ylabel="bits per byte")
     loss.legend()
-    for number, colour in enumerate(_COLOURS):
-        points = [
-            (batch.start + offset, places[key])
-            for batch in batches
-            if batch.run == number
-            for offset, key in enumerate(batch.keys)
-        ]
-        order.scatter(*zip(*points, strict=True), s=2, color=colour)
+    for colour, read in zip(_COLOURS, points, strict=True):
+        order.scatter(*zip(*read, strict=True), s=2, color=colour)
     order.axvline(resumed_at, color="grey", linestyle=":")
     order.set(title="Order", xlabel="position in the epoch", ylabel="sample in the dataset")
     figure.savefig(path, dpi=120)

@@ -113,7 +113,7 @@ def _second_batch_size(first: Run, samples: int) -> int:
     checkpoints = range(0, samples, first.global_batch * first.checkpoint_every)
     return next(
         size
-        for size in range(10, samples)
+        for size in range(3 * _LANES, samples, _LANES)  # a multiple, so that each rank stays on its own lanes
         if all((samples - position) % (size * _SECOND_RANKS) not in range(1, _SECOND_RANKS) for position in checkpoints)
     )
 
@@ -123,7 +123,7 @@ def _train(console: Console, run: Run, data: _Data) -> list[Report]:
     killed = run.number == 0
     title = "3. Train" if killed else "   Resume"
     reports = []
-    shape = f"{run.ranks} processes x {run.workers} workers, batch size {run.batch_size}"
+    shape = f"{run.ranks} processes x {run.workers} worker{'s' * (run.workers > 1)}, batch size {run.batch_size}"
     with console.step(f"{title} on {shape}") as step, Job(run, data.environment) as job:
         for report in job.steps():
             reports.append(report)
@@ -150,17 +150,24 @@ def _conclude(
         resumed_at = first_step(second)
         batches = batches_of(first, before_step=resumed_at) + batches_of(second)
         keys = [sample["__key__"] for sample in data.local]
-        found = compare(batches, [keys[place] for place in _predicted(data, first)])
+        predicted = _predicted(data, first)
+        found = compare(batches, [keys[place] for place in predicted])
         downloaded = data.wire.received
     with console.step("   Draw the picture"):
-        _draw(target, runs, reports, batches, keys)
+        picture.draw(
+            target,
+            titles=[f"{run.ranks} processes x {run.workers}, batch size {run.batch_size}" for run in runs],
+            reports=reports,
+            resumed_at=min(batch.start for batch in batches if batch.run == second.number),
+            points=[_points(batches, run, keys, predicted) for run in runs],
+        )
     limit, size = first.cache_limit, data.size
     rows = {
         "read": f"{found.read:,} of {len(keys):,} samples",
         "lost": f"{len(found.lost)}" + _some(found.lost),
         "repeated": f"{len(found.repeated)}" + _some(found.repeated),
         "order": f"{len(batches) - len(found.strayed)} of {len(batches)} global batches are the predicted ones",
-        "cache": f"at most {format_size(watch.highest)}, limit {format_size(limit)} ({watch.looks:,} looks)",
+        "cache": f"at most {watch.highest:,} bytes, limit {limit:,} ({watch.looks:,} looks)",
         "downloaded": f"{format_size(downloaded)}, {downloaded / size:.1f} times the dataset of {format_size(size)}",
         "picture": str(target),
     }
@@ -180,17 +187,10 @@ def _predicted(data: _Data, run: Run) -> list[int]:
     return places
 
 
-def _draw(
-    target: Path, runs: tuple[Run, Run], reports: list[list[Report]], batches: list[Batch], keys: list[str]
-) -> None:
-    picture.draw(
-        target,
-        titles=[f"{run.ranks} x {run.workers}, batch size {run.batch_size}" for run in runs],
-        reports=reports,
-        resumed_at=min(batch.start for batch in batches if batch.run == 1),
-        batches=batches,
-        places={key: place for place, key in enumerate(keys)},
-    )
+def _points(batches: list[Batch], run: Run, keys: list[str], predicted: list[int]) -> list[tuple[int, int]]:
+    """(position, place in the dataset) of each sample that `run` read."""
+    read = {key for batch in batches if batch.run == run.number for key in batch.keys}
+    return [(position, place) for position, place in enumerate(predicted) if keys[place] in read]
 
 
 def _some(keys: list[str]) -> str:
