@@ -20,9 +20,9 @@ def warn_of_small_cache(shards: Shards, order: Order, *, ranks_here: int, world_
     limit = shards.cache.limit
     if limit < needed:
         _warn(
-            f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at a "
-            f"time: about {1 - limit / needed:.0%} of the samples will be fetched one by one, or their shards more than "
-            f"once; give cache_limit={needed} or more, or a shuffle_block below {order.shuffle_block}"
+            f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
+            f"a time: about {1 - limit / needed:.0%} of the samples will be fetched one by one, or their shards more "
+            f"than once; give cache_limit={needed} or more, or a shuffle_block below {order.shuffle_block}"
         )
 
 
@@ -35,8 +35,8 @@ def warn_of_spread(order: Order, batching: Batching) -> None:
     if batching.global_batch % order.lanes and spread > best:
         lanes = better_lanes(batching.global_batch, lanes=order.lanes, world_size=batching.world_size)
         _warn(
-            f"the global batch of {batching.global_batch} samples is no multiple of the {order.lanes} lanes, so the ranks "
-            f"share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
+            f"the global batch of {batching.global_batch} samples is no multiple of the {order.lanes} lanes, so the "
+            f"ranks share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
             f"lanes={lanes} would keep each rank on its own"
         )
 

@@ -158,7 +158,7 @@ class RankReader:
     ) -> list[tuple[NDArray[np.int64], Selection]]:
         by_shard = np.lexsort((samples, shards))
         wanted, starts = np.unique(shards[by_shard], return_index=True)
-        places = np.split(by_shard, starts[1:])
+        places = np.split(by_shard, starts[1:]) if len(wanted) else []
         local = [self._open(shard, len(place)) for shard, place in zip(wanted.tolist(), places, strict=True)]
 
         def select(number: int) -> Selection:

@@ -32,7 +32,7 @@ def sample(number: int) -> dict[str, object]:
     }
 
 
-def write(url: str, count: int, shard_size: int = 2048, compression: str | None = None) -> None:
+def write(url: str, count: int, shard_size: int = 4096, compression: str | None = None) -> None:
     with mdsx.Writer(url, COLUMNS, shard_size=shard_size, compression=compression) as out:
         for number in range(count):
             out.write(sample(number))

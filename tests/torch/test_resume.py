@@ -35,7 +35,7 @@ def steps(found: list[StreamingDataLoader], count: int | None = None) -> list[in
 PHASES = [(1, 32), (2, 20), (3, 7), (4, 16), (8, 5)]  # world size, batch size per rank
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.permutations(PHASES, 2))
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(PHASES, 2)))
 def test_any_world_size_to_any_other(local_url: str, before: tuple[int, int], after: tuple[int, int]) -> None:
     stopped = loaders(local_url, *before)
     read = steps(stopped, 6)

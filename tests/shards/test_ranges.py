@@ -1,0 +1,65 @@
+"""Ranges of a shard that is not local: few requests, the right bytes."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx import ChangedError
+from mdsx.format import FRAME_SIZE, compress
+from mdsx.shards.ranges import FramedShard, PlainShard, StoredObject, coalesce
+from mdsx.storage import open_storage
+
+POOL = ThreadPoolExecutor(4)
+RANGES = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 300)).map(lambda at: (at[0], at[0] + at[1])))
+
+
+@given(RANGES, st.integers(0, 200))
+def test_spans_hold_every_range_once_and_lie_apart(ranges: list[tuple[int, int]], gap: int) -> None:
+    spans = coalesce(ranges, gap)
+    assert sorted(number for span in spans for number in span.serves) == list(range(len(ranges)))
+    for span in spans:
+        assert span.start == min(ranges[number][0] for number in span.serves)
+        assert span.stop == max(ranges[number][1] for number in span.serves)
+    assert all(after.start > before.stop + gap for before, after in itertools.pairwise(spans))
+
+
+DATA = bytes(range(256)) * (3 * FRAME_SIZE // 256) + b"the last frame is shorter"
+PLACES = [
+    (5, 5),
+    (0, 3),
+    (FRAME_SIZE - 2, FRAME_SIZE + 2),
+    (10, 2 * FRAME_SIZE + 10),
+    (len(DATA) - 3, len(DATA)),
+    (1, 4),
+]
+
+
+def stored(tmp_path: Path, data: bytes) -> StoredObject:
+    (tmp_path / "shard").write_bytes(data)
+    return StoredObject(open_storage(tmp_path), "shard", size=len(data), pool=POOL)
+
+
+def test_an_uncompressed_shard_answers_its_ranges(tmp_path: Path) -> None:
+    found = PlainShard(stored(tmp_path, DATA)).read(PLACES)
+    assert [bytes(part) for part in found] == [DATA[low:high] for low, high in PLACES]
+
+
+def test_a_compressed_shard_answers_ranges_of_its_raw_bytes(tmp_path: Path) -> None:
+    packed = compress(DATA)
+    shard = FramedShard(stored(tmp_path, packed), size=len(packed), raw_size=len(DATA))
+    for _ in range(2):
+        assert [bytes(part) for part in shard.read(PLACES)] == [DATA[low:high] for low, high in PLACES]
+
+
+def test_an_object_that_was_replaced_is_not_read(tmp_path: Path) -> None:
+    shard = PlainShard(stored(tmp_path, DATA))
+    shard.read([(0, 10)])
+    (tmp_path / "shard").write_bytes(DATA + b"more")
+    with pytest.raises(ChangedError, match="shard"):
+        shard.read([(0, 10)])

@@ -1,0 +1,207 @@
+"""mdsx.Dataset: any sample by its number, from wherever the dataset is, never a wrong byte."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mdsx
+
+COLUMNS = {
+    "id": "int64",
+    "ids": "uint16[16]",
+    "text": "str",
+    "half": "bfloat16[2]",
+    "flag": "bool",
+    "ragged": "float32[*,2]",
+    "maybe": "int32?",
+    "data": "json",
+    "packed": "msgpack?",
+    "raw": "bytes",
+}
+N = 500
+
+
+def sample(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "ids": np.arange(number, number + 16, dtype=np.uint16),
+        "text": f"text {number} é",
+        "half": [number % 256, -0.5],
+        "flag": number % 2 == 0,
+        "ragged": np.full((number % 4, 2), number, np.float32),
+        "maybe": None if number % 3 else number,
+        "data": {"n": number, "list": [None, 1.5]},
+        "packed": None if number % 2 else {"b": b"\0", "n": number},
+        "raw": bytes([number % 256]) * (number % 7),
+    }
+
+
+def write(url: str, **options: Any) -> None:
+    with mdsx.Writer(url, COLUMNS, shard_size=8192, metadata={"made": "by hand"}, **options) as out:
+        for number in range(N):
+            out.write(sample(number))
+
+
+@pytest.fixture(scope="module")
+def local_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("dataset") / "local")
+    write(url)
+    return url
+
+
+def check(found: dict[str, Any], number: int) -> None:
+    expected = sample(number)
+    assert list(found) == list(COLUMNS)
+    for name in ("id", "text", "flag", "maybe", "data", "packed", "raw"):
+        assert found[name] == expected[name], name
+    assert found["ids"].tolist() == expected["ids"].tolist()
+    assert found["half"].tolist() == expected["half"]
+    assert found["ragged"].tolist() == expected["ragged"].tolist()
+    assert found["ids"].dtype == np.uint16
+
+
+@pytest.fixture(params=["in place", "pread", "zstd", "s3", "s3 zstd"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path, local_url: str) -> mdsx.Dataset:
+    """The same samples from every place a dataset can be read from."""
+    kind = request.param
+    if kind in ("in place", "pread"):
+        return mdsx.Dataset(local_url, mmap=kind == "in place")
+    url = f"{request.getfixturevalue('s3_url')}/dataset" if "s3" in kind else str(tmp_path / "zstd")
+    write(url, compression="zstd" if "zstd" in kind else None)
+    return mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit="1MB")
+
+
+def test_samples_by_number_slice_and_list(dataset: mdsx.Dataset) -> None:
+    assert len(dataset) == N
+    check(dataset[42], 42)
+    check(dataset[-1], N - 1)
+    check(dataset[np.int32(7)], 7)
+    for found, number in zip(dataset[10:20:3], range(10, 20, 3), strict=True):
+        check(found, number)
+    for found, number in zip(dataset[[5, 3, 499, 3, -500]], [5, 3, 499, 3, 0], strict=True):
+        check(found, number)
+    for found, number in zip(dataset.__getitems__([8, 1]), [8, 1], strict=True):
+        check(found, number)
+    assert dataset[[]] == []
+    for number, found in enumerate(dataset):
+        check(found, number)
+
+
+def test_columns_of_many_samples(dataset: mdsx.Dataset) -> None:
+    columns = dataset.take([9, 2, 400])
+    assert columns["id"].tolist() == [9, 2, 400]
+    assert columns["ids"].shape == (3, 16)
+    assert columns["flag"].dtype == np.bool_
+    assert columns["half"].dtype == np.float32
+    assert columns["text"] == ["text 9 é", "text 2 é", "text 400 é"]
+
+
+def test_it_crosses_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
+    check(dataset[3], 3)  # so that there is something that must not cross
+    check(pickle.loads(pickle.dumps(dataset))[77], 77)
+    with multiprocessing.get_context("fork").Pool(2) as processes:
+        for number, found in zip(range(0, N, 25), processes.map(dataset.__getitem__, range(0, N, 25)), strict=True):
+            check(found, number)
+    with ThreadPoolExecutor(8) as threads:
+        for number, found in zip(range(N), threads.map(dataset.__getitem__, range(N)), strict=True):
+            check(found, number)
+
+
+def test_what_it_tells_of_itself(local_url: str) -> None:
+    dataset = mdsx.Dataset(local_url)
+    assert dataset.columns == COLUMNS
+    assert dataset.metadata == {"made": "by hand"}
+    assert len(dataset.fingerprint) == 32
+    assert "samples=500" in repr(dataset)
+
+
+@pytest.mark.parametrize("place", [N, -N - 1, [0, N]])
+def test_out_of_range_is_an_index_error_of_ours(local_url: str, place: Any) -> None:
+    with pytest.raises(IndexError, match=str(N)) as caught:
+        mdsx.Dataset(local_url)[place]
+    assert isinstance(caught.value, mdsx.UsageError)
+
+
+@pytest.mark.parametrize("place", ["3", 1.5, [[1]], [0.5], None])
+def test_what_is_no_sample_number_is_refused(local_url: str, place: Any) -> None:
+    with pytest.raises(mdsx.UsageError, match="integer"):
+        mdsx.Dataset(local_url)[place]
+
+
+def test_where_no_dataset_is_the_error_says_so(tmp_path: Path, s3_url: str) -> None:
+    for url in (str(tmp_path), str(tmp_path / "absent"), f"{s3_url}/absent"):
+        with pytest.raises(mdsx.MissingError, match=r"index\.json"):
+            mdsx.Dataset(url)
+    with pytest.raises(mdsx.UsageError, match="s3://"):
+        mdsx.Dataset("gopher://host/dataset")
+
+
+def test_a_limit_below_the_largest_shard_is_refused_with_what_is_needed(s3_url: str, tmp_path: Path) -> None:
+    write(f"{s3_url}/dataset")
+    with pytest.raises(mdsx.UsageError, match=r"cache_limit=\d+ or more"):
+        mdsx.Dataset(f"{s3_url}/dataset", cache=tmp_path / "cache", cache_limit=1000)
+
+
+# --- never a wrong byte
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x40]))
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_path: Path, mmap: bool) -> None:
+    write(str(tmp_path / "dataset"))
+    shard = tmp_path / "dataset" / "shard.00000.mdsx"
+    rows = mdsx.Dataset(tmp_path / "dataset").shards.index.rows_offset
+    flip(shard, rows + 3 * mdsx.Dataset(tmp_path / "dataset").shards.index.row_size + 60)
+    dataset = mdsx.Dataset(tmp_path / "dataset", mmap=mmap)
+    check(dataset[2], 2)
+    with pytest.raises(mdsx.CorruptError, match="sample 3") as caught:
+        dataset[3]
+    assert "shard.00000.mdsx" in str(caught.value)
+
+
+def test_a_cached_shard_that_rotted_is_fetched_anew(s3_url: str, tmp_path: Path) -> None:
+    write(f"{s3_url}/dataset")
+    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
+    list(mdsx.Dataset(f"{s3_url}/dataset", **options))
+    cached = sorted((tmp_path / "cache").rglob("*.mdsx"))
+    assert cached
+    for path in cached:
+        os.chmod(path, 0o600)
+        for at in range(200, path.stat().st_size, 97):
+            flip(path, at)
+    for number, found in enumerate(mdsx.Dataset(f"{s3_url}/dataset", **options)):
+        check(found, number)
+
+
+def test_a_shard_that_is_gone_or_cut_is_named(tmp_path: Path) -> None:
+    write(str(tmp_path / "dataset"))
+    shard = tmp_path / "dataset" / "shard.00001.mdsx"
+    shard.write_bytes(shard.read_bytes()[:-7])
+    with pytest.raises(mdsx.CorruptError, match=r"shard\.00001\.mdsx"):
+        list(mdsx.Dataset(tmp_path / "dataset"))
+    shard.unlink()
+    with pytest.raises(mdsx.MissingError, match=r"shard\.00001\.mdsx"):
+        list(mdsx.Dataset(tmp_path / "dataset"))
+
+
+def test_ten_samples_of_a_remote_dataset_do_not_download_it(s3_url: str, tmp_path: Path) -> None:
+    write(f"{s3_url}/dataset")
+    dataset = mdsx.Dataset(f"{s3_url}/dataset", cache=tmp_path / "cache", cache_limit="1MB")
+    for number in range(0, N, N // 10):
+        check(dataset[number], number)
+    assert not list((tmp_path / "cache").rglob("*.mdsx"))
