@@ -73,7 +73,7 @@ def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data
         url = f"{server.make_bucket('quickstart')}/stdlib"
         step.result = server.endpoint
     os.environ.update(server.env())
-    command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE]
+    command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--processes", "2"]
     console.say(f"   $ {' '.join(command)}")
     if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=_ROOT):
         return None
