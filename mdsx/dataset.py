@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class Dataset:
         return self.shards.index.metadata
 
     @overload
-    def __getitem__(self, place: SupportsIndex) -> Sample: ...
+    def __getitem__(self, place: int | np.integer[Any]) -> Sample: ...
     @overload
     def __getitem__(self, place: slice | Sequence[int] | NDArray[np.integer[Any]]) -> list[Sample]: ...
     def __getitem__(self, place: Any) -> Sample | list[Sample]:

@@ -176,7 +176,7 @@ class _Epoch(Iterator[Any]):
                 self._source = loader._open()
             batch = next(self._source)
             if loader.pin_memory and loader.num_workers == 0 and torch.cuda.is_available():
-                batch = pin(batch)
+                batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
         except BaseException as error:
             self._close()
             if isinstance(error, StopIteration):

@@ -16,6 +16,7 @@ from types import TracebackType
 import numpy as np
 
 from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache.cache import Write
 from tests.storage.cache.reader import SIZE
 from tests.storage.cache.test_cache import SIZE as SMALL
 from tests.storage.cache.test_cache import content, fetch, key
@@ -185,10 +186,12 @@ def test_a_hundred_admissions_among_twenty_thousand_shards_scan_only_now_and_the
     ledger = cache._process().ledger
     scan = ledger.scan
     ledger.scan = lambda: scans.append(1) or scan()  # type: ignore[func-returns-value, method-assign]
+
+    def fill(write: Write) -> None:
+        write(b"x" * 10)
+
     for number in range(100):
-        assert not isinstance(
-            cache.fetch(CacheKey("a" * 32, f"{number:032x}", 10), lambda write: write(b"x" * 10)), Verdict
-        )
+        assert not isinstance(cache.fetch(CacheKey("a" * 32, f"{number:032x}", 10), fill), Verdict)
         gc.collect()
     assert len(scans) <= 3
     assert np.sum([path.stat().st_size for path in (tmp_path / "cache").rglob("*.mdsx")]) <= 20_000
