@@ -92,9 +92,10 @@ class LocalStorage:
         top = self._root / prefix.rpartition("/")[0]
         found = []
         with _errors(top):
-            for directory, _, names in os.walk(top):
+            for directory, below, names in os.walk(top):
                 relative = os.path.relpath(directory, self._root)
                 base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
+                below[:] = [name for name in below if (base + name + "/").startswith(prefix[: len(base + name) + 1])]
                 for name in names:
                     if (base + name).startswith(prefix) and not _unfinished(name):
                         try:
