@@ -23,6 +23,8 @@ from mdsx.format.jsontext import parse_json
 from mdsx.format.names import Run, is_name, join_name
 from mdsx.format.schema import HEADER_SIZE, Schema, up
 
+MAX_SAMPLES = 2**62 - 1
+
 _CHECKSUM = re.compile(rb'"[0-9a-f]{16}"')
 _FINGERPRINT = re.compile("[0-9a-f]{32}")
 
@@ -141,6 +143,8 @@ def _files(shards: JsonObject) -> tuple[Run, ...]:
 
 
 def _check_samples(root: JsonObject, total: int) -> None:
+    if total > MAX_SAMPLES:
+        raise root.error("more samples than an order can have", "samples", found=total, expected="below 2^62")
     if root.integer("samples") != total:
         raise root.error("not the sum over the shards", "samples", found=root.integer("samples"), expected=total)
 

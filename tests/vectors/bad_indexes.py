@@ -150,11 +150,12 @@ def vectors() -> list[Bad]:
             "samples-many", "More samples than the size can hold.", _many_samples(), "the size cannot hold the samples"
         ),
         bad(
-            "samples-2-62",
+            "samples-overflow",
             "So many samples that 64 bits overflow.",
             _many_samples(2**60),
             "the size cannot hold the samples",
         ),
+        bad("samples-2-62", "2^62 samples.", _many_samples(2**62), "more samples than an order can have"),
         bad("size-short", "A size too few.", _shards(size=[len(_SHARDS[0])]), "size: not as many shards"),
         bad("hash-short", "A hash too few.", _shards(xxh3_128=hashes[:1]), "xxh3_128: not as many shards"),
         bad(

@@ -1,0 +1,85 @@
+"""The worked examples of format-spec.md are the files of tests/vectors, byte for byte."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mdsx.format import frames, header, index, jsontext, names, rows, schema, types
+from tests.vectors import generate
+
+SPEC = (Path(__file__).parents[2] / "format-spec.md").read_text(encoding="utf-8")
+GOOD = Path(generate.__file__).parent / "good"
+
+
+def block(name: str) -> list[str]:
+    """The lines of the fenced block of that name."""
+    match = re.search(rf"^```\w+ {name}\n(.*?)^```", SPEC, re.DOTALL | re.MULTILINE)
+    assert match
+    return match[1].splitlines()
+
+
+def hexadecimal(lines: list[str]) -> bytes:
+    """The bytes of lines such as `12  40 00  header size`; the offset may be missing."""
+    found = [re.match(r"(?:\s*\d+  )?((?:[0-9a-f]{2} ?)+)", line) for line in lines]
+    return bytes.fromhex("".join(match[1] for match in found if match))
+
+
+def test_the_shard_taken_apart_is_the_golden_file() -> None:
+    lines = block("worked")
+    shard = (GOOD / "worked.mdsx").read_bytes()
+    assert hexadecimal(lines) == shard
+    at = 0
+    for line in lines:
+        if match := re.match(r"\s*(\d+)  (?=[0-9a-f]{2} )", line):
+            assert int(match[1]) == at
+            at += len(hexadecimal([line]))
+
+
+def test_the_seek_table_is_the_golden_files() -> None:
+    table = hexadecimal(block("zstd-table"))
+    assert len(table) == 25
+    assert (GOOD / "zstd/shard.00002.mdsx.zst").read_bytes().endswith(table)
+
+
+def test_the_index_is_the_golden_file() -> None:
+    assert "".join(block("plain-index")) + "\n" == (GOOD / "plain/index.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (schema.MAX_NAME_SIZE == 255, "| column name | 1 to 255 bytes |"),
+        (schema.MAX_SCHEMA_SIZE == 2**20, "| schema | 1 MiB; at least one column |"),
+        (types.MAX_DIMENSIONS == 8, "| dimensions of a type | 8; "),
+        (schema.MAX_ROW_SIZE == 2**31 - 1, "| row | below 2^31 bytes |"),
+        (rows.NULL == 2**32 - 1, "| value of a variable-size column | 2^32 - 2 bytes |"),
+        (header.MAX_HEADER_SIZE == 4096, "| header | 64 to 4096 bytes |"),
+        (header.MAX_SIZE == 2**63 - 1, "| shard | below 2^63 bytes |"),
+        (frames.MAX_FRAMES == 2**27, "| compressed shard | 2^27 frames"),
+        (frames.MAX_FRAME_SIZE == 2**20 + 2**16, "a frame has at most 2^20 + 2^16 bytes |"),
+        (frames.MAX_WINDOW == 2**23, "| zstd window | 8 MiB |"),
+        (names.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
+        (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB |"),
+        (jsontext.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),
+    ],
+)
+def test_the_limits_are_those_of_the_code(limit: bool, text: str) -> None:
+    assert limit
+    assert text in SPEC
+
+
+def test_every_file_that_the_specification_names_is_there() -> None:
+    root = Path(__file__).parents[2]
+    for name in re.findall(r"`(tests/vectors/[^`]*)`", SPEC):
+        assert (root / name).exists(), name
+
+
+def test_its_links_lead_to_its_headings() -> None:
+    anchors = {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", SPEC, re.M)
+    }
+    for anchor in re.findall(r"\]\(#([^)]*)\)", SPEC):
+        assert anchor in anchors
