@@ -13,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mdsx.convert.braces import expand_braces
 from mdsx.errors import MissingError, UsageError
-from mdsx.storage import open_storage
+from mdsx.storage import Storage, open_storage
 
 _RANGE = 2**23  # bytes asked for at once; as many are read ahead while these are converted
 
@@ -48,7 +49,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[bytes, None, None]:
     """The bytes of `source` in chunks; `count` is called with the size of each."""
     folder, name = _split(source.url)
-    storage = open_storage(folder)
+    storage = _open(folder)
 
     def fetch(start: int) -> bytes:
         return storage.get(name, start=start, stop=min(start + _RANGE, source.size), etag=source.etag).data
@@ -61,6 +62,12 @@ def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[byt
                 coming = ahead.submit(fetch, start + _RANGE)
             count(len(chunk))
             yield chunk
+
+
+@lru_cache(maxsize=16)
+def _open(folder: str) -> Storage:
+    """The storage of many sources: a client of its own for each would cost more than a small tar."""
+    return open_storage(folder)
 
 
 def _is_remote(url: str) -> bool:
@@ -97,7 +104,7 @@ def _look(folder: str, names: Iterable[str]) -> dict[str, Source]:
 
 def _list(folder: str, names: Iterable[str]) -> dict[str, Source]:
     """Remote sources of one folder by name, found by listing what begins as all their names do."""
-    storage = open_storage(folder)
+    storage = _open(folder)
     first, last = min(names), max(names)  # what these two share, all share
     shared = next((first[:size] for size in range(len(first)) if first[: size + 1] != last[: size + 1]), first)
     entries = {entry.key: entry for entry in storage.list(shared)}

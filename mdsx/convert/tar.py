@@ -120,17 +120,20 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
         difference = "without --skip-bad"
     if difference is None:
         return replace(plan, parts=begun.parts)
-    keys = [entry.key for entry in storage.list()]
-    if any(key.endswith((".mdsx", ".mdsx.zst")) for key in keys):
+    if any(_is_shard(entry.key) for prefix in ("shard.", "part-") for entry in storage.list(prefix)):
         raise UsageError(
             f"holds an unfinished conversion; this would be another: {difference}",
             file=storage.url,
-            hint="finish that one by the same command, remove what is there, or give another output",
+            hint="finish that one by its own command, remove what is there, or give another output",
         )
-    for key in keys:
-        if key.startswith(FOLDER) or "_mdsx/" in key:
-            storage.delete(key)
+    for entry in [entry for prefix in ("_mdsx/", "part-", FOLDER) for entry in storage.list(prefix)]:
+        if "_mdsx/" in entry.key or entry.key.startswith(FOLDER):
+            storage.delete(entry.key)
     return plan
+
+
+def _is_shard(key: str) -> bool:
+    return key.endswith((".mdsx", ".mdsx.zst"))
 
 
 def _forget(storage: Storage) -> None:

@@ -1,0 +1,375 @@
+"""Tars become a dataset: the same samples in the same order, or an error that names tar, member and offset."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from mdsx import CorruptError, Dataset, MdsxError, MissingError, SampleError, UsageError
+from mdsx.convert import Conversion, Watcher, convert_tars
+from mdsx.storage import open_storage
+from tests.convert.tars import JPEG, Members, npy, png, sample_members, tar_bytes, write_tar
+
+
+class Skips(Watcher):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def skipped(self, error: MdsxError) -> None:
+        self.told.append(str(error))
+
+
+def convert(folder: Path, *names: str, **options: Any) -> Conversion:
+    return convert_tars([f"{folder}/{name}" for name in names or ("*.tar",)], folder / "out", **options)
+
+
+def samples(folder: Path) -> list[dict[str, Any]]:
+    return list(Dataset(folder / "out"))
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Every file below, by its content."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Path:
+    """Four tars of 50 samples."""
+    for tar in range(4):
+        write_tar(tmp_path / f"x-{tar:04d}.tar", sample_members(range(50 * tar, 50 * tar + 50)))
+    return tmp_path
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """Four tars of 1500 samples: enough for shards to be stored while others are still read. The last one is bad."""
+    for tar in range(4):
+        members = [*sample_members(range(1500 * tar, 1500 * tar + 1500))]
+        write_tar(tmp_path / f"x-{tar:04d}.tar", [*members, ("bad.txt", b"")] if tar == 3 else members)
+    return tmp_path
+
+
+# --- what comes out
+
+
+def test_every_type_that_is_inferred(tmp_path: Path) -> None:
+    emb = np.arange(6, dtype=np.float32).reshape(2, 3)
+    members = {
+        "a/0001.jpg": JPEG, "a/0001.seg.png": png(), "a/0001.cls": b"7\n", "a/0001.txt": "grüße".encode(),
+        "a/0001.json": b'{"w": 1.5, "tags": ["x"]}', "a/0001.npy": npy(emb), "a/0001.bin": b"\0\1",
+    }  # fmt: skip
+    write_tar(tmp_path / "x.tar", members.items())
+    conversion = convert(tmp_path)
+    assert conversion.columns == {
+        "__key__": "str", "jpg": "jpeg", "seg.png": "png", "cls": "int64", "txt": "str",
+        "json": "json", "npy": "float32[2,3]", "bin": "bytes",
+    }  # fmt: skip
+    assert (conversion.samples, conversion.skipped) == (1, 0)
+    (sample,) = samples(tmp_path)
+    np.testing.assert_array_equal(sample.pop("npy"), emb)
+    assert sample == {
+        "__key__": "a/0001", "jpg": JPEG, "seg.png": png(), "cls": 7, "txt": "grüße",
+        "json": {"w": 1.5, "tags": ["x"]}, "bin": b"\0\1",
+    }  # fmt: skip
+
+
+def test_samples_keep_the_order_of_tars_and_members(four: Path) -> None:
+    convert(four, "x-{0002,0000}.tar", "x-0001.tar")
+    expected = [f"doc/{number:05d}" for number in [*range(100, 150), *range(100)]]
+    assert [sample["__key__"] for sample in samples(four)] == expected
+
+
+def test_compressed_tars_give_the_same_shards_as_plain_ones(tmp_path: Path) -> None:
+    data = tar_bytes(sample_members(range(100)))
+    compressors: dict[str, Callable[[bytes], bytes]] = {
+        "x.tar": bytes, "x.tar.gz": gzip.compress, "x.tar.zst": zstandard.compress, "misnamed.tar": gzip.compress,
+    }  # fmt: skip
+    fingerprints = set()
+    for name, compress in compressors.items():
+        (tmp_path / name).write_bytes(compress(data))
+        convert_tars([f"{tmp_path}/{name}"], tmp_path / f"{name}.out")
+        fingerprints.add(Dataset(tmp_path / f"{name}.out").fingerprint)
+    assert len(fingerprints) == 1
+
+
+def test_a_column_declared_nullable_may_be_absent(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [("1.txt", b"a"), ("2.txt", b"b"), ("2.cls", b"3"), ("3.txt", b"c")])
+    convert(tmp_path, columns={"cls": "int64?"})
+    assert [sample["cls"] for sample in samples(tmp_path)] == [None, 3, None]
+
+
+def test_options_reach_the_writer(four: Path) -> None:
+    convert(four, shard_size="2KB", compression="zstd:5")
+    shards = sorted((four / "out").glob("shard.*"))
+    assert len(shards) > 4
+    assert all(shard.name.endswith(".mdsx.zst") for shard in shards)
+
+
+# --- several processes
+
+
+def test_processes_write_parts_and_their_number_and_speed_change_nothing(four: Path) -> None:
+    convert(four)
+    alone = samples(four)
+    seen = []
+    for processes in (2, 3):
+        conversion = convert_tars([f"{four}/*.tar"], four / f"out{processes}", shard_size="2KB", processes=processes)
+        assert conversion.samples == 200
+        assert list(Dataset(four / f"out{processes}")) == alone
+        seen.append(files(four / f"out{processes}"))
+    assert seen[0] == seen[1]
+    assert "part-00003/shard.00000.mdsx" in seen[0]
+    assert not any(name.startswith("_") for name in seen[0])
+
+
+def test_an_error_in_one_process_ends_all_and_names_its_tar(four: Path) -> None:
+    write_tar(four / "x-0002.tar", [*sample_members(range(100, 120)), ("bad.txt", b"")])
+    with pytest.raises(SampleError, match=r"x-0002\.tar: member 'bad\.txt', offset 40960: missing member"):
+        convert(four, processes=2)
+    assert not (four / "out" / "index.json").exists()
+
+
+# --- what is wrong in a tar: an error and no index, or skipped and told
+
+
+def damaged(change: Callable[[bytearray], bytes | bytearray | None]) -> bytes:
+    data = bytearray(tar_bytes(sample_members(range(10))))
+    return bytes(change(data) or data)
+
+
+def flip(data: bytearray) -> None:
+    data[6144] ^= 0xFF  # the header of doc/00003.txt
+
+
+def inserted(members: Members) -> bytes:
+    return tar_bytes([*sample_members(range(5)), *members, *sample_members(range(5, 10))])
+
+
+BAD = {
+    "cut in a body": (damaged(lambda data: data[:6658]), "member 'doc/00003.txt', offset 6144: tar is cut", 3),
+    "cut in a header": (damaged(lambda data: data[:6153]), "offset 6144, behind member 'doc/00002.cls': tar is cut", 3),
+    "cut between members": (damaged(lambda data: data[:6144]), "offset 6144, .*not closed by zeros", 3),
+    "a damaged header": (damaged(flip), "offset 6144, behind member 'doc/00002.cls': header is damaged", 9),
+    "a cut gzip": (gzip.compress(damaged(bytes))[:-20], "offset [0-9]+.*: gzip stream is cut", None),
+    "a wrong gzip checksum": (gzip.compress(damaged(bytes))[:-8] + bytes(8), "offset .*gzip stream is damaged", None),
+    "a cut zstd": (zstandard.compress(damaged(bytes))[:-20], "offset [0-9]+.*: zstd stream is", None),
+    "a missing member": (inserted([("odd.txt", b"")]), "member 'odd.txt', offset 10240: missing member", 10),
+    "mixed extensions": (
+        inserted([("odd.txt", b""), ("odd.cls", b"1"), ("odd.jpg", JPEG)]),
+        "member 'odd.jpg', offset 11776: mixed extensions: .*the columns are txt, cls; --column 'jpg=jpeg",
+        10,
+    ),
+    "a key twice": (
+        inserted([("doc/00001.txt", b""), ("doc/00001.cls", b"1")]),
+        "member 'doc/00001.txt', offset 10240: key 'doc/00001' was here before",
+        10,
+    ),
+    "a column twice": (
+        inserted([("odd.txt", b""), ("odd.TXT", b""), ("odd.cls", b"1")]),
+        "member 'odd.TXT', offset 10752: sample has column 'txt' twice",
+        10,
+    ),
+    "no extension": (inserted([("README", b"read me")]), "member 'README', offset 10240: has no extension", 10),
+    "a value that does not parse": (
+        inserted([("odd.txt", b""), ("odd.cls", b"cat")]),
+        "member 'odd.cls', offset 10752: does not fit column 'cls' of type int64: 'cat' .*--column 'cls=str'",
+        10,
+    ),
+    "a value out of range": (
+        inserted([("odd.txt", b""), ("odd.cls", b"9" * 30)]),
+        "member 'odd.cls', offset 10752: does not fit column 'cls' of type int64: expected .*--column 'cls=str'",
+        10,
+    ),
+    "text that is not UTF-8": (
+        inserted([("odd.txt", b"\xff"), ("odd.cls", b"1")]),
+        "member 'odd.txt', offset 10240: .*--column 'txt=bytes'",
+        10,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_an_error_that_names_tar_member_and_offset(tmp_path: Path, name: str) -> None:
+    data, message, _ = BAD[name]
+    (tmp_path / "bad.tar").write_bytes(data)
+    with pytest.raises((CorruptError, SampleError), match=rf"bad\.tar: {message}"):
+        convert(tmp_path)
+    assert not (tmp_path / "out" / "index.json").exists()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_skip_bad_goes_on_and_tells_each(tmp_path: Path, name: str) -> None:
+    data, _, left = BAD[name]
+    (tmp_path / "bad.tar").write_bytes(data)
+    write_tar(tmp_path / "good.tar", sample_members(range(5)))
+    skips = Skips()
+    conversion = convert(tmp_path, "good.tar", "bad.tar", skip_bad=True, watcher=skips)
+    got = samples(tmp_path)
+    assert [sample["txt"] for sample in got] == [f"text of {int(sample['__key__'][-5:])}" for sample in got]
+    assert len(got) == conversion.samples
+    assert left is None or conversion.samples == 5 + left
+    assert conversion.skipped == len(skips.told) > 0
+    assert all("bad.tar: " in told for told in skips.told)
+
+
+@pytest.mark.parametrize("data", [b"", b"no tar\n" * 1000, b"BZh91AY" + bytes(600)])
+def test_what_is_no_tar_is_an_error(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.tar").write_bytes(data)
+    with pytest.raises(CorruptError, match=r"x\.tar: offset 0: is (empty|not a tar|bzip2)"):
+        convert(tmp_path)
+    with pytest.raises(UsageError, match="no sample"):
+        convert(tmp_path, skip_bad=True)
+
+
+def test_an_image_that_is_none_names_its_member(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [("1.jpg", JPEG), ("2.jpg", b"GIF89a")])
+    with pytest.raises(SampleError, match=r"member '2\.jpg', offset 1024: .*expected jpeg.*--column 'jpg=bytes'"):
+        convert(tmp_path)
+
+
+def test_an_array_of_another_shape_than_the_first_names_a_type_that_takes_it(tmp_path: Path) -> None:
+    arrays = [np.zeros((2, 3), np.float32)] * 70 + [np.zeros((5, 3), np.float32)]
+    write_tar(tmp_path / "x.tar", [(f"{number:03d}.npy", npy(array)) for number, array in enumerate(arrays)])
+    with pytest.raises(SampleError, match=r"member '070\.npy', .*float32\[2,3\].*--column 'npy=float32\[\*,3\]'"):
+        convert(tmp_path)
+    assert convert(tmp_path, columns={"npy": "float32[*,3]"}).samples == 71
+
+
+def test_empty_tars_among_others_are_no_error(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [])
+    write_tar(tmp_path / "b.tar", sample_members(range(3)))
+    write_tar(tmp_path / "c.tar", [])
+    assert convert(tmp_path).samples == 3
+    assert convert_tars([f"{tmp_path}/*.tar"], tmp_path / "parts", processes=2).samples == 3
+
+
+def test_a_source_that_is_missing_is_an_error_before_anything_is_written(four: Path) -> None:
+    with pytest.raises(MissingError, match=r"x-0004\.tar"):
+        convert(four, "x-{0000..0004}.tar")
+    assert not (four / "out").exists()
+
+
+# --- again
+
+
+def test_a_finished_conversion_is_not_done_again(four: Path) -> None:
+    convert(four)
+    before = files(four / "out")
+    again = convert(four)
+    assert (again.already, again.samples) == (True, 200)
+    assert files(four / "out") == before
+
+
+def test_another_conversion_onto_a_finished_one_is_refused(four: Path) -> None:
+    convert(four)
+    for names, options in ((["x-0000.tar"], {}), ([], {"shard_size": 1000}), ([], {"columns": {"cls": "int32"}})):
+        with pytest.raises(UsageError, match="not one of this conversion"):
+            convert(four, *names, **options)
+    write_tar(four / "x-0001.tar", sample_members(range(50, 100)))  # the same, but written anew
+    os.utime(four / "x-0001.tar", (0, 0))
+    with pytest.raises(UsageError, match="not one of this conversion"):
+        convert(four)
+
+
+def test_without_a_shard_the_mended_command_just_works(four: Path) -> None:
+    write_tar(four / "x-0003.tar", [("1.txt", b"a"), ("1.cls", b"cat")])
+    with pytest.raises(SampleError, match="--column 'cls=str'"):
+        convert(four)
+    assert convert(four, columns={"cls": "str"}).samples == 151
+
+
+def test_another_conversion_onto_an_unfinished_one_is_refused_but_skip_bad_may_come_later(large: Path) -> None:
+    with pytest.raises(SampleError):
+        convert(large, shard_size="10KB")
+    for options, field in (
+        ({"shard_size": "20KB"}, "shard_size 20000, not 10000"),
+        ({"shard_size": "10KB", "compression": "zstd"}, "compression zstd, not None"),
+        ({"shard_size": "10KB", "columns": {"cls": "str"}}, "columns .*'cls': 'str'.*, not .*'cls': 'int64'"),
+    ):
+        with pytest.raises(UsageError, match=f"unfinished conversion; this would be another: {field}"):
+            convert(large, **options)
+    with pytest.raises(UsageError, match="another: 3 tars, not 4"):
+        convert(large, "x-{0000..0002}.tar", shard_size="10KB")
+    conversion = convert(large, shard_size="10KB", skip_bad=True)
+    assert (conversion.samples, conversion.skipped) == (6000, 1)
+    assert len(samples(large)) == 6000
+
+
+KILLED = """
+import os, signal, sys
+from mdsx.convert import convert_tars
+from mdsx.storage import local
+
+put, left = local.LocalStorage.put, int(sys.argv[1])
+
+def deadly(self, key, data):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    put(self, key, data)
+
+local.LocalStorage.put = deadly
+convert_tars([sys.argv[2]], sys.argv[3], shard_size="10KB", skip_bad=True)
+"""
+
+
+def test_killed_at_any_write_a_rerun_gives_the_same_bytes_and_the_same_count_of_skips(large: Path) -> None:
+    for tar in (0, 2):  # bad samples at the start, in the middle and at the end
+        good = list(sample_members(range(1500 * tar, 1500 * tar + 1500)))
+        bad = [("a.txt", b""), *good[:1000], ("b.cls", b"x"), *good[1000:], ("c.txt", b"")]
+        write_tar(large / f"x-{tar:04d}.tar", bad)
+    undisturbed = convert(large, shard_size="10KB", skip_bad=True)
+    assert (undisturbed.samples, undisturbed.skipped) == (6000, 7)
+    for writes in (0, 1, 2, 7, 15):
+        command = [sys.executable, "-c", KILLED, str(writes), f"{large}/*.tar", str(large / "again")]
+        assert subprocess.run(command, check=False).returncode == -9
+    assert list((large / "again").glob("shard.*"))
+    again = convert_tars([f"{large}/*.tar"], large / "again", shard_size="10KB", skip_bad=True)
+    assert (again.samples, again.skipped) == (6000, 7)
+    assert files(large / "again") == files(large / "out")
+
+
+def test_a_rerun_does_not_read_again_the_tars_that_are_done(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.convert.part._SAVE_EVERY", 0)
+    with pytest.raises(SampleError):
+        convert(large, shard_size="10KB")
+    told: list[tuple[int, int]] = []
+
+    class Listener(Watcher):
+        def progress(self, source_bytes: int, samples: int) -> None:
+            told.append((source_bytes, samples))
+
+    convert(large, shard_size="10KB", skip_bad=True, watcher=Listener())
+    sizes = [path.stat().st_size for path in sorted(large.glob("*.tar"))]
+    (before, durable), *read = told
+    assert before in (sizes[0], sum(sizes[:2]), sum(sizes[:3]))  # as far as shards were durable
+    assert durable >= 1500
+    assert sum(size for size, _ in read) == sum(sizes) - before
+    assert durable + sum(count for _, count in read) == 6000
+
+
+# --- S3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_from_s3_to_s3(four: Path, s3_url: str, processes: int) -> None:
+    storage = open_storage(f"{s3_url}/tars")
+    for path in four.glob("*.tar"):
+        storage.put(path.name, path.read_bytes())
+    conversion = convert_tars([f"{s3_url}/tars/x-{{0000..0003}}.tar"], f"{s3_url}/out", processes=processes)
+    convert(four, processes=processes)
+    assert conversion.samples == 200
+    assert Dataset(f"{s3_url}/out", cache=four / "cache").fingerprint == Dataset(four / "out").fingerprint
+    assert not list(open_storage(f"{s3_url}/out").list("_"))
