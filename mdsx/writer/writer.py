@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -77,6 +78,7 @@ class Writer:
         self._uploads = Uploads(self._storage, self._folder, self._options, durable)
         self._staged: list[list[bytes]] = []
         self._staged_bytes = 0
+        self._most_staged = min(_STAGED_BYTES, self._options.shard_size)
         self._replacing = False
         self._entered = self._left = False
         self._ready = False  # to take samples
@@ -94,7 +96,7 @@ class Writer:
         self._staged.append(values)
         self._staged_bytes += size
         self._samples += 1
-        if self._staged_bytes >= _STAGED_BYTES or len(self._staged) >= _STAGED_SAMPLES:
+        if self._staged_bytes >= self._most_staged or len(self._staged) >= _STAGED_SAMPLES:
             self._flush()
 
     def write_batch(self, columns: Mapping[str, object]) -> None:
@@ -121,8 +123,13 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if kind is None and not self._finished:
+            if self._finished:
+                return
+            if kind is None:
                 self._finish()
+            elif self._ready:
+                with suppress(Exception):  # the one that leaves the `with` counts
+                    self._flush()
         finally:
             self._ready, self._left = False, True
             self._uploads.close()
@@ -180,6 +187,7 @@ class Writer:
         if not self._ready or self._uploads.error:
             self._refuse()
         self._flush()
+        self._ready = False
         if self._builder.samples:
             self._close_shard()
         entries = self._uploads.drain()

@@ -18,7 +18,7 @@ COLUMNS = {"id": "int64", "text": "str", "more": "json?"}
 SHARD_SIZE = 1000
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([__name__])
+_CONTEXT.set_forkserver_preload([__name__, "boto3"])
 
 Hook = Callable[[str, str], None]
 """Called before each change of the disk with what is about to happen, and to which file."""

@@ -40,7 +40,7 @@ def test_killed_before_any_change_of_the_disk(
 ) -> None:
     """Some at the start, some anywhere, and all about the end, where the index is written and `_mdsx/` removed."""
     changes = 5 * (len(undisturbed(COUNT)) + 3)  # of the disk: open, write, sync, rename, sync the folder
-    points = {*range(0, 12, 2), *random.Random(1).sample(range(12, changes - 16), 10), *range(changes - 16, changes)}
+    points = {*range(0, 12, 2), *random.Random(1).sample(range(12, changes - 16), 7), *range(changes - 16, changes)}
     for point in sorted(points):
         root = tmp_path / str(point)
         deaths = killed(start(root, COUNT, hook=DieAt(point), compression=compression))
@@ -49,7 +49,7 @@ def test_killed_before_any_change_of_the_disk(
         assert contents(root) == undisturbed(COUNT), f"killed before change {point}"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_killed_again_and_again_at_any_instant(
     seed: int, compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
@@ -69,7 +69,7 @@ def test_the_short_last_shard_of_a_job_is_gone_on_with(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
     """A job that was killed when all its samples were durable, but not the index, may have more of them next time."""
-    for count in range(600, 612):  # one of them fills its last shard, the others do not
+    for count in range(600, 607):  # one of them fills its last shard, the others do not
         root = tmp_path / str(count)
         assert killed(start(root, count, hook=DieBefore("index.json"), compression=compression))
         assert write(root, COUNT, compression=compression) == count

@@ -1,0 +1,73 @@
+"""The writer over a real S3 server: the same objects as files on a local disk, also when it is killed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import boto3
+import pytest
+
+from mdsx.errors import MissingError
+from mdsx.format import parse_index
+from mdsx.storage import open_storage
+from mdsx.writer import Writer, merge
+from tests.writer.jobs import COLUMNS, contents, killed, sample, start, write
+from tools.s3_server import S3Server
+
+COUNT = 300
+
+
+def objects(url: str) -> dict[str, bytes | None]:
+    storage = open_storage(url)
+    return {entry.key: storage.get(entry.key).data for entry in storage.list()}
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_objects_are_the_files_that_a_local_disk_gets(s3_url: str, tmp_path: Path, compression: str | None) -> None:
+    write(f"{s3_url}/deep/down", COUNT, compression=compression)
+    write(tmp_path, COUNT, compression=compression)
+    assert objects(f"{s3_url}/deep/down") == contents(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_again_and_again(s3: S3Server, s3_url: str, tmp_path: Path, seed: int) -> None:
+    rng, deaths, storage = random.Random(seed), 0, open_storage(s3_url)
+    while deaths < 3:
+        before = target = len(list(storage.list("shard.")))
+        target += rng.randrange(1, 10)
+        process = start(s3_url, COUNT, environment=s3.env())
+        while process.is_alive() and before < target:
+            before = len(list(storage.list("shard.")))
+        process.kill()
+        if not killed(process):
+            break
+        deaths += 1
+    write(s3_url, COUNT)
+    write(tmp_path, COUNT)
+    assert deaths
+    assert objects(s3_url) == contents(tmp_path)
+
+
+def test_unfinished_uploads_of_a_dead_writer_are_given_up(s3_url: str) -> None:
+    client, bucket = boto3.client("s3"), s3_url.removeprefix("s3://")
+    with pytest.raises(ZeroDivisionError), Writer(f"{s3_url}/part-00000", COLUMNS):
+        raise ZeroDivisionError
+    for key in ("part-00000/shard.00000.mdsx", "part-00001/shard.00000.mdsx"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    with Writer(f"{s3_url}/part-00000", COLUMNS, resume=True) as out:
+        out.write(sample(0))
+    left = client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())
+    assert [upload["Key"] for upload in left] == ["part-00001/shard.00000.mdsx"]  # somebody else's
+
+
+def test_parts_are_merged(s3_url: str) -> None:
+    for number in range(2):
+        write(f"{s3_url}/part-{number:05d}", 50)
+    merge(s3_url)
+    assert parse_index(open_storage(s3_url).get("index.json").data).samples == 100
+
+
+def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
+    with pytest.raises(MissingError, match="s3://no-such-bucket"):
+        Writer("s3://no-such-bucket/x", COLUMNS)
