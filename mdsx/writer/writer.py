@@ -40,7 +40,7 @@ class Writer:
 
     `columns`: name -> type. `shard_size`: bytes of an uncompressed shard at most, or text such as "64MiB"; a larger
     sample has a shard of its own. `compression`: None, "zstd" or "zstd:LEVEL" (1 to 22). `metadata`: a JSON object for
-    the index.
+    the index, which the run that finishes writes. A writer belongs to one thread.
 
     A place that already holds a dataset or shards is refused. With `resume=True` what a writer with the same options
     left there is gone on with; `samples` says how many are durable, which the caller then leaves out:
@@ -82,6 +82,7 @@ class Writer:
         self._replacing = False
         self._entered = self._left = False
         self._ready = False  # to take samples
+        self._process = os.getpid()
 
     @property
     def samples(self) -> int:
@@ -90,7 +91,7 @@ class Writer:
 
     def write(self, sample: Mapping[str, object]) -> None:
         """One sample: column name -> value. Raises SampleError, and keeps nothing of it, if it does not fit."""
-        if not self._ready or self._uploads.error:
+        if not self._ready or self._uploads.error or os.getpid() != self._process:
             self._refuse()
         values, size = self._encoder.sample(sample)
         self._staged.append(values)
@@ -105,7 +106,7 @@ class Writer:
         The shards are those that `write` of each sample would make. Raises SampleError, and keeps nothing of the
         batch, if any of it does not fit.
         """
-        if not self._ready or self._uploads.error:
+        if not self._ready or self._uploads.error or os.getpid() != self._process:
             self._refuse()
         encoded = self._encoder.batch(columns)
         self._flush()
@@ -122,6 +123,8 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if os.getpid() != self._process:
+            return
         try:
             if self._finished:
                 return
@@ -138,6 +141,9 @@ class Writer:
         if not self._entered or self._left:
             message = "the writer is closed" if self._left else "the writer is not open"
             raise UsageError(message, file=self._storage.url, hint="write within `with mdsx.Writer(...) as out:`")
+        if os.getpid() != self._process:
+            hint = "write where it was made; or a part in each process, and merge"
+            raise UsageError("the writer belongs to another process", file=self._storage.url, hint=hint)
         if self._uploads.error:
             raise self._uploads.error
         if self._finished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -311,6 +312,25 @@ def test_the_fingerprint_is_that_of_the_shards(tmp_path: Path) -> None:
     write(tmp_path, [sample(number) for number in range(50)])
     index = parse_index((tmp_path / "index.json").read_bytes())
     assert index.fingerprint == fingerprint(index.schema, [index.entry(n) for n in range(len(index.counts))])
+
+
+def test_a_forked_process_cannot_write_into_its_parents_dataset(tmp_path: Path) -> None:
+    def try_it(out: Writer) -> None:
+        try:
+            with pytest.raises(UsageError, match="the writer belongs to another process"):
+                out.write({"text": "b"})
+            out.__exit__(None, None, None)  # as where a fork leaves the `with`
+        except BaseException:
+            os._exit(1)
+
+    with Writer(tmp_path, TEXT) as out:
+        out.write({"text": "a"})
+        child = multiprocessing.get_context("fork").Process(target=try_it, args=(out,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        assert not (tmp_path / "index.json").exists()
+    assert texts(tmp_path) == [["a"]]
 
 
 def test_two_writers_in_one_place_are_found_out(tmp_path: Path) -> None:
