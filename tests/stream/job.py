@@ -1,0 +1,38 @@
+"""One rank of a job that reads a dataset in order through a cache, without PyTorch; run by the tests beside others.
+
+job.py URL CACHE LIMIT RANK WORLD_SIZE: prints the sample numbers that it was given, after checking their content.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+from mdsx.order import Order
+from mdsx.shards import Shards
+from mdsx.stream import Batching, RankReader
+
+
+def text(url: str, number: int) -> str:
+    """What is written at place `number` of the dataset `url`."""
+    return f"{url} {number} " * 20
+
+
+def main() -> None:
+    url, cache, limit, rank, world = sys.argv[1:]
+    warnings.simplefilter("ignore")  # the cache is small on purpose
+    shards = Shards(url, cache=cache, cache_limit=int(limit))
+    batching = Batching(shards.index.samples, 8, int(world), drop_last=False)
+    reader = RankReader(shards, Order(shards.index.counts, seed=3), batching, int(rank), processes=int(world))
+    seen = []
+    for _, batch in reader.read_all(batching.tasks(0, 0)):
+        numbers = batch.columns["id"].tolist()
+        assert batch.columns["text"] == [text(url, number) for number in numbers], "wrong bytes"
+        seen += numbers
+    reader.close()
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()
