@@ -47,13 +47,10 @@ class Uploads:
             self._bytes += len(raw)
         self._pool.submit(self._run, number, raw, samples)
 
-    def take_back(self) -> ShardEntry:
+    def take_back(self) -> None:
         """The last shard, which is durable, will be written anew: the next `put` replaces it."""
-        number = len(self._entries) - 1
-        self._folder.drop_journals(number // JOURNALED)
-        entry = self._entries.pop()
-        assert entry is not None
-        return entry
+        self._entries.pop()
+        self._folder.drop_journals(len(self._entries) // JOURNALED)
 
     def drain(self) -> list[ShardEntry]:
         """Waits until all shards are durable; the entries of all. Raises what the first one failed with."""
