@@ -28,10 +28,12 @@ class Step:
         self._started = time.monotonic()
         self._live: Progress | None = None
 
-    def note(self, text: str) -> None:
-        """Say how it goes: behind the title while the step runs, on a terminal only."""
+    def note(self, text: str, milestone: bool = False) -> None:
+        """Say how it goes: on a terminal behind the title while the step runs, elsewhere as a line for milestones."""
         if self._live is not None:
             self._live.update(self._live.task_ids[0], note=_one_line(text))
+        elif milestone:
+            self._console.say(f"     {text}")
 
     def __enter__(self) -> Self:
         if self._console.live:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import signal
 import socketserver
+import subprocess
+import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,3 +147,63 @@ def test_the_wire_hands_on_everything_and_counts_what_is_received(server: tuple[
                     received += len(client.recv(size))
                 assert received == size
         assert wire.received == 300_010
+
+
+class TestWhole:
+    """The quickstart as people run it, but in the environment that is there."""
+
+    @pytest.fixture
+    def scratch(self) -> Iterator[Path]:
+        """The system's temporary directory, as the quickstart sees it: a short path, for sockets are made in it."""
+        with tempfile.TemporaryDirectory() as directory:
+            yield Path(directory)
+
+    @pytest.fixture
+    def started(self, tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
+            [sys.executable, "-c", "import sys; from tools.quickstart import run; sys.exit(run())"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch), "CI": "true"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            yield process
+            process.kill()
+
+    def left_in(self, scratch: Path) -> list[str]:
+        """Processes that name the temporary directory, and files in it."""
+        processes = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                processes += [command] if str(scratch) in command else []
+        return [*processes, *map(str, scratch.iterdir())]
+
+    def test_nothing_is_lost_or_repeated_and_nothing_is_left(
+        self, started: subprocess.Popen[str], tmp_path: Path, scratch: Path
+    ) -> None:
+        out, _ = started.communicate()
+        assert started.returncode == 0, out
+        found = dict(re.findall(r"^   (\w+) +(.+)$", out, re.MULTILINE))
+        read = re.fullmatch(r"([\d,]+) of ([\d,]+) samples", found["read"])
+        assert read is not None
+        assert read[1] == read[2]
+        assert (found["lost"], found["repeated"]) == ("0", "0")
+        assert found["picture"] == str(tmp_path / "quickstart.png")
+        assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
+        assert not self.left_in(scratch)
+
+    def test_interrupted_in_mid_training_it_leaves_nothing(
+        self, started: subprocess.Popen[str], tmp_path: Path, scratch: Path
+    ) -> None:
+        assert started.stdout is not None
+        lines = iter(started.stdout)
+        assert any(line.startswith("     step 5,") for line in lines)
+        started.send_signal(signal.SIGINT)
+        out = "".join(lines)
+        started.wait()
+        assert started.returncode == 130, out
+        assert "interrupted" in out
+        assert not (tmp_path / "quickstart.png").exists()
+        assert not self.left_in(scratch)

@@ -39,7 +39,7 @@ class Job:
             self._process = subprocess.Popen(
                 [*torchrun, "--nproc-per-node", str(run.ranks), *program],
                 cwd=_ROOT,
-                env={**os.environ, **environment, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"},
+                env={**os.environ, **environment, "OMP_NUM_THREADS": "1", "TMPDIR": run.logs},  # what is killed litters
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -51,7 +51,7 @@ def tell(target: Path) -> bool:
     """Run everything and draw the picture at `target`; whether every promise held. Leaves nothing else behind."""
     console = Console()
     with ExitStack() as stack:
-        work = Path(stack.enter_context(TemporaryDirectory(prefix="mdsx-quickstart-")))
+        work = Path(stack.enter_context(TemporaryDirectory(prefix="mdsx-")))
         (work / "tars").mkdir()
         with console.step("1. Pack documents into WebDataset tars") as step:
             tars, count, size = documents.pack(work / "tars")
@@ -127,7 +127,8 @@ def _train(console: Console, run: Run, data: _Data) -> list[Report]:
     with console.step(f"{title} on {shape}") as step, Job(run, data.environment) as job:
         for report in job.steps():
             reports.append(report)
-            step.note(f"step {report.step}, position {report.stop:,}, {report.loss:.2f} bits per byte")
+            text = f"step {report.step}, position {report.stop:,}, {report.loss:.2f} bits per byte"
+            step.note(text, milestone=report.step % run.checkpoint_every == 0)
             if killed and report.step >= _KILL_AT:
                 job.kill()
                 break
