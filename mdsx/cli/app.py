@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -30,20 +32,42 @@ class _Commands(TyperGroup):
         return result
 
 
-app = typer.Typer(
-    name="mdsx",
-    cls=_Commands,
-    help="Pack training samples into shards that stream, shuffle and resume exactly; look into them, verify them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+def _typer(name: str, help: str, example: str) -> typer.Typer:
+    settings = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(
+        name=name,
+        cls=_Commands,
+        help=help,
+        epilog=f"Example: {example}",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings=settings,
+    )
+
+
+def _add(group: typer.Typer, command: Callable[..., None], example: str) -> None:
+    """A command with its docstring as help, in which a line ends only where a paragraph does."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    group.command(command.__name__, help=text, epilog=f"Example: {example}")(command)
+
+
+app = _typer(
+    "mdsx", "Pack training samples into shards that stream, shuffle and resume exactly; look into them.", info.EXAMPLE
 )
-app.add_typer(convert.app, name="convert")
-app.command("info", epilog=info.EXAMPLE)(info.info)
-app.command("verify", epilog=verify.EXAMPLE)(verify.verify)
-app.command("cat", epilog=cat.EXAMPLE)(cat.cat)
-app.command("merge", epilog=merge.EXAMPLE)(merge.merge)
+converters = _typer("convert", "Make a dataset of what you have.", convert.EXAMPLE)
+_add(converters, convert.tar, convert.EXAMPLE)
+app.add_typer(converters)
+_add(app, info.info, info.EXAMPLE)
+_add(app, verify.verify, verify.EXAMPLE)
+_add(app, cat.cat, cat.EXAMPLE)
+_add(app, merge.merge, merge.EXAMPLE)
+
+
+@converters.callback()
+def _a_group() -> None:  # though today it has one command
+    pass
 
 
 def _print_version(wanted: bool) -> None:

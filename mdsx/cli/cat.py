@@ -11,7 +11,7 @@ import typer
 
 from mdsx.cli.output import Json, print_json, print_table
 
-EXAMPLE = "Example: mdsx cat s3://bucket/corpus --start 1000 --count 3"
+EXAMPLE = "mdsx cat s3://bucket/corpus --start 1000 --count 3"
 _RUN = 64  # samples read at once
 _WIDTH = 100  # characters shown of a value
 

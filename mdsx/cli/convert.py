@@ -9,24 +9,16 @@ import typer
 from mdsx.cli.output import Json, complain
 
 EXAMPLE = (
-    "Example: mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
+    "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
     "--column 'json=json?' --compression zstd --processes 8"
 )
 _SKIPPED = 3
 
-app = typer.Typer(help="Convert what you have to an mdsx dataset.", no_args_is_help=True)
 
-
-@app.callback()
-def _group() -> None:
-    """Convert what you have to an mdsx dataset."""
-
-
-@app.command("tar", epilog=EXAMPLE)
 def tar(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SRC...", help="Tars, plain or .gz or .zst: paths, globs, s3://; braces {0000..0099}."),
+        typer.Argument(metavar="SRC", help="Tars, plain or .gz or .zst: paths, globs, s3://; braces {0000..0099}."),
     ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where the dataset goes: a path, file:// or s3://.")],
     column: Annotated[

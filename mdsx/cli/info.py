@@ -9,7 +9,7 @@ import typer
 from mdsx.cli.output import Json, print_json, print_table
 from mdsx.sizes import format_size
 
-EXAMPLE = "Example: mdsx info s3://bucket/corpus"
+EXAMPLE = "mdsx info s3://bucket/corpus"
 
 
 def info(

@@ -8,7 +8,7 @@ import typer
 
 from mdsx.cli.output import Json, print_json
 
-EXAMPLE = "Example: mdsx merge s3://bucket/corpus"
+EXAMPLE = "mdsx merge s3://bucket/corpus"
 
 
 def merge(

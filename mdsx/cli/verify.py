@@ -9,7 +9,7 @@ import typer
 from mdsx.cli.output import Bar, Json, error_fields, one_line, print_json
 from mdsx.sizes import format_size
 
-EXAMPLE = "Example: mdsx verify s3://bucket/corpus"
+EXAMPLE = "mdsx verify s3://bucket/corpus"
 
 
 def verify(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import parent_process
-from threading import Thread
 from typing import Any, TypeAlias
 
 from mdsx.convert.part import Tally, convert_part
@@ -65,7 +65,8 @@ def _workers(plan: Plan, count: int) -> Iterator[dict[_Pipe, SpawnProcess]]:
         for _ in range(count):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_work, args=(plan, theirs), name="mdsx-convert", daemon=True)
-            worker.start()
+            with _deaf():
+                worker.start()
             theirs.close()
             workers[ours] = worker
         yield workers
@@ -75,6 +76,19 @@ def _workers(plan: Plan, count: int) -> Iterator[dict[_Pipe, SpawnProcess]]:
         for connection, worker in workers.items():
             worker.join()
             connection.close()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Who is started here never hears Ctrl-C: the parent does, and ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a thread gets no Ctrl-C, and may not say who does
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Teller(Watcher):
@@ -91,8 +105,7 @@ class _Teller(Watcher):
 
 
 def _work(plan: Plan, connection: _Pipe) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C too, and ends us
-    Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     while True:
         part: Any = connection.recv()
         try:

@@ -13,18 +13,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from mdsx.convert.archive import read_members
-from mdsx.convert.columns import check_declared, infer_columns
+from mdsx.convert.columns import KEY, check_declared, infer_columns
 from mdsx.convert.part import is_finished
 from mdsx.convert.plan import FOLDER, PLAN_KEY, Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.processes import convert_parts
 from mdsx.convert.samples import TarSample, group_samples
 from mdsx.convert.sources import Source, find_sources, read_chunks
 from mdsx.convert.watcher import Watcher
-from mdsx.dataset import Dataset
 from mdsx.errors import MissingError, UsageError
+from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
 from mdsx.writer import merge
+from mdsx.writer.options import Options
 
 _LOOKED_AT = 64  # samples; fewer where they are large
 _LOOKED_AT_BYTES = 2**26
@@ -65,6 +66,7 @@ def convert_tars(
         raise UsageError("processes must be at least 1", found=processes)
     declared = check_declared(columns or {})
     size = parse_size(shard_size, name="shard_size")
+    Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
     found = find_sources(sources)
     inferred = _infer(found, declared, skip_bad)
     storage = open_storage(out)
@@ -101,12 +103,13 @@ def _infer(sources: Sequence[Source], declared: Mapping[str, str], skip_bad: boo
 
 
 def _finished_before(storage: Storage, plan: Plan) -> Conversion:
-    dataset = Dataset(plan.out)
-    if dataset.metadata.get("converted", {}).get("digest") != plan.digest:
+    index = read_index(storage)
+    converted = index.metadata.get("converted")
+    if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
         hint = "give another output"
         raise UsageError("holds a dataset already, and not one of this conversion", file=storage.url, hint=hint)
     _forget(storage)
-    return Conversion(storage.url, dataset.columns, len(dataset), 0, already=True)
+    return Conversion(storage.url, plan.columns, index.samples, 0, already=True)
 
 
 def _continued(storage: Storage, plan: Plan) -> Plan:

@@ -1,0 +1,68 @@
+"""The command as a whole: help, exit status, mistakes, interruption, and what it costs to start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from tests.cli.conftest import Run
+
+COMMANDS = [[], ["convert"], ["convert", "tar"], ["info"], ["verify"], ["cat"], ["merge"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_each_command_has_help_with_an_example(run: Run, command: list[str]) -> None:
+    status, out, err = run(*command, "--help")
+    assert (status, err) == (0, "")
+    assert f"Example: mdsx {' '.join(command)}".strip() in out
+
+
+WRONG = ["nonsense", "info", "info a b", "cat x --start -1", "cat x --count many", "verify x -y", "convert tar only"]
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_command_line_is_status_2(run: Run, line: str) -> None:
+    status, out, err = run(*line.split())
+    assert (status, out) == (2, "")
+    assert "Usage: mdsx" in err
+
+
+@pytest.mark.parametrize("command", [["info"], ["verify"], ["cat"], ["merge"], ["convert", "tar", "missing.tar"]])
+def test_a_users_mistake_is_one_line_and_status_1(run: Run, tmp_path: Path, command: list[str]) -> None:
+    status, out, err = run(*command, tmp_path / "nothing")
+    assert (status, out) == (1, "")
+    assert err.startswith("mdsx: error: ")
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_scheme_is_told(run: Run) -> None:
+    assert "there is no storage for ftp://" in run("info", "ftp://host/x").err
+
+
+def test_mdsx_and_python_m_mdsx_are_the_same(dataset: Path) -> None:
+    mdsx_command = Path(sys.executable).with_name("mdsx")
+    answers = [
+        subprocess.run([*command, "info", dataset], capture_output=True, text=True, check=True).stdout
+        for command in ([mdsx_command], [sys.executable, "-m", "mdsx"])
+    ]
+    assert answers[0] == answers[1] != ""
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version").out == f"mdsx {mdsx.__version__}\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, mdsx.cli.app; print({'numpy', 'boto3', 'torch', 'zstandard', 'msgpack'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_message(dataset: Path) -> None:
+    command = f"{sys.executable} -m mdsx cat {dataset} --json --count 300 | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env={**os.environ})
+    assert (result.stdout.count("\n"), result.stderr) == (1, "")

@@ -1,0 +1,57 @@
+"""`mdsx cat` prints samples: short for people, whole for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mdsx
+from tests.cli.conftest import Run
+
+
+def test_ten_samples_from_the_start_unless_told(run: Run, dataset: Path) -> None:
+    out = run("cat", dataset).out
+    assert out.splitlines()[:4] == ["sample 0", "  name   'sample 0'", "  label  None", "  bits   1 bytes"]
+    assert out.count("\nsample ") == 9
+
+
+def test_start_and_count(run: Run, dataset: Path) -> None:
+    told = [json.loads(line) for line in run("cat", dataset, "--start", 150, "--count", 100, "--json").out.splitlines()]
+    assert [sample["name"] for sample in told] == [f"sample {number}" for number in range(150, 250)]
+    assert len(run("cat", dataset, "--start", 298, "--json").out.splitlines()) == 2
+    assert run("cat", dataset, "--start", 300).out == ""
+
+
+def test_json_holds_every_type_whole(run: Run, tmp_path: Path) -> None:
+    sample: dict[str, Any] = {
+        "flag": True, "half": 1.5, "nan": float("nan"), "array": [[1, 2], [3, 4]], "floats": [1.0, float("-inf")],
+        "raw": b"\0\xff", "text": "ä\n", "tree": {"a": [None, 1]}, "packed": {1: b"x", "t": [float("inf")]},
+        "none": None,
+    }  # fmt: skip
+    columns = {
+        "flag": "bool", "half": "bfloat16", "nan": "float64", "array": "uint8[2,2]", "floats": "float32[*]",
+        "raw": "bytes", "text": "str", "tree": "json", "packed": "msgpack", "none": "int8?",
+    }  # fmt: skip
+    with mdsx.Writer(tmp_path / "x", columns) as out:
+        out.write(
+            {**sample, "array": np.array(sample["array"], np.uint8), "floats": np.array(sample["floats"], np.float32)}
+        )
+    assert json.loads(run("cat", tmp_path / "x", "--json").out) == {
+        **sample,
+        "nan": "NaN",
+        "floats": [1.0, "-Infinity"],
+        "raw": base64.b64encode(b"\0\xff").decode(),
+        "packed": {"1": base64.b64encode(b"x").decode(), "t": ["Infinity"]},
+    }
+
+
+def test_long_values_are_cut_for_people(run: Run, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "x", {"ids": "uint16[2048]", "text": "str"}) as out:
+        out.write({"ids": np.arange(2048, dtype=np.uint16), "text": "long " * 100})
+    lines = run("cat", tmp_path / "x").out.splitlines()
+    assert lines[1] == "  ids   uint16[2048] 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 ..."
+    assert all(len(line) < 120 for line in lines)

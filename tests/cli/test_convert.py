@@ -1,0 +1,168 @@
+"""`mdsx convert tar`: what it prints, how it ends, and that a kill or Ctrl-C costs only the time since."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from tests.cli.conftest import Run
+from tests.convert.tars import sample_members, write_tar
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> Path:
+    for tar in range(3):
+        write_tar(tmp_path / f"x-{tar:04d}.tar", sample_members(range(10 * tar, 10 * tar + 10)))
+    return tmp_path
+
+
+def test_prints_the_columns_and_what_was_converted(run: Run, tars: Path) -> None:
+    status, out, err = run("convert", "tar", f"{tars}/x-{{0000..0002}}.tar", tars / "out")
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        f"3 tars, 92.2 kB, to {tars}/out; columns:",
+        "  __key__  str",
+        "  txt      str",
+        "  cls      int64",
+        f"30 samples in {tars}/out",
+    ]
+    assert mdsx.Dataset(tars / "out").columns == {"__key__": "str", "txt": "str", "cls": "int64"}
+
+
+def test_json_is_one_object(run: Run, tars: Path) -> None:
+    out = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--json", "--column", "CLS=uint8").out
+    assert json.loads(out) == {
+        "url": f"{tars}/out",
+        "samples": 30,
+        "skipped": 0,
+        "already": False,
+        "columns": {"__key__": "str", "txt": "str", "cls": "uint8"},
+        "errors": [],
+    }
+
+
+def test_all_options(run: Run, tars: Path) -> None:
+    options = ["--shard-size", "500B", "--compression", "zstd:1", "--processes", "2", "--column", "meta=json?"]
+    assert run("convert", "tar", f"{tars}/*.tar", tars / "out", *options).status == 0
+    dataset = mdsx.Dataset(tars / "out", cache=tars / "cache")
+    assert [sample["meta"] for sample in dataset] == [None] * 30
+    assert len(list((tars / "out").glob("part-0000[012]/shard.*.mdsx.zst"))) > 3
+
+
+def test_an_error_is_one_line_that_names_tar_member_and_offset_and_status_1(run: Run, tars: Path) -> None:
+    write_tar(tars / "x-0001.tar", [("1.txt", b"a"), ("1.cls", b"cat")])
+    status, _, err = run("convert", "tar", f"{tars}/*.tar", tars / "out")
+    assert status == 1
+    assert err == (
+        f"mdsx: error: {tars}/x-0001.tar: member '1.cls', offset 1024: does not fit column 'cls' of type int64: "
+        "'cat' is not an integer; --column 'cls=str' would take it\n"
+    )
+    assert not (tars / "out" / "index.json").exists()
+
+
+def test_skip_bad_tells_each_and_ends_with_status_3(run: Run, tars: Path) -> None:
+    write_tar(tars / "x-0001.tar", [("1.txt", b"a"), ("1.cls", b"cat"), ("2.txt", b"b"), ("2.cls", b"2"), ("3", b"")])
+    status, out, err = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--skip-bad", "--json")
+    assert status == 3
+    assert [line.split(": ")[:2] for line in err.splitlines()] == [["mdsx", "skipped"]] * 2
+    told = json.loads(out)
+    assert (told["samples"], told["skipped"]) == (21, 2)
+    assert [(error["file"], error["place"]) for error in told["errors"]] == [
+        (f"{tars}/x-0001.tar", "member '1.cls', offset 1024"),
+        (f"{tars}/x-0001.tar", "member '3', offset 4096"),
+    ]
+
+
+def test_what_is_finished_is_not_done_again(run: Run, tars: Path) -> None:
+    command = ["convert", "tar", f"{tars}/*.tar", tars / "out"]
+    assert run(*command).status == 0
+    assert run(*command).out == f"{tars}/out was finished before: 30 samples; nothing to do\n"
+
+
+def test_a_missing_tar_is_told_before_anything_is_written(run: Run, tars: Path) -> None:
+    status, _, err = run("convert", "tar", f"{tars}/x-{{0000..0003}}.tar", tars / "out")
+    assert status == 1
+    assert "x-0003.tar" in err
+    assert not (tars / "out").exists()
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(tars: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mdsx", "convert", "tar", f"{tars}/*.tar"]
+    process = subprocess.Popen([*command, tars / "out"], stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # how a terminal without a program ends
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"converting" in shown
+    assert b"30 samples" in shown
+    quiet = subprocess.run([*command, tars / "out2"], capture_output=True, check=True)
+    assert quiet.stderr == b""
+
+
+# --- interrupted
+
+
+def content(folder: Path) -> dict[str, str]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+class Job:
+    """A conversion in a process of its own, long enough to be interrupted when its first shard is there."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        for tar in range(4):
+            write_tar(folder / f"x-{tar:04d}.tar", sample_members(range(6000 * tar, 6000 * tar + 6000)))
+        self.out = folder / "out"
+        command = [sys.executable, "-m", "mdsx", "convert", "tar", f"{folder}/*.tar"]
+        self._command = [*command, str(self.out), "--shard-size", "20KB", *options]
+        subprocess.run([*command, str(folder / "undisturbed"), *self._command[7:]], check=True, capture_output=True)
+        self.expected = content(folder / "undisturbed")
+
+    def interrupt(self, number: int) -> tuple[int, str]:
+        """Start it and send the signal when there is a shard; status and stderr, once all its processes are gone."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+        with subprocess.Popen(self._command, text=True, **pipes) as process:  # type: ignore[call-overload]
+            while process.poll() is None and not any(self.out.rglob("shard.*.mdsx")):
+                time.sleep(0.001)
+            if number == signal.SIGINT:
+                os.killpg(process.pid, number)  # as a terminal does: all of them hear it
+            else:
+                process.send_signal(number)
+            _, err = process.communicate()  # ends when the last process that holds the pipes does
+        assert not (self.out / "index.json").exists()
+        return process.returncode, err
+
+    def finish(self) -> dict[str, str]:
+        subprocess.run(self._command, check=True, capture_output=True)
+        return content(self.out)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_is_status_130_and_the_same_command_goes_on(tmp_path: Path, processes: str) -> None:
+    job = Job(tmp_path, "--processes", processes)
+    assert job.interrupt(signal.SIGINT) == (130, "mdsx: interrupted; the same command goes on from here\n")
+    assert job.finish() == job.expected
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_kill_takes_the_workers_along_and_the_same_command_goes_on(tmp_path: Path, processes: str) -> None:
+    job = Job(tmp_path, "--processes", processes)
+    assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
+    assert job.finish() == job.expected

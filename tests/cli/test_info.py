@@ -1,0 +1,48 @@
+"""`mdsx info` tells what the index knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mdsx
+from tests.cli.conftest import Run
+
+
+def test_text_for_people(run: Run, dataset: Path) -> None:
+    status, out, _ = run("info", dataset)
+    assert status == 0
+    lines = [line.split(maxsplit=1) for line in out.splitlines()]
+    assert ["samples", "300"] in lines
+    assert ["compression", "none"] in lines
+    assert ["fingerprint", mdsx.Dataset(dataset).fingerprint] in lines
+    assert lines[-3:] == [["name", "str"], ["label", "int64?"], ["bits", "bytes"]]
+
+
+def test_json_for_programs(run: Run, dataset: Path) -> None:
+    told = json.loads(run("info", dataset, "--json").out)
+    shards = list(dataset.glob("*.mdsx"))
+    size = sum(path.stat().st_size for path in shards)
+    assert told == {
+        "url": str(dataset),
+        "samples": 300,
+        "shards": len(shards),
+        "size": size,
+        "raw_size": size,
+        "compression": None,
+        "fingerprint": mdsx.Dataset(dataset).fingerprint,
+        "columns": {"name": "str", "label": "int64?", "bits": "bytes"},
+        "metadata": {},
+    }
+
+
+def test_sizes_of_a_compressed_dataset_are_told_apart(run: Run, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "x", {"text": "str"}, compression="zstd") as out:
+        out.write({"text": "a" * 10**6})
+    assert "1 MB uncompressed" in run("info", tmp_path / "x").out
+
+
+def test_s3(run: Run, s3_url: str) -> None:
+    with mdsx.Writer(f"{s3_url}/x", {"text": "str"}) as out:
+        out.write({"text": "a"})
+    assert json.loads(run("info", f"{s3_url}/x", "--json").out)["samples"] == 1

@@ -1,0 +1,37 @@
+"""`mdsx merge` joins parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mdsx
+from tests.cli.conftest import Run
+
+
+def write_parts(folder: Path, count: int) -> None:
+    for part in range(count):
+        with mdsx.Writer(folder / f"part-{part:05d}", {"number": "int64"}) as out:
+            out.write({"number": part})
+
+
+def test_joins_parts_in_their_order(run: Run, tmp_path: Path) -> None:
+    write_parts(tmp_path, 3)
+    status, out, _ = run("merge", tmp_path, "--json")
+    assert status == 0
+    assert json.loads(out) == {"url": str(tmp_path), "samples": 3, "shards": 3}
+    assert [sample["number"] for sample in mdsx.Dataset(tmp_path)] == [0, 1, 2]
+
+
+def test_a_missing_part_is_named(run: Run, tmp_path: Path) -> None:
+    write_parts(tmp_path, 2)
+    status, _, err = run("merge", tmp_path, "--parts", 3)
+    assert status == 1
+    assert "part-00002" in err
+
+
+def test_an_index_is_replaced_only_when_told(run: Run, tmp_path: Path) -> None:
+    write_parts(tmp_path, 2)
+    assert run("merge", tmp_path).out == f"merged into {tmp_path}: 2 samples in 2 shards\n"
+    assert run("merge", tmp_path).status == 1
+    assert run("merge", tmp_path, "--overwrite").status == 0
