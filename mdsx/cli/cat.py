@@ -65,7 +65,7 @@ def as_line(value: Any) -> str:
         return f"{len(value):,} bytes"
     if isinstance(value, np.ndarray) and value.ndim:
         shape = ",".join(map(str, value.shape))
-        items = " ".join(str(item) for item in value.flat[:16].tolist())
+        items = " ".join(map(str, value.flat[:16]))
         line = f"{value.dtype}[{shape}] {items}{' ...' if value.size > 16 else ''}"
     else:
         line = str(value.item()) if isinstance(value, np.generic | np.ndarray) else repr(value)

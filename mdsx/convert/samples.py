@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from mdsx.convert.archive import Member
 from mdsx.errors import CorruptError, MdsxError, SampleError
 
+_ADJACENT = "a sample's members must be adjacent, as `tar --sort=name` packs them"
+
 
 @dataclass(frozen=True, slots=True)
 class TarSample:
@@ -63,7 +65,7 @@ def group_samples(items: Iterable[Member | CorruptError], *, file: str) -> Itera
             if group:
                 yield group.finish()
             group = _Group(key)
-            problem = f"key {key!r} was here before; members of a sample must be adjacent" if key in seen else None
+            problem = f"duplicate key: {key!r} was here before; {_ADJACENT}" if key in seen else None
             seen.add(key)
             if damaged:
                 problem, damaged = "stands behind damage, which may have taken the sample's beginning", False

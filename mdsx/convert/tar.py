@@ -67,9 +67,9 @@ def convert_tars(
     declared = check_declared(columns or {})
     size = parse_size(shard_size, name="shard_size")
     Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
+    storage = _open_output(out)
     found = find_sources(sources)
     inferred = _infer(found, declared, skip_bad)
-    storage = open_storage(out)
     plan = Plan(storage.url, tuple(found), inferred, size, compression, skip_bad, parts_for(len(found), processes))
     if is_finished(plan.out):
         return _finished_before(storage, plan)
@@ -82,6 +82,14 @@ def convert_tars(
     _forget(storage)
     samples, skipped = sum(tally.samples for tally in tallies), sum(tally.skipped for tally in tallies)
     return Conversion(storage.url, plan.columns, samples, skipped)
+
+
+def _open_output(out: str | os.PathLike[str]) -> Storage:
+    storage = open_storage(out)
+    path = storage.path("index.json")
+    if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or (path and path.parent.is_file()):
+        raise UsageError("the output would be a tar or another file", file=storage.url, hint="it is named last")
+    return storage
 
 
 def _infer(sources: Sequence[Source], declared: Mapping[str, str], skip_bad: bool) -> dict[str, str]:

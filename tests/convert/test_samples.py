@@ -53,9 +53,7 @@ def test_hidden_files_are_left_out_and_part_nothing() -> None:
 def test_a_key_that_comes_back_is_an_error_and_the_sample_is_none() -> None:
     items = group("1.jpg", "2.jpg", "1.cls", "1.txt", "3.jpg")
     assert shape(items) == [("1", "jpg"), ("2", "jpg"), "error", ("3", "jpg")]
-    assert error(items) == (
-        "x.tar: member '1.cls', offset 1024: key '1' was here before; members of a sample must be adjacent"
-    )
+    assert error(items).startswith("x.tar: member '1.cls', offset 1024: duplicate key: '1' was here before; ")
 
 
 def test_a_column_twice_in_a_sample_is_an_error() -> None:

@@ -172,7 +172,7 @@ BAD = {
     ),
     "a key twice": (
         inserted([("doc/00001.txt", b""), ("doc/00001.cls", b"1")]),
-        "member 'doc/00001.txt', offset 10240: key 'doc/00001' was here before",
+        "member 'doc/00001.txt', offset 10240: duplicate key: 'doc/00001' was here before",
         10,
     ),
     "a column twice": (
@@ -258,6 +258,13 @@ def test_a_source_that_is_missing_is_an_error_before_anything_is_written(four: P
     with pytest.raises(MissingError, match=r"x-0004\.tar"):
         convert(four, "x-{0000..0004}.tar")
     assert not (four / "out").exists()
+
+
+def test_a_forgotten_output_is_noticed(four: Path) -> None:
+    with pytest.raises(UsageError, match="it is named last"):
+        convert_tars([f"{four}/x-0000.tar"], f"{four}/x-0001.tar")
+    with pytest.raises(UsageError, match="it is named last"):
+        convert_tars([f"{four}/x-0000.tar"], "s3://bucket/x.tar.gz")
 
 
 # --- again
