@@ -31,6 +31,7 @@ def main() -> int:
     try:
         enter_environment()
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         return 130
     return run()
 
