@@ -15,6 +15,7 @@ from mdsx.errors import CorruptError, FormatError
 from mdsx.format import (
     FRAME_SIZE,
     FrameReader,
+    claimed_raw_size,
     compress,
     decompress_frame,
     frame_count,
@@ -125,12 +126,26 @@ def test_memory_stays_near_a_frame_though_much_comes_out_of_little() -> None:
     assert peak < 4 * FRAME_SIZE
 
 
-@pytest.mark.parametrize("raw_size", [2**62, 2**47 + 1, 10 * FRAME_SIZE])
-def test_a_raw_size_that_the_file_cannot_have_is_refused_at_once(raw_size: int) -> None:
-    with pytest.raises(CorruptError):
-        FrameReader(raw_size, 60)
-    with pytest.raises(CorruptError):
-        parse_seek_table(b"", raw_size=raw_size, size=60)
+@pytest.mark.parametrize(("raw_size", "size"), [(10 * FRAME_SIZE, 60), (2**62, 2**60), (2**47 + 1, 2**60)])
+def test_a_raw_size_that_the_file_cannot_have_is_refused_at_once(raw_size: int, size: int) -> None:
+    says = "too small for its seek table" if size == 60 else "too many frames"
+    with pytest.raises(CorruptError, match=says):
+        FrameReader(raw_size, size)
+    with pytest.raises(CorruptError, match=says):
+        parse_seek_table(b"", raw_size=raw_size, size=size)
+
+
+def test_more_bytes_than_the_file_has_are_refused_as_they_come() -> None:
+    reader = FrameReader(len(RAW), len(STORED))
+    with pytest.raises(CorruptError, match="bytes follow the shard"):
+        list(reader.feed(STORED + b"\0"))
+
+
+def test_the_seek_table_tells_the_raw_size_to_who_has_no_index() -> None:
+    assert claimed_raw_size(STORED) == len(RAW)
+    for damaged in (b"", STORED[-8:], STORED[:-1], STORED[:-9] + bytes(4) + STORED[-5:]):
+        with pytest.raises(CorruptError, match="seek table"):
+            claimed_raw_size(damaged)
 
 
 SMALL = b"".join(frame(bytes([letter]) * FRAME_SIZE) for letter in b"ab")

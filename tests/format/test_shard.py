@@ -14,7 +14,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdsx.errors import CorruptError, FormatError, UnsupportedError
+from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
 from mdsx.format import (
     NULL,
     Schema,
@@ -63,6 +63,17 @@ def test_the_header_can_be_built_and_read() -> None:
     assert len(SHARD) == raw_size(schema, 3, 12)
     header = parse_header(head, size=len(SHARD))
     assert (header.samples, header.heap_size, header.row_size, header.rows_offset) == (3, 12, 32, len(head))
+
+
+def test_a_header_without_its_padding_is_refused() -> None:
+    head = build_header(Schema.from_columns(COLUMNS), 3, 12)
+    with pytest.raises(CorruptError, match="ends before its rows begin"):
+        parse_header(head[:-1], size=len(SHARD))
+
+
+def test_no_shard_of_2_63_bytes_is_built() -> None:
+    with pytest.raises(UsageError, match="smaller than 2\\^63"):
+        build_header(Schema.from_columns(COLUMNS), 1, 2**63)
 
 
 def test_the_schema_must_be_that_of_the_index() -> None:
