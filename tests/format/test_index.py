@@ -222,7 +222,7 @@ def test_a_hundred_thousand_shards_parse_in_a_moment_and_take_few_bytes() -> Non
     index = parse_index(data)
     taken = time.perf_counter() - began
     assert index.entry(count - 1) == many[-1]
-    assert taken < 1.5  # 0.08 s where nothing else runs
+    assert taken < 3  # 0.08 s where nothing else runs
     del index
     tracemalloc.start()
     index = parse_index(data)
