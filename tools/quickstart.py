@@ -38,6 +38,7 @@ def main() -> int:
 
 def run() -> int:
     """The quickstart in the environment that is there. However it ends, it cleans up first."""
+    from tools.quickstart_parts.job import JobFailed
     from tools.quickstart_parts.story import tell
 
     for number in _ENDINGS:
@@ -47,6 +48,9 @@ def run() -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except JobFailed as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -190,6 +190,9 @@ class TestWhole:
         assert read is not None
         assert read[1] == read[2]
         assert (found["lost"], found["repeated"]) == ("0", "0")
+        shapes = re.findall(r"on (\d) processes x (\d) workers?, batch size (\d+) \.\.\.$", out, re.MULTILINE)
+        assert [shape[:2] for shape in shapes] == [("2", "2"), ("3", "1")]
+        assert shapes[0][2] != shapes[1][2]
         assert found["picture"] == str(tmp_path / "quickstart.png")
         assert (tmp_path / "quickstart.png").read_bytes().startswith(b"\x89PNG")
         assert not self.left_in(scratch)

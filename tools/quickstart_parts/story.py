@@ -106,7 +106,7 @@ def _runs(data: _Data, work: Path) -> tuple[Run, Run]:
 
 
 def _second_batch_size(first: Run, samples: int) -> int:
-    """A batch size of which the epoch's tail gives each rank a sample, from wherever the run resumes.
+    """Another batch size, of which the epoch's tail gives each rank a sample, from wherever the run resumes.
 
     The batches go through `transform`, and no transform makes a batch of 0 samples.
     """
@@ -114,7 +114,10 @@ def _second_batch_size(first: Run, samples: int) -> int:
     return next(
         size
         for size in range(3 * _LANES, samples, _LANES)  # a multiple, so that each rank stays on its own lanes
-        if all((samples - position) % (size * _SECOND_RANKS) not in range(1, _SECOND_RANKS) for position in checkpoints)
+        if size != first.batch_size
+        and all(
+            (samples - position) % (size * _SECOND_RANKS) not in range(1, _SECOND_RANKS) for position in checkpoints
+        )
     )
 
 
