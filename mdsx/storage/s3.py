@@ -191,9 +191,9 @@ class S3Storage:
             raise ForbiddenError(f"no credentials: {error}", file=file, hint=_CREDENTIALS_HINT) from error
         except (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError) as error:
             raise _Broken(f"the answer broke off: {error}", file=file) from error
+        except boto.ConnectionError as error:  # the connection, not what came through it
+            raise TransportError(f"no answer: {error}", file=file, hint="check AWS_ENDPOINT_URL") from error
         except (boto.HTTPClientError, HTTPError, OSError) as error:
-            if isinstance(error, boto.ConnectionError | boto.ConnectionClosedError):
-                raise TransportError(f"no answer: {error}", file=file, hint="check AWS_ENDPOINT_URL") from error
             raise _Broken(f"the answer broke off: {error}", file=file) from error
         except boto.ParamValidationError as error:
             raise UsageError(f"S3 cannot have such a name: {error}", file=file) from error

@@ -1,0 +1,120 @@
+"""What every storage promises: local disk and a real S3 server pass the same tests."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage import Storage, open_storage
+
+DATA = bytes(range(256)) * 20
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty place."""
+    if request.param == "local":
+        return open_storage(tmp_path / "not there yet")
+    return open_storage(f"{request.getfixturevalue('s3_url')}/some/prefix")
+
+
+def downloaded(storage: Storage, key: str, size: int) -> bytes:
+    chunks: list[bytes] = []
+    storage.download(key, chunks.append, size=size)
+    return b"".join(chunks)
+
+
+def test_what_was_put_is_there_whole(storage: Storage) -> None:
+    storage.put("a/b.bin", DATA)
+    piece = storage.get("a/b.bin")
+    assert (piece.data, piece.total) == (DATA, len(DATA))
+    assert downloaded(storage, "a/b.bin", len(DATA)) == DATA
+    storage.put("a/b.bin", memoryview(DATA)[:100])  # and may be replaced
+    assert storage.get("a/b.bin").data == DATA[:100]
+
+
+def test_a_range_is_half_open_and_ends_with_the_object(storage: Storage) -> None:
+    storage.put("key", DATA)
+    assert storage.get("key", start=3, stop=7).data == DATA[3:7]
+    assert storage.get("key", start=5000).data == DATA[5000:]
+    assert storage.get("key", start=len(DATA) - 2, stop=len(DATA) + 99).data == DATA[-2:]
+    assert storage.get("key", start=3, stop=7).total == len(DATA)
+    with pytest.raises(mdsx.TruncatedError, match="key"):
+        storage.get("key", start=len(DATA), stop=len(DATA) + 5)
+
+
+def test_an_object_may_be_empty(storage: Storage) -> None:
+    storage.put("empty", b"")
+    assert storage.get("empty").data == b""
+    assert downloaded(storage, "empty", 0) == b""
+
+
+def test_another_object_under_the_same_key_is_noticed(storage: Storage) -> None:
+    storage.put("key", DATA)
+    etag = storage.get("key").etag
+    assert storage.get("key", start=1, stop=2, etag=etag).data == DATA[1:2]
+    storage.put("key", DATA[::-1])
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage.get("key", start=1, stop=2, etag=etag)
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage.download("key", lambda chunk: None, size=len(DATA), etag=etag)
+
+
+def test_a_download_has_the_size_that_was_promised(storage: Storage) -> None:
+    storage.put("key", DATA)
+    with pytest.raises(mdsx.TruncatedError, match="key"):
+        downloaded(storage, "key", len(DATA) + 1)
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        downloaded(storage, "key", len(DATA) - 1)
+
+
+def test_what_is_not_there_is_missing(storage: Storage) -> None:
+    with pytest.raises(mdsx.MissingError, match="absent"):
+        storage.get("absent")
+    with pytest.raises(mdsx.MissingError, match="absent"):
+        downloaded(storage, "absent", 5)
+    storage.delete("absent")
+    assert list(storage.list()) == []
+
+
+def test_a_listing_is_sorted_and_by_prefix(storage: Storage) -> None:
+    for key in ("shard.2", "shard.10", "part-1/shard.1", "part-1/deep/x", "part-2/shard.1", "z"):
+        storage.put(key, key.encode())
+    assert [entry.key for entry in storage.list("shard.")] == ["shard.10", "shard.2"]
+    assert [entry.key for entry in storage.list("part-1/")] == ["part-1/deep/x", "part-1/shard.1"]
+    everything = list(storage.list())
+    assert [entry.key for entry in everything] == sorted(entry.key for entry in everything)
+    assert {entry.key: entry.size for entry in everything}["part-2/shard.1"] == len("part-2/shard.1")
+    assert list(storage.list("nothing")) == []
+
+
+def test_what_was_deleted_is_gone(storage: Storage) -> None:
+    storage.put("a/b", DATA)
+    storage.put("a/c", DATA)
+    storage.delete("a/b")
+    assert [entry.key for entry in storage.list()] == ["a/c"]
+
+
+@pytest.mark.parametrize("key", ["../x", "/x", "a/../../x", "a//b", "a\\b", "", ".", "a/"])
+def test_no_key_leads_outside(storage: Storage, key: str) -> None:
+    for use in (storage.get, storage.delete, storage.path, lambda bad: storage.put(bad, b"")):
+        with pytest.raises(mdsx.UsageError, match="key"):
+            use(key)
+
+
+def test_it_crosses_pickle_threads_and_forks(storage: Storage) -> None:
+    storage.put("key", DATA)
+    storage.get("key")
+    assert pickle.loads(pickle.dumps(storage)).get("key").data == DATA
+    with ThreadPoolExecutor(8) as threads:
+        assert all(piece.data == DATA for piece in threads.map(storage.get, ["key"] * 40))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if storage.get("key").data == DATA else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert storage.get("key").data == DATA

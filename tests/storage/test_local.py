@@ -1,0 +1,119 @@
+"""Local disk: what a writer that died leaves, and what a disk refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage import open_storage
+from mdsx.storage.filesystem import network_file_system
+
+DYING = """
+import signal, sys
+from mdsx.storage import local, open_storage
+def fsync(descriptor):  # after all bytes were written, before the file has its name
+    print("there", flush=True)
+    signal.pause()
+local.os.fsync = fsync
+open_storage(sys.argv[1]).put("shard", b"x" * 100_000)
+"""
+
+
+def test_the_temporary_of_a_dead_writer_is_never_listed_and_goes_that_of_a_live_one_stays(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "place")
+    storage.put("other", b"1")
+    writer = subprocess.Popen(
+        [sys.executable, "-c", DYING, str(tmp_path / "place")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "there\n"
+    assert [entry.key for entry in storage.list()] == ["other"]
+    storage.discard_unfinished()
+    assert len(os.listdir(tmp_path / "place")) == 2
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    storage.discard_unfinished()
+    assert os.listdir(tmp_path / "place") == ["other"]
+
+
+def test_a_put_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    versions = [bytes([number]) * 500_000 for number in range(20)]
+    storage.put("key", versions[0])
+    wrong: list[int] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            data = storage.get("key").data
+            if data not in versions:
+                wrong.append(len(data))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for version in versions:
+        storage.put("key", version)
+    over.set()
+    reader.join()
+    assert not wrong
+
+
+FULL = """
+import resource, signal, sys
+import mdsx
+from mdsx.storage import open_storage
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    open_storage(sys.argv[1]).put("big", b"x" * 5000)
+except mdsx.TransportError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert str(tmp_path / "big") in done.stdout, done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_where_a_directory_should_be_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(mdsx.MdsxError, match="file"):
+        open_storage(tmp_path / "file").put("key", b"1")
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [("file:///a/b%20c", "/a/b c"), ("file://localhost/a/", "/a"), ("/a/b/", "/a/b"), ("/a/../b", "/b")],
+)
+def test_urls_of_local_places(url: str, root: str) -> None:
+    assert open_storage(url).url == root
+    assert open_storage(Path(root)).url == root
+
+
+@pytest.mark.parametrize("url", ["gopher://x/y", "http://x/y", "", "file://elsewhere/x", "s3://", "s3://bucket/a?b=c"])
+def test_what_is_no_place_is_refused(url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match=r"path|file://|s3://"):
+        open_storage(url)
+
+
+def test_an_unknown_scheme_says_which_there_are() -> None:
+    with pytest.raises(mdsx.UsageError, match=r"a path, file:// or s3://") as caught:
+        open_storage("gs://bucket/x")
+    assert "gs://" in str(caught.value)
+
+
+def test_this_disk_is_not_on_a_network(tmp_path: Path) -> None:
+    assert not network_file_system(tmp_path / "absent")
+    assert not network_file_system("/proc")
