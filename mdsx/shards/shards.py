@@ -238,13 +238,15 @@ class Shards:
     def _keep(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
         view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema)
         index = self.index
-        if view.samples != index.counts[shard] or len(mapped) != index.raw_sizes[shard]:
+        found = view.samples, view.rows_offset, len(mapped)
+        expected = int(index.counts[shard]), index.rows_offset, int(index.raw_sizes[shard])
+        if found != expected:
             raise CorruptError(
                 "the shard is not the one that the index names",
                 file=self.file(shard),
-                place="number of samples and size",
-                found=f"{view.samples}, {len(mapped)}",
-                expected=f"{index.counts[shard]}, {index.raw_sizes[shard]}",
+                place="number of samples, offset of the rows, size",
+                found=found,
+                expected=expected,
             )
         opened = _Opened(view, verified)
         if whole and not verified:
