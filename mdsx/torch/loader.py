@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import UsageError
-from mdsx.stream import Background, RankReader, Task
+from mdsx.stream import Background, Batching, RankReader, Task
 from mdsx.torch.batches import Collate
 from mdsx.torch.dataset import StreamingDataset, check_tail
 
@@ -137,10 +137,11 @@ class StreamingDataLoader:
 
     def _open(self) -> Iterator[Any]:
         """Batches from where the run stands to the epoch's end, prepared ahead."""
-        tasks = list(self._batching.tasks(self._progress.epoch, self._progress.position))
+        epoch, position = self._progress.epoch, self._progress.position
         if self._workers is not None:
-            self._tasks.tasks = tasks
+            self._tasks.start(self._batching, epoch, position)
             return iter(self._workers)
+        tasks = self._batching.tasks(epoch, position)
         return Background(
             _Produce(self.dataset, self.dataset.reader(self._batching), tasks, self.collate_fn), self._depth
         )
@@ -208,7 +209,7 @@ class _Produce:
     """Makes the batches of `tasks` in the background thread. It must not hold the loader, whose end ends the thread."""
 
     def __init__(
-        self, dataset: StreamingDataset, reader: RankReader, tasks: list[Task], collate: Collate | None
+        self, dataset: StreamingDataset, reader: RankReader, tasks: Iterator[Task], collate: Collate | None
     ) -> None:
         self._dataset, self._reader, self._tasks, self._collate = dataset, reader, tasks, collate
 
@@ -234,13 +235,18 @@ class _Tasks(Sized):
     """The sampler of the workers: the tasks of the iteration that begins."""
 
     def __init__(self) -> None:
-        self.tasks: list[Task] = []
+        self._tasks: Iterator[Task] = iter(())
+        self._count = 0
+
+    def start(self, batching: Batching, epoch: int, position: int) -> None:
+        """From (epoch, position) to the epoch's end."""
+        self._tasks, self._count = batching.tasks(epoch, position), batching.count(position)
 
     def __iter__(self) -> Iterator[Task]:
-        return iter(self.tasks)
+        return self._tasks
 
     def __len__(self) -> int:
-        return len(self.tasks)
+        return self._count
 
 
 def _as_it_is(batch: Any) -> Any:
