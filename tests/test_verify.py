@@ -79,6 +79,14 @@ def test_a_damaged_frame_of_a_compressed_shard_is_named(tmp_path: Path) -> None:
     assert damage.startswith(f"{path}: frame 0")
 
 
+def test_a_damaged_seek_table_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "zstd")
+    path = shards(tmp_path)[0]
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    (damage,) = damages(tmp_path)
+    assert damage.startswith(f"{path}: seek table")
+
+
 def test_a_shard_missing_cut_or_swapped_is_damage(dataset: Path) -> None:
     first, second, third, *_ = shards(dataset)
     first.unlink()

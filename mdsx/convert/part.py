@@ -140,7 +140,6 @@ class _Ledger:
             if total.samples + tally.samples > samples:
                 break
             count, total = count + 1, Tally(total.samples + tally.samples, total.skipped + tally.skipped)
-        del self.tallies[count:]
         return count, total
 
     def put(self, place: int, tally: Tally, *, last: bool) -> None:

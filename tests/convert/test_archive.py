@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
@@ -93,6 +93,7 @@ def test_reads_what_gnu_tar_writes(tree: Path, tmp_path: Path, options: list[str
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@settings(deadline=None)
 @given(members=st.lists(st.tuples(st.from_regex(r"[a-z/é.]{1,80}", fullmatch=True), st.binary(max_size=1200))))
 def test_reads_what_python_writes_whatever_the_chunks(format: int, members: list[tuple[str, bytes]]) -> None:
     members = [(name.strip("/") or "x", data) for name, data in members]
@@ -206,6 +207,7 @@ def test_an_extended_header_of_absurd_size_is_damage_not_an_allocation() -> None
     assert "size of an extended header is damaged" in errors(info.tobuf(tarfile.GNU_FORMAT) + CLOSED)[0]
 
 
+@settings(deadline=None)
 @given(place=st.integers(0, len(CLOSED) - 1), lost=st.integers(0, 1), inserted=st.binary(max_size=2))
 def test_any_damage_is_found_or_harmless(place: int, lost: int, inserted: bytes) -> None:
     """Whatever byte is changed, lost or added: no exception, and no member that was not there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
@@ -18,6 +18,7 @@ def plan(tars: int = 3, parts: int = 1) -> Plan:
     return Plan("/out", sources, {"__key__": "str", "txt": "str"}, 2**20, None, False, parts)
 
 
+@settings(deadline=None)
 @given(tars=st.integers(1, 1000), parts=st.integers(1, MAX_PARTS))
 def test_parts_are_contiguous_runs_that_hold_every_tar_once(tars: int, parts: int) -> None:
     parts = min(parts, tars)

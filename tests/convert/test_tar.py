@@ -313,6 +313,21 @@ def test_another_conversion_onto_an_unfinished_one_is_refused_but_skip_bad_may_c
     assert len(samples(large)) == 6000
 
 
+def test_what_was_begun_with_skip_bad_is_not_finished_without(large: Path) -> None:
+    command = [sys.executable, "-c", KILLED, "9", f"{large}/*.tar", str(large / "out")]
+    assert subprocess.run(command, check=False).returncode == -9
+    with pytest.raises(UsageError, match="another: without --skip-bad"):
+        convert(large, shard_size="10KB")
+
+
+def test_parts_are_finished_as_parts_whatever_the_processes(large: Path) -> None:
+    with pytest.raises(SampleError):
+        convert(large, shard_size="10KB", processes=2)
+    assert convert(large, shard_size="10KB", skip_bad=True, processes=1).samples == 6000
+    parts = [path.name for path in sorted((large / "out").glob("*"))]
+    assert parts == ["index.json", "part-00000", "part-00001", "part-00002", "part-00003"]
+
+
 KILLED = """
 import os, signal, sys
 from mdsx.convert import convert_tars
@@ -335,7 +350,7 @@ convert_tars([sys.argv[2]], sys.argv[3], shard_size="10KB", skip_bad=True)
 def test_killed_at_any_write_a_rerun_gives_the_same_bytes_and_the_same_count_of_skips(large: Path) -> None:
     for tar in (0, 2):  # bad samples at the start, in the middle and at the end
         good = list(sample_members(range(1500 * tar, 1500 * tar + 1500)))
-        bad = [("a.txt", b""), *good[:1000], ("b.cls", b"x"), *good[1000:], ("c.txt", b"")]
+        bad = [("a.txt", b""), *good[:1000], ("b.txt", b""), ("b.cls", b"9" * 30), *good[1000:], ("c.txt", b"")]
         write_tar(large / f"x-{tar:04d}.tar", bad)
     undisturbed = convert(large, shard_size="10KB", skip_bad=True)
     assert (undisturbed.samples, undisturbed.skipped) == (6000, 7)
