@@ -60,8 +60,9 @@ class MdsxError(Exception):
         self.hint = hint
         where = ": ".join(part for part in (file, place) if part)
         text = f"{where}: {message}" if where else message
-        if expected is not None or found is not None:
-            text += f" (expected {expected}, found {found})" if expected is not None else f" (found {found})"
+        told = {"expected": expected, "found": found}
+        if details := ", ".join(f"{name} {value}" for name, value in told.items() if value is not None):
+            text += f" ({details})"
         if hint:
             text += f"; {hint}"
         super().__init__(text)
