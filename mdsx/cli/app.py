@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -87,4 +88,7 @@ def _options(
 
 def run() -> None:
     """Run the command line of this process, and exit."""
+    for stream in (sys.stdout, sys.stderr):  # text that the terminal does not know is told somehow
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="mdsx")

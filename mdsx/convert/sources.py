@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mdsx.convert.archive import printable
 from mdsx.convert.braces import expand_braces
 from mdsx.errors import MissingError, UsageError
 from mdsx.storage import Storage, open_storage
@@ -76,6 +77,8 @@ def _is_remote(url: str) -> bool:
 
 def _split(url: str) -> tuple[str, str]:
     """The folder that a tar lies in, and its name there."""
+    if not url.isascii() and url.encode(errors="ignore").decode() != url:
+        raise UsageError("the tar's name is not UTF-8", file=printable(url), hint="rename it")
     folder, _, name = (url if _is_remote(url) else os.path.abspath(url)).rpartition("/")
     if not _is_remote(url) and os.path.isdir(url):
         raise UsageError("is not a tar but a directory", file=url, hint=f"name the tars: {url.rstrip('/')}/*.tar")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from mdsx.convert.archive import read_members
+from mdsx.convert.archive import printable, read_members
 from mdsx.convert.columns import KEY, check_declared, infer_columns
 from mdsx.convert.part import is_finished
 from mdsx.convert.plan import FOLDER, PLAN_KEY, Plan, decode_plan, encode_plan, parts_for
@@ -87,6 +87,8 @@ def convert_tars(
 def _open_output(out: str | os.PathLike[str]) -> Storage:
     storage = open_storage(out)
     path = storage.path("index.json")
+    if storage.url.encode(errors="ignore").decode() != storage.url:
+        raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
     if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or (path and path.parent.is_file()):
         raise UsageError("the output would be a tar or another file", file=storage.url, hint="it is named last")
     return storage

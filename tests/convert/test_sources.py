@@ -57,6 +57,8 @@ def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
         find_sources([f"{folder}/val.tar", f"{folder}/*.tar"])
     with pytest.raises(UsageError, match=r"is not a tar but a directory; name the tars: .*/\*\.tar"):
         find_sources([str(folder)])
+    with pytest.raises(UsageError, match="not UTF-8"):
+        find_sources([f"{folder}/\udcff.tar"])
     with pytest.raises(UsageError, match="names no tar"):
         find_sources(["s3://bucket"])
 
