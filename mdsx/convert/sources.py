@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mdsx.convert.archive import printable
 from mdsx.convert.braces import expand_braces
+from mdsx.convert.tape import printable
 from mdsx.errors import MissingError, UsageError
 from mdsx.storage import Storage, open_storage
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-BLOCK = 512
+from mdsx.convert.headers import BLOCK, octal
+
 Pieces = list[tuple[int, int]]  # offset in the whole, length
 
 
@@ -49,16 +50,6 @@ def expand(pieces: Pieces, stored: bytes, size: int) -> bytes:
     if used != len(stored) or len(whole) != size:
         raise ValueError("pieces and stored bytes differ in size")
     return bytes(whole)
-
-
-def octal(field: bytes) -> int:
-    """A number in a tar header: octal digits, or base 256 where the first bit is set. ValueError if it is none."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    number = int(field.partition(b"\0")[0].strip() or b"0", 8)
-    if number < 0:
-        raise ValueError("negative")
-    return number
 
 
 def _paired(numbers: list[int]) -> Pieces:

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from mdsx.convert.archive import printable, read_members
+from mdsx.convert.archive import read_members
 from mdsx.convert.columns import KEY, check_declared, infer_columns
 from mdsx.convert.part import is_finished
 from mdsx.convert.plan import FOLDER, PLAN_KEY, Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.processes import convert_parts
 from mdsx.convert.samples import TarSample, group_samples
 from mdsx.convert.sources import Source, find_sources, read_chunks
+from mdsx.convert.tape import printable
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MissingError, UsageError
 from mdsx.shards import read_index

@@ -140,6 +140,13 @@ def test_an_error_in_one_process_ends_all_and_names_its_tar(four: Path) -> None:
     assert not (four / "out" / "index.json").exists()
 
 
+def test_skips_are_told_and_counted_across_processes(large: Path) -> None:
+    skips = Skips()
+    conversion = convert(large, processes=2, skip_bad=True, watcher=skips)
+    assert (conversion.samples, conversion.skipped) == (6000, 1)
+    assert [told.partition("x-0003.tar: ")[2][:16] for told in skips.told] == ["member 'bad.txt'"]
+
+
 # --- what is wrong in a tar: an error and no index, or skipped and told
 
 
