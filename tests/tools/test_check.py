@@ -55,7 +55,10 @@ def test_on_a_terminal_only_the_closing_line_of_a_good_step_stays(capsys: pytest
 
 def test_on_a_terminal_a_failed_step_shows_all_of_its_output(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(live=True)
-    assert console.run("numbers", [sys.executable, "-c", "print('[red]1', flush=True); raise SystemExit('why')"], ROOT) == 1
+    assert (
+        console.run("numbers", [sys.executable, "-c", "print('[red]1', flush=True); raise SystemExit('why')"], ROOT)
+        == 1
+    )
     out = capsys.readouterr().out
     assert "✗ numbers" in out
     assert "\n[red]1\nwhy\n" in out
