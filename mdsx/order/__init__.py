@@ -2,23 +2,35 @@
 
 format-spec.md specifies it; tests/vectors/order-v1.json holds test vectors. `Order` says which sample stands at a
 position, `batches` which rank reads which positions, `needs` which shards are needed when, `mixture` how weighted
-datasets are read together.
+datasets are read together, `course` what stands where over all epochs of a run, `subset` which samples are chosen.
 """
 
 from __future__ import annotations
 
 from mdsx.order.batches import better_lanes, lane_spread, rank_positions
+from mdsx.order.course import Course, DatasetCourse, MixtureCourse
+from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import active_shards, shards_needed
 from mdsx.order.order import ORDER_VERSION, Order
+from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
 __all__ = [
     "ORDER_VERSION",
+    "AllSamples",
+    "Course",
+    "DatasetCourse",
+    "MixtureCourse",
     "MixtureOrder",
     "Order",
+    "Subset",
+    "Weight",
     "active_shards",
     "better_lanes",
+    "exact_weight",
     "lane_spread",
     "rank_positions",
+    "select_fraction",
+    "select_run",
     "shards_needed",
 ]

@@ -1,58 +1,45 @@
 """Mixtures: positions of weighted datasets together, each read in its own order, epoch after epoch.
 
-Which component a position draws is a low-discrepancy sequence in each lane, so that the composition of every batch is
-tight; how often a component was drawn before is a floor sum, so that any position is computed by itself.
+Which component a position draws is in draws.py; here are the components' own orders, and where each one stands.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from itertools import accumulate, pairwise
-from numbers import Rational, Real
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
 from mdsx.order.checks import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integers
+from mdsx.order.draws import Draws, Weight, bounds_of
 from mdsx.order.grouping import groups
-from mdsx.order.hashing import G, key, keys, permutations
+from mdsx.order.hashing import key
+from mdsx.order.needs import active_shards
 from mdsx.order.order import Order, default_shuffle_block
 
-_MODULUS = 2**64
-_ROUND = 256  # positions within which draws are permuted, over all lanes
 _LANE_WISE = 1024  # samples a lane from which a component is read lane by lane
 _EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
-
-
-def floor_sum(n: int, m: int, a: int, b: int) -> int:
-    """The sum of (a*i + b) // m for i in 0..n-1, exactly, in O(log m) steps; b may be negative."""
-    total = 0
-    while n > 0:
-        total += a // m * (n * (n - 1) // 2) + b // m * n
-        a, b = a % m, b % m
-        end = a * n + b
-        n, b, a, m = end // m, end % m, m, a
-    return total
 
 
 class MixtureOrder:
     """The order of a mixture of datasets, whose shards have `components[i]` samples, by `weights`.
 
     A weight is an int, a Fraction or a float, taken exactly. `shuffle_block` is the same for all components (None: the
-    default for all their shards together). Positions count on from epoch to epoch. Does not change once made; can be
+    default for all their shards together). Positions count on from epoch to epoch. `phases` are later weights, each
+    with the position from which on they hold: each component goes on where it stood. Does not change once made; can be
     pickled, and used by several threads.
     """
 
     def __init__(
         self,
         components: Sequence[ArrayLike],
-        weights: Iterable[float | Fraction],
+        weights: Iterable[Weight],
         seed: int = 0,
         lanes: int = 8,
         shuffle_block: int | None = None,
+        phases: Sequence[tuple[int, Sequence[Weight]]] = (),
     ) -> None:
         counts = [integers(component, f"components[{i}]", MAX_SAMPLES) for i, component in enumerate(components)]
         if shuffle_block is None:
@@ -66,10 +53,10 @@ class MixtureOrder:
             for i, component in enumerate(counts)
         ]
         self.sizes = tuple(stream.size for stream in self._streams)
-        self.bounds = _bounds(list(weights), self.sizes)
-        self._row = max(1, _ROUND // self.lanes)  # M: offsets of a lane in a round
-        self._offset = key(self.seed, 3)
-        self._limits = np.array([bound for bound in self.bounds if bound < _MODULUS], np.uint64)
+        self.phases = _checked_phases([(0, tuple(weights)), *((start, tuple(later)) for start, later in phases)])
+        bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
+        self.bounds = bounds[0][1]
+        self._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
         self._lane_wise = np.array([stream.lane_wise for stream in self._streams])
 
     @property
@@ -77,23 +64,38 @@ class MixtureOrder:
         """Positions in an epoch of the mixture, where nobody says otherwise: the sum of the components' sizes."""
         return sum(self.sizes)
 
+    def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureOrder:
+        """The same mixture with other phases, the first of which starts at 0; shares the components' orders."""
+        other = object.__new__(MixtureOrder)
+        other.__dict__.update(self.__dict__)
+        other.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
+        bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in other.phases]
+        other.bounds = bounds[0][1]
+        other._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
+        return other
+
+    def copy(self) -> MixtureOrder:
+        """The same order with blocks in memory of its own, for a second reader at another place."""
+        other = self.with_phases(self.phases)
+        other._streams = [stream.copy() for stream in self._streams]
+        return other
+
     def draw(self, positions: ArrayLike) -> NDArray[np.int64]:
         """The component at each of `positions`."""
         positions = integers(positions, "positions", MAX_SAMPLES)
-        rounds, places = np.divmod(positions, self._row * self.lanes)
+        rounds, places = np.divmod(positions, self._draws.round_size)
         unique, at = np.unique(rounds, return_inverse=True)
-        return self._draw_rounds(unique).reshape(len(unique), self._row * self.lanes)[at, places]
+        return self._draws.rounds(unique)[at, places]
 
     def draws_before(self, positions: ArrayLike) -> NDArray[np.int64]:
         """[positions, components]: how often the lane of each position drew each component at its offsets before."""
         positions = integers(positions, "positions", MAX_SAMPLES)
         counts = np.zeros((len(positions), len(self.sizes)), np.int64)
         for row, position in zip(counts, positions.tolist(), strict=True):
-            offset, lane = divmod(position, self.lanes)
-            number, within = divmod(offset, self._row)
-            row += self._draws_in_rounds(lane, number)
-            started = self._draw_rounds(np.array([number]))[0, :within, lane]
-            row += np.bincount(started, minlength=len(row))
+            number, within = divmod(position, self._draws.round_size)
+            lane = position % self.lanes
+            started = self._draws.rounds(np.array([number]))[0, lane : within : self.lanes]
+            row += self._draws.before_round(number)[lane] + np.bincount(started, minlength=len(row))
         return counts
 
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -102,10 +104,11 @@ class MixtureOrder:
         Fast for many successive positions in one call.
         """
         positions = integers(positions, "positions", MAX_SAMPLES)
-        rounds, places = np.divmod(positions, self._row * self.lanes)
+        size = self._draws.round_size
+        rounds, places = np.divmod(positions, size)
         unique, at = np.unique(rounds, return_inverse=True)
-        places += at * (self._row * self.lanes)
-        drawn, earlier = np.zeros((2, len(unique), self._row * self.lanes), np.int64)
+        places += at * size
+        drawn, earlier = np.zeros((2, len(unique), size), np.int64)
         edges = [0, *(np.flatnonzero(np.diff(unique) != 1) + 1).tolist(), len(unique)] if len(unique) else [0]
         for first, last in pairwise(edges):
             drawn[first:last], earlier[first:last] = self._successive_rounds(int(unique[first]), last - first)
@@ -116,40 +119,28 @@ class MixtureOrder:
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
 
-    def _draw_rounds(self, rounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[rounds, M, C]: the components of whole rounds, offset by offset and lane by lane."""
-        drawn = np.empty((len(rounds), self._row, self.lanes), np.int64)
-        for lane in range(self.lanes):
-            places = permutations(keys(key(self.seed, 5, lane), rounds), self._row)
-            steps = ((rounds[:, None] * self._row + places) * self.lanes + lane).astype(np.uint64)
-            points = steps * np.uint64(G) + np.uint64(self._offset)
-            drawn[:, :, lane] = np.searchsorted(self._limits, points, side="right")
-        return drawn
-
-    def _draws_in_rounds(self, lane: int, rounds: int) -> NDArray[np.int64]:
-        """How often `lane` draws each component in the first `rounds` rounds."""
-        n, step, begin = rounds * self._row, self.lanes * G % _MODULUS, (lane * G + self._offset) % _MODULUS
-        wraps = floor_sum(n, _MODULUS, step, begin)
-        below = [wraps - floor_sum(n, _MODULUS, step, begin - bound) for bound in self.bounds]
-        return np.diff(np.array(below), prepend=0)
+    def active_shards(self, lanes: int) -> int:
+        """About how many shards the blocks draw on in which the first `lanes` lanes are at a time."""
+        drawn = {component for _, weights in self.phases for component, weight in enumerate(weights) if weight}
+        return sum(self._streams[component].active_shards(lanes) for component in drawn)
 
     def _successive_rounds(self, first: int, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Each [rounds, M*C]: the components of rounds from `first` on, and how often each one was drawn before.
 
         A component that is read lane by lane counts by itself in each lane, a smaller one in all together.
         """
-        drawn = self._draw_rounds(np.arange(first, first + rounds)).ravel()
-        lanes = np.tile(np.arange(self.lanes), rounds * self._row)
+        drawn = self._draws.rounds(np.arange(first, first + rounds)).ravel()
+        lanes = np.tile(np.arange(self.lanes), rounds * self._draws.row)
         counters = drawn * self.lanes + np.where(self._lane_wise[drawn], lanes, 0)
         by_counter = np.argsort(counters, kind="stable")
         sizes = np.bincount(counters, minlength=len(self.sizes) * self.lanes)
         earlier = np.empty_like(drawn)
         earlier[by_counter] = np.arange(len(drawn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
-        before = np.array([self._draws_in_rounds(lane, first) for lane in range(self.lanes)])
+        before = self._draws.before_round(first)
         together = np.where(self._lane_wise, before, before.sum(axis=0))
         earlier += together.T.ravel()[counters]
-        shape = (rounds, self._row * self.lanes)
+        shape = (rounds, self._draws.round_size)
         return drawn.reshape(shape), earlier.reshape(shape)
 
 
@@ -185,26 +176,21 @@ class _Stream:
             order = self._epochs[slot] = self._first.at_epoch(epoch)
         return order
 
+    def copy(self) -> _Stream:
+        """With orders, and so blocks in memory, of its own."""
+        other = object.__new__(_Stream)
+        other.__dict__.update(self.__dict__)
+        other._first = self._first.at_epoch(self._first.epoch)
+        other._epochs = [other._first] * _EPOCHS_KEPT
+        return other
 
-def _bounds(weights: Sequence[float | Fraction], sizes: Sequence[int]) -> tuple[int, ...]:
-    """Where the components end on a circle of 2^64 points."""
-    exact = [_exact(weight, i) for i, weight in enumerate(weights)]
-    if len(exact) != len(sizes):
-        raise UsageError("a mixture needs a weight for each component", found=len(exact), expected=len(sizes))
-    total = sum(exact)
-    if total == 0:
-        raise UsageError("a mixture needs a component with a weight above 0")
-    for i, (weight, size) in enumerate(zip(exact, sizes, strict=True)):
-        if weight and not size:
-            raise UsageError(f"components[{i}] has no samples but a weight", found=weights[i], expected="weight 0")
-    return tuple(int(part * _MODULUS / total) for part in accumulate(exact))
+    def active_shards(self, lanes: int) -> int:
+        """About how many shards are drawn on at a time by the blocks of the first `lanes` lanes."""
+        return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1)) if self.size else 0
 
 
-def _exact(weight: float | Fraction, i: int) -> Fraction:
-    if isinstance(weight, bool) or not isinstance(weight, Real):
-        raise UsageError(f"weights[{i}] must be a number", found=repr(weight))
-    if weight < 0 or not (isinstance(weight, Rational) or math.isfinite(weight)):
-        raise UsageError(f"weights[{i}] must be finite and not negative", found=weight)
-    if isinstance(weight, Rational):
-        return Fraction(int(weight.numerator), int(weight.denominator))
-    return Fraction(float(weight))
+def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
+    starts = [integer(start, "the start of a phase", 0, MAX_SAMPLES) for start, _ in phases]
+    if starts[0] != 0 or any(later <= start for start, later in pairwise(starts)):
+        raise UsageError("each phase starts behind the one before it, the first at 0", found=starts)
+    return tuple(phases)

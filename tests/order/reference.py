@@ -146,17 +146,24 @@ class Mixture:
         seed: int,
         lanes: int,
         shuffle_block: int,
+        phases: Sequence[tuple[int, Sequence[int | float | Fraction]]] = (),
     ) -> None:
-        exact = [Fraction(w) for w in weights]
-        self.bounds = [int(W * sum(exact[: i + 1]) // sum(exact)) for i in range(len(exact))]
+        self.bounds = self.bounds_of(weights)
+        self.phases = [(0, self.bounds), *((start, self.bounds_of(later)) for start, later in phases)]
         self.components, self.seed, self.lanes, self.shuffle_block = components, seed, lanes, shuffle_block
         self._orders: dict[tuple[int, int, int], list[Place]] = {}
 
+    @staticmethod
+    def bounds_of(weights: Sequence[int | float | Fraction]) -> list[int]:
+        exact = [Fraction(w) for w in weights]
+        return [int(W * sum(exact[: i + 1]) // sum(exact)) for i in range(len(exact))]
+
     def draw(self, p: int) -> int:
+        bounds = [bounds for start, bounds in self.phases if start <= p][-1]
         c, t, m = p % self.lanes, p // self.lanes, max(1, 256 // self.lanes)
         t = m * (t // m) + permutation(key(self.seed, 5, c, t // m), m)[t % m]
         x = ((t * self.lanes + c) * G + key(self.seed, 3)) % W
-        return next(i for i, bound in enumerate(self.bounds) if x < bound)
+        return next(i for i, bound in enumerate(bounds) if x < bound)
 
     def positions(self, stop: int) -> list[tuple[int, int, int]]:
         result = []
@@ -182,3 +189,9 @@ class Mixture:
             seed = key(self.seed, 4, i)
             self._orders[identity] = whole_order(self.components[i], seed, epoch, lanes, self.shuffle_block)
         return self._orders[identity]
+
+
+def in_selection(number: int, seed: int, start: Fraction, stop: Fraction) -> bool:
+    """Whether sample `number` of a dataset is in the selection by the fractions `start` to `stop`."""
+    x = mix64((key(seed, 6) + (number + 1) * G) % W)
+    return int(W * start) <= x < int(W * stop)

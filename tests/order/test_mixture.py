@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import MixtureOrder, Order
+from mdsx.order.draws import floor_sum
 from mdsx.order.hashing import key
-from mdsx.order.mixture import floor_sum
 from tests.order import reference
 from tests.order.strategies import uint64
 
@@ -50,6 +50,76 @@ def test_a_mixture_is_that_of_a_naive_implementation_of_the_specification(option
     expected = naive.positions(700)
     assert places(mixture, range(700)) == expected
     assert mixture.draw(range(700)).tolist() == [component for component, _, _ in expected]
+
+
+@given(mixtures(), st.data())
+@settings(max_examples=40)
+def test_phases_are_those_of_a_naive_implementation_of_the_specification(
+    options: dict[str, Any], data: st.DataObject
+) -> None:
+    starts = sorted(data.draw(st.sets(st.integers(1, 690), min_size=1, max_size=4)))
+    sizes = [sum(component) for component in options["components"]]
+    phases = []
+    for start in starts:
+        weights = [data.draw(st.integers(0, 3)) if size else 0 for size in sizes]
+        phases.append((start, weights if any(weights) else [int(size > 0) for size in sizes]))
+    mixture, naive = MixtureOrder(**options, phases=phases), reference.Mixture(**options, phases=phases)
+    expected = naive.positions(700)
+    assert places(mixture, range(700)) == expected
+    some = data.draw(st.lists(st.integers(0, 699), max_size=20))
+    assert places(MixtureOrder(**options, phases=phases), some) == [expected[p] for p in some]
+    drawn = [component for component, _, _ in expected]
+    for p, counts in zip(some, mixture.draws_before(some).tolist(), strict=True):
+        before = drawn[p % mixture.lanes : p : mixture.lanes]
+        assert counts == [before.count(i) for i in range(len(sizes))]
+
+
+def test_each_component_goes_on_where_it_stood_when_a_phase_starts() -> None:
+    """However often the weights change, a component's samples come in one stream, each once an epoch of its own."""
+    counts = [[30_000, 10_000], [900], [20_000]]
+    for start in (5000, 7777, 8192):
+        steady = MixtureOrder(counts, [1, 1, 1], seed=3, lanes=4)
+        changed = MixtureOrder(counts, [1, 1, 1], seed=3, lanes=4, phases=[(start, [5, 1, 0]), (2 * start, [1, 3, 9])])
+        one, other = places(steady, range(20_000)), places(changed, range(20_000))
+        assert one[:start] == other[:start]
+        assert one[start:] != other[start:]
+        for component in range(3):  # lanes go through a large component side by side, so compare lane by lane
+            for lane in range(4):
+                streams = [
+                    [place for p, place in enumerate(run) if place[0] == component and p % 4 == lane]
+                    for run in (one, other)
+                ]
+                if component != 1:
+                    shorter = min(map(len, streams))
+                    assert streams[0][:shorter] == streams[1][:shorter]
+        small = [[place for place in run if place[0] == 1] for run in (one, other)]
+        assert small[0][: len(small[1])] == small[1][: len(small[0])]
+
+
+def test_a_phase_with_the_same_weights_changes_nothing() -> None:
+    counts = [[3000, 5000], [40]]
+    plain = MixtureOrder(counts, [2, 1], seed=3, lanes=4)
+    phased = MixtureOrder(counts, [2, 1], seed=3, lanes=4, phases=[(777, [4, 2]), (1003, [2, 1])])
+    assert places(phased, range(5000)) == places(plain, range(5000))
+    assert places(plain.with_phases([(0, [2, 1]), (50, [1, 0])]), range(500)) == places(
+        MixtureOrder(counts, [2, 1], seed=3, lanes=4, phases=[(50, [1, 0])]), range(500)
+    )
+
+
+@pytest.mark.parametrize(
+    ("phases", "says"),
+    [
+        ([(0, [1, 1])], "behind the one before"),
+        ([(9, [1, 1]), (9, [2, 1])], "behind the one before"),
+        ([(9, [1])], "a weight for each component"),
+        ([(9, [0, 0])], "above 0"),
+        ([(-1, [1, 1])], "out of range"),
+        ([(9, [1, float("nan")])], "finite"),
+    ],
+)
+def test_impossible_phases_are_refused(phases: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        MixtureOrder([[5], [6]], [1, 1], phases=phases)
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

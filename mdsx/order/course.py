@@ -1,0 +1,157 @@
+"""A run's whole course: what stands at a position that counts on from epoch to epoch, for a dataset or a mixture.
+
+An epoch of a run is `epoch_samples` positions. By default a dataset's is the dataset, so that run and dataset begin
+their epochs together; with another number the run goes on across the dataset's epochs, and leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.order.batches import rank_positions
+from mdsx.order.checks import MAX_SAMPLES, integer
+from mdsx.order.mixture import MixtureOrder
+from mdsx.order.needs import active_shards, shards_needed
+from mdsx.order.order import Order
+
+_WINDOW = 65536  # positions of a rank that are looked at together
+
+
+class Course(Protocol):
+    """Positions count on over all epochs; shards are numbered through over all datasets."""
+
+    epoch_samples: int
+    samples: int  # in all datasets: after about as many positions a shard is needed again
+    lanes: int
+    shuffle_block: int
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The shard, and the sample in it, at each of `positions`."""
+        ...
+
+    def rank_positions(self, start: int, stop: int, rank: int, world_size: int) -> NDArray[np.int64]:
+        """The positions that `rank` reads of the global batch `[start, stop)`, in the order in which it reads them."""
+        ...
+
+    def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
+        """Each shard that `rank` will read from `start` on, with the position of its first need, in that order.
+
+        Endless where there are samples: a shard comes again when it is needed again after a while. `batch_size` is the
+        global batch's.
+        """
+        ...
+
+    def active_shards(self, lanes: int) -> int:
+        """About how many shards are drawn on at a time by `lanes` of the lanes."""
+        ...
+
+
+class DatasetCourse:
+    """The epochs of one dataset: position p is position p % N of the dataset's epoch p // N."""
+
+    def __init__(self, order: Order, epoch_samples: int | None = None) -> None:
+        self.order = order
+        self.samples = len(order)
+        self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
+        self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
+        self._orders = {order.epoch: order}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_orders": {self.order.epoch: self.order}}
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not len(positions):
+            return self.order.locate(positions)
+        first, last = int(positions.min()) // self.samples, int(positions.max()) // self.samples
+        if first == last:
+            return self._at(first).locate(positions - first * self.samples)
+        epochs, places = np.divmod(positions, self.samples)
+        shards, samples = np.empty_like(positions), np.empty_like(positions)
+        for epoch in np.unique(epochs).tolist():
+            here = epochs == epoch
+            shards[here], samples[here] = self._at(epoch).locate(places[here])
+        return shards, samples
+
+    def rank_positions(self, start: int, stop: int, rank: int, world_size: int) -> NDArray[np.int64]:
+        epoch = start // self.samples * self.samples if self.samples else 0  # lanes are those of the dataset's epoch
+        places = rank_positions(start - epoch, stop - epoch, lanes=self.lanes, rank=rank, world_size=world_size)
+        return places + epoch
+
+    def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
+        if self.epoch_samples != self.samples:
+            ahead = DatasetCourse(self.order.at_epoch(self.order.epoch), self.epoch_samples)
+            yield from _needs(ahead, len(self.order.counts), start, batch_size, rank, world_size)
+        found = self.samples > 0
+        epoch, position = divmod(start, self.samples) if found else (0, 0)
+        while found:
+            found = position > 0
+            for shard, first in shards_needed(
+                self.order.at_epoch(epoch), start=position, batch_size=batch_size, rank=rank, world_size=world_size
+            ):
+                found = True
+                yield epoch * self.samples + first, shard
+            epoch, position = epoch + 1, 0
+
+    def active_shards(self, lanes: int) -> int:
+        return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes))) if self.samples else 0
+
+    def _at(self, epoch: int) -> Order:
+        order = self._orders.get(epoch)
+        if order is None:
+            order = self.order.at_epoch(epoch)
+            self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}  # a batch may lie in two epochs
+        return order
+
+
+class MixtureCourse:
+    """A weighted mixture, whose components' shards are numbered one component after the other."""
+
+    def __init__(self, order: MixtureOrder, shards: NDArray[np.int64], epoch_samples: int | None = None) -> None:
+        """`shards`: int64 [components + 1], the number of each component's first shard, and of all shards."""
+        self.order = order
+        self.samples = order.epoch_samples
+        self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
+        self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
+        self._shards = shards
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        components, shards, samples = self.order.locate(positions)
+        return self._shards[components] + shards, samples
+
+    def rank_positions(self, start: int, stop: int, rank: int, world_size: int) -> NDArray[np.int64]:
+        return rank_positions(start, stop, lanes=self.lanes, rank=rank, world_size=world_size)
+
+    def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
+        ahead = MixtureCourse(self.order.copy(), self._shards, self.epoch_samples)
+        yield from _needs(ahead, int(self._shards[-1]), start, batch_size, rank, world_size)
+
+    def active_shards(self, lanes: int) -> int:
+        return self.order.active_shards(min(lanes, self.lanes))
+
+
+def _needs(
+    course: Course, shards: int, start: int, batch_size: int, rank: int, world_size: int
+) -> Iterator[tuple[int, int]]:
+    """Course.needs by looking at every position of the rank, a window of batches after the other."""
+    again = 2 * course.shuffle_block  # a shard that was not needed for so many positions may be gone
+    last = np.full(shards, -again - 1, np.int64)
+    batches = max(_WINDOW * world_size // batch_size, 1)
+    while course.epoch_samples:
+        end = (start // course.epoch_samples + 1) * course.epoch_samples
+        starts = range(start, min(start + batches * batch_size, end), batch_size)
+        parts = [course.rank_positions(at, min(at + batch_size, end), rank, world_size) for at in starts]
+        needed, _ = course.locate(np.concatenate(parts))
+        when = np.repeat(np.array(starts), [len(part) for part in parts])
+        for place in np.sort(np.unique(needed, return_index=True)[1]).tolist():
+            if when[place] - last[needed[place]] > again:
+                yield int(when[place]), int(needed[place])
+        np.maximum.at(last, needed, when)
+        start = min(starts[-1] + batch_size, end)
+
+
+def _epoch_samples(asked: int | None, samples: int) -> int:
+    return samples if asked is None else integer(asked, "epoch_samples", 1, MAX_SAMPLES)
