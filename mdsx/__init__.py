@@ -25,6 +25,7 @@ from mdsx.errors import (
 
 if TYPE_CHECKING:
     from mdsx.dataset import Dataset
+    from mdsx.mixture import Component, Mixture
     from mdsx.order import Order
     from mdsx.writer import Writer, merge
 
@@ -32,12 +33,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ChangedError",
+    "Component",
     "CorruptError",
     "Dataset",
     "ForbiddenError",
     "FormatError",
     "MdsxError",
     "MissingError",
+    "Mixture",
     "Order",
     "SampleError",
     "StateError",
@@ -49,7 +52,14 @@ __all__ = [
     "merge",
 ]
 
-_HOMES = {"Dataset": "mdsx.dataset", "Order": "mdsx.order", "Writer": "mdsx.writer", "merge": "mdsx.writer"}
+_HOMES = {
+    "Component": "mdsx.mixture",
+    "Dataset": "mdsx.dataset",
+    "Mixture": "mdsx.mixture",
+    "Order": "mdsx.order",
+    "Writer": "mdsx.writer",
+    "merge": "mdsx.writer",
+}
 
 
 def __getattr__(name: str) -> object:  # heavy parts are imported when they are used

@@ -19,6 +19,7 @@ FLOORS = (
     {"storage"},
     {"shards"},
     {"dataset", "stream", "verify", "writer"},
+    {"mixture"},
     {"mdsx"},  # the public page
     {"convert", "torch"},
     {"cli"},

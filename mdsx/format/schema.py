@@ -64,6 +64,17 @@ class Schema:
             raise CorruptError("not UTF-8", file=file, place="schema", found=str(error)) from None
         return cls(tuple(_stored_columns(text, file)))._checked(CorruptError, file)
 
+    def choose(self, columns: Mapping[str, str]) -> tuple[Schema, tuple[int, ...]]:
+        """The schema of only `columns`, name -> its name here; and the number that each has here. Raises UsageError."""
+        numbers = {column.name: number for number, column in enumerate(self.columns)}
+        for name in columns.values():
+            if name not in numbers:
+                there = ", ".join(numbers)
+                raise UsageError("there is no such column", place=f"column {str(name)[:80]!r}", expected=there)
+        chosen = tuple(numbers[name] for name in columns.values())
+        schema = Schema(tuple(Column(name, self.columns[k].type) for name, k in zip(columns, chosen, strict=True)))
+        return schema._checked(UsageError, None), chosen
+
     def _checked(self, kind: type[UsageError] | type[CorruptError], file: str | None) -> Schema:
         problem = _problem(self)
         if problem:

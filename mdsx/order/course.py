@@ -6,7 +6,7 @@ their epochs together; with another number the run goes on across the dataset's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mdsx.order.batches import rank_positions
 from mdsx.order.checks import MAX_SAMPLES, integer
+from mdsx.order.draws import Weight
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import active_shards, shards_needed
 from mdsx.order.order import Order
@@ -118,6 +119,10 @@ class MixtureCourse:
         self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
         self._shards = shards
 
+    def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureCourse:
+        """The same mixture with other phases."""
+        return MixtureCourse(self.order.with_phases(phases), self._shards, self.epoch_samples)
+
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         components, shards, samples = self.order.locate(positions)
         return self._shards[components] + shards, samples
@@ -139,7 +144,7 @@ def _needs(
     """Course.needs by looking at every position of the rank, a window of batches after the other."""
     again = 2 * course.shuffle_block  # a shard that was not needed for so many positions may be gone
     last = np.full(shards, -again - 1, np.int64)
-    batches = max(_WINDOW * world_size // batch_size, 1)
+    most, batches = max(_WINDOW * world_size // batch_size, 1), 1  # windows grow: what comes first is found first
     while course.epoch_samples:
         end = (start // course.epoch_samples + 1) * course.epoch_samples
         starts = range(start, min(start + batches * batch_size, end), batch_size)
@@ -150,7 +155,7 @@ def _needs(
             if when[place] - last[needed[place]] > again:
                 yield int(when[place]), int(needed[place])
         np.maximum.at(last, needed, when)
-        start = min(starts[-1] + batch_size, end)
+        start, batches = min(starts[-1] + batch_size, end), min(2 * batches, most)
 
 
 def _epoch_samples(asked: int | None, samples: int) -> int:

@@ -1,6 +1,7 @@
-"""The shards of one dataset: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
+"""The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
-from mdsx.shards.selection import Columns, Selection, gather, present
+from mdsx.shards.selection import Columns, Selection, present
 from mdsx.shards.shards import Shards, read_index
+from mdsx.shards.view import ColumnChoice, Part, View
 
-__all__ = ["Columns", "Selection", "Shards", "gather", "present", "read_index"]
+__all__ = ["ColumnChoice", "Columns", "Part", "Selection", "Shards", "View", "present", "read_index"]

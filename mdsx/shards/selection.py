@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import NULL, Schema, ShardView, heap_extents, numpy_values, row_checksum, value_decoder
+from mdsx.format import NULL, Column, Schema, ShardView, heap_extents, numpy_values, row_checksum, value_decoder
 from mdsx.shards.ranges import RawShard
 
 Columns = dict[str, Any]  # name -> array [n, ...] of a fixed-size column, list of n values of a variable-size one
@@ -119,36 +119,32 @@ def _check_row(row: memoryview, heap: memoryview | bytes, sample: int, stored: i
         )
 
 
-def gather(
-    schema: Schema,
-    groups: Sequence[tuple[NDArray[np.int64], Selection]],
-    count: int,
-    columns: Sequence[int] | None = None,
-) -> Columns:
-    """Columns of `count` samples, in storage form; `groups` says which places of the result each selection fills."""
-    numbers = range(len(schema.columns)) if columns is None else columns
+Group = tuple[NDArray[np.int64], Selection, Sequence[int]]
+"""Places of a result, the samples that fill them, and which of their columns is each column of the result."""
+
+
+def gather(schema: Schema, groups: Sequence[Group], count: int) -> Columns:
+    """Columns of `count` samples, in storage form."""
     found: Columns = {}
-    for number in numbers:
-        column = schema.columns[number]
-        if number in schema.fixed:
+    for number, column in enumerate(schema.columns):
+        if column.type.fixed_size:
             field = schema.row_dtype[f"column{number}"]
             out = np.empty((count, *field.shape), field.base)
-            for places, selection in groups:
-                out[places] = selection.fixed(number)
+            for places, selection, stored in groups:
+                out[places] = selection.fixed(stored[number])
             found[column.name] = out
         else:
-            decode = storage_decoder(schema, number)
+            decode = storage_decoder(column)
             values: list[object] = [None] * count
-            for places, selection in groups:
-                for place, value in zip(places.tolist(), selection.variable(number, decode), strict=True):
+            for places, selection, stored in groups:
+                for place, value in zip(places.tolist(), selection.variable(stored[number], decode), strict=True):
                     values[place] = value
             found[column.name] = values
     return found
 
 
-def storage_decoder(schema: Schema, number: int) -> Callable[[memoryview], object]:
+def storage_decoder(column: Column) -> Callable[[memoryview], object]:
     """Decodes one value of a variable-size column; bfloat16 stays uint16, as NumPy has no such type."""
-    column = schema.columns[number]
     kind = replace(column.type, base="uint16") if column.type.base == "bfloat16" else column.type
     return value_decoder(kind, column.name)
 

@@ -17,6 +17,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from threading import Lock
 
@@ -79,8 +80,24 @@ class Shards:
         self.cache: Cache | None = None
         if not self.local or self.index.compression is not None:
             self.cache = Cache(cache, cache_limit)
-            self._check_limit(self.cache)
         self._runtime_or_none: _Runtime | None = None
+
+    def with_cache(self, cache: str | os.PathLike[str] | None, cache_limit: int | str | None) -> Shards:
+        """The same shards, read through another cache where they are read through one."""
+        other = copy(self)
+        if self.cache is not None:
+            other.cache = Cache(cache, cache_limit)
+        return other
+
+    def check_cache(self) -> None:
+        """Raise UsageError where the cache cannot hold the largest shard."""
+        largest = int(self.index.raw_sizes.max(initial=0))
+        if self.cache is not None and self.cache.limit < largest:
+            raise UsageError(
+                f"cache_limit is {format_size(self.cache.limit)}, below the largest shard ({format_size(largest)})",
+                file=self.storage.url,
+                hint=f"give cache_limit={largest} or more",
+            )
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime_or_none": None}
@@ -203,15 +220,6 @@ class Shards:
             except CorruptError:
                 continue
         return cache.fetch(self.key(shard), lambda write: self._download(shard, write), needed_in=needed_in)
-
-    def _check_limit(self, cache: Cache) -> None:
-        largest = int(self.index.raw_sizes.max(initial=0))
-        if cache.limit < largest:
-            raise UsageError(
-                f"cache_limit is {format_size(cache.limit)}, below the largest shard ({format_size(largest)})",
-                file=self.storage.url,
-                hint=f"give cache_limit={largest} or more",
-            )
 
     def _path(self, shard: int) -> Path:
         path = self.storage.path(self.index.name(shard))

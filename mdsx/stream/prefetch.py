@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mdsx.errors import MdsxError
-from mdsx.shards import Shards
+from mdsx.shards import View
 from mdsx.storage.cache import Verdict
 
 _THREADS = 8
@@ -24,9 +24,8 @@ _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 
 
 class Need(NamedTuple):
-    """A shard, and the (epoch, position) from which on it is needed."""
+    """A shard, and the position from which on it is needed; positions count on over all epochs."""
 
-    epoch: int
     position: int
     shard: int
 
@@ -34,8 +33,8 @@ class Need(NamedTuple):
 class _Plan:
     """What the threads share. `needs` is the endless list of what comes, in order."""
 
-    def __init__(self, shards: Shards, samples: int, look_ahead: int) -> None:
-        self.shards = shards
+    def __init__(self, view: View, samples: int, look_ahead: int) -> None:
+        self.view = view
         self.samples = samples
         self.look_ahead = look_ahead
         self.changed = threading.Condition()
@@ -45,11 +44,8 @@ class _Plan:
         self.ahead_bytes = 0
         self.returned: list[Need] = []  # a heap of those that found no room, or come too early
         self.blocked = False
-        self.consumed = (0, 0)
+        self.consumed = 0
         self.rate = 0.0  # positions a second
-
-    def distance(self, need: Need) -> int:
-        return (need.epoch - self.consumed[0]) * self.samples + need.position - self.consumed[1]
 
     def take(self) -> Need | None:
         """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
@@ -61,55 +57,53 @@ class _Plan:
             return None
         else:
             need = following
-            if self.distance(need) > 0:
+            if need.position > self.consumed:
                 self.ahead.append(need)
-                self.ahead_bytes += int(self.shards.index.raw_sizes[need.shard])
-        if need.epoch > self.consumed[0] + 1:
+                self.ahead_bytes += int(self.view.raw_sizes[need.shard])
+        if need.position > self.consumed + self.samples:  # it is there already, or comes at another time too
             heapq.heappush(self.returned, need)
             return None
         return need
 
-    def needed_in(self, need: Need) -> float:
-        """Seconds until `need` is due at the present rate."""
-        return max(self.distance(need) / self.rate, _SOONEST) if self.rate else _SOONEST
+    def needed_in(self, position: int) -> float:
+        """Seconds until `position` is due at the present rate."""
+        return max((position - self.consumed) / self.rate, _SOONEST) if self.rate else _SOONEST
 
 
 class Prefetcher:
-    """`needs(epoch, position)` lists what a rank needs from there on; `look_ahead` is in bytes."""
+    """`needs(position)` lists what a rank needs from there on, as far as `samples` positions ahead; `look_ahead` is in
+    bytes."""
 
-    def __init__(
-        self, shards: Shards, needs: Callable[[int, int], Iterator[Need]], *, samples: int, look_ahead: int
-    ) -> None:
+    def __init__(self, view: View, needs: Callable[[int], Iterator[Need]], *, samples: int, look_ahead: int) -> None:
         self._needs = needs
-        self._plan = _Plan(shards, samples, look_ahead)
-        self._expected: tuple[int, int] | None = None
+        self._plan = _Plan(view, samples, look_ahead)
+        self._expected: int | None = None
         self._since = 0.0
         self._threads: list[threading.Thread] = []
         self._end = weakref.finalize(self, _close, self._plan)
 
-    def consumed(self, epoch: int, start: int, stop: int) -> None:
-        """Positions [start, stop) of `epoch` are being read now."""
+    def consumed(self, start: int, stop: int) -> None:
+        """Positions [start, stop) are being read now."""
         plan = self._plan
         now = time.monotonic()
         with plan.changed:
-            jumped = self._expected is None or (epoch, start) < self._expected or epoch > self._expected[0] + 1
-            if jumped:
-                plan.needs = self._needs(epoch, start)
+            if self._expected is None or not self._expected <= start <= plan.consumed + plan.samples:
+                plan.needs = self._needs(start)
                 plan.ahead.clear()
                 plan.returned.clear()
                 plan.ahead_bytes, plan.rate = 0, 0.0
-                plan.consumed = (epoch, start)
+                plan.consumed = start
                 self._since = now
             else:
-                passed = plan.distance(Need(epoch, stop, 0))
+                passed = stop - plan.consumed
                 if passed > 0 and now > self._since:
                     rate = passed / (now - self._since)
                     plan.rate = rate if plan.rate == 0 else 0.9 * plan.rate + 0.1 * rate
                     self._since = now
-                plan.consumed = (epoch, stop)
-            self._expected = (epoch, start)
-            while plan.ahead and plan.distance(plan.ahead[0]) <= 0:
-                plan.ahead_bytes -= int(plan.shards.index.raw_sizes[plan.ahead.popleft().shard])
+                plan.consumed = stop
+            self._expected = start
+            while plan.ahead and plan.ahead[0].position <= plan.consumed:
+                plan.ahead_bytes -= int(plan.view.raw_sizes[plan.ahead.popleft().shard])
             plan.blocked = False
             plan.changed.notify_all()
         if not self._threads:
@@ -119,11 +113,11 @@ class Prefetcher:
             for thread in self._threads:
                 thread.start()
 
-    def seconds_to(self, epoch: int, position: int) -> float:
-        """Until the run reaches that place, at the present rate; a year where the rate is not known yet."""
+    def seconds_to(self, position: int) -> float:
+        """Until the run reaches that position, at the present rate; a year where the rate is not known yet."""
         plan = self._plan
         with plan.changed:
-            return plan.needed_in(Need(epoch, position, 0)) if plan.rate else 365 * 86400.0
+            return plan.needed_in(position) if plan.rate else 365 * 86400.0
 
     def close(self) -> None:
         """End the threads, each once its download is done."""
@@ -144,9 +138,9 @@ def _work(plan: _Plan) -> None:
                 plan.changed.wait()
             if need is None:
                 return
-            needed_in = plan.needed_in(need)
+            needed_in = plan.needed_in(need.position)
         try:
-            verdict = plan.shards.bring(need.shard, needed_in=needed_in)
+            verdict = plan.view.bring(need.shard, needed_in=needed_in)
         except (MdsxError, OSError):
             continue
         if verdict is Verdict.NO_ROOM:

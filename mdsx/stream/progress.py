@@ -83,6 +83,10 @@ class Progress:
             )
         if self._entered:
             self.epoch, self.position = self.epoch + 1, 0
+        if (self.epoch + 2) * batching.samples >= 2**62:  # positions of the order count on from epoch to epoch
+            raise UsageError(
+                "the epoch is too far", found=self.epoch, expected=f"below {2**62 // batching.samples - 2}"
+            )
         self._entered = False
         return self.epoch, self.position
 

@@ -17,8 +17,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order import Order, rank_positions, shards_needed
-from mdsx.shards import Columns, Selection, Shards, gather
+from mdsx.order import Course
+from mdsx.shards import Columns, Selection, View
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
 
@@ -31,7 +31,10 @@ _RUN_BATCHES = 64
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One rank's share of a global batch; columns are in storage form (see shards/selection.py)."""
+    """One rank's share of a global batch; columns are in storage form (see shards/selection.py).
+
+    Positions are of the epoch, shards are those of the view, samples are numbered as they are stored.
+    """
 
     columns: Columns
     positions: NDArray[np.int64]
@@ -52,30 +55,33 @@ class _Runtime:
 class RankReader:
     """Batches of `rank` by their task. `processes`: how many read from the same cache on this node."""
 
-    def __init__(self, shards: Shards, order: Order, batching: Batching, rank: int, *, processes: int = 1) -> None:
-        self.shards = shards
+    def __init__(self, view: View, course: Course, batching: Batching, rank: int, *, processes: int = 1) -> None:
+        self.view = view
+        self.course = course
         self.batching = batching
         self.rank = rank
         self._processes = processes
-        self._orders = {order.epoch: order}
-        self._base = order
         self._runtime_or_none: _Runtime | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_runtime_or_none": None, "_orders": {self._base.epoch: self._base}}
+        return {**self.__dict__, "_runtime_or_none": None}
 
     def read(self, tasks: Sequence[Task]) -> list[Batch]:
         """The rank's share of each of `tasks`, which belong to one epoch and are read as one run."""
-        order = self._order(tasks[0].epoch)
-        parts = [self._positions(order, task) for task in tasks]
+        begin = tasks[0].epoch * self.course.epoch_samples  # positions count on over the epochs
+        parts = [
+            self.course.rank_positions(begin + task.start, begin + task.stop, self.rank, self.batching.world_size)
+            for task in tasks
+        ]
         positions = np.concatenate(parts)
-        shards, samples = order.locate(positions)
+        shards, samples = self.course.locate(positions)
+        samples = self.view.stored(shards, samples)
         runtime = self._runtime
         if runtime.prefetcher is not None:
-            runtime.prefetcher.consumed(tasks[0].epoch, tasks[0].start, tasks[-1].stop)
-        groups = self._select(runtime, shards, samples)
-        columns = gather(self.shards.schema, groups, len(positions))
-        self._let_go(runtime, order, tasks[-1], np.unique(shards).tolist())
+            runtime.prefetcher.consumed(begin + tasks[0].start, begin + tasks[-1].stop)
+        columns = self.view.gather(self._select(runtime, shards, samples), len(positions))
+        self._let_go(runtime, begin + tasks[-1].stop, np.unique(shards).tolist())
+        positions -= begin
         stops = np.cumsum([len(part) for part in parts]).tolist()
         return [
             Batch(
@@ -97,7 +103,7 @@ class RankReader:
     @property
     def _longest_run(self) -> int:
         """Batches that are read together: some megabytes, some dozens."""
-        raw, samples = int(self.shards.index.raw_sizes.sum()), max(len(self._base), 1)
+        raw, samples = int(self.view.raw_sizes.sum()), max(int(self.view.counts.sum()), 1)
         return int(min(max(_RUN_BYTES * samples // max(raw * self.batching.batch_size, 1), 1), _RUN_BATCHES))
 
     def close(self) -> None:
@@ -108,7 +114,7 @@ class RankReader:
                 runtime.prefetcher.close()
             runtime.pool.shutdown(wait=False)
             for shard in runtime.last_used:
-                self.shards.close(shard)
+                self.view.close(shard)
 
     @property
     def _runtime(self) -> _Runtime:
@@ -118,87 +124,61 @@ class RankReader:
         return runtime
 
     def _prefetcher(self) -> Prefetcher | None:
-        cache = self.shards.cache
-        if cache is None:
+        limit = self.view.cache_limit
+        if limit is None:
             return None
-        largest = int(self.shards.index.raw_sizes.max(initial=1))
-        look_ahead = max(min(_LOOK_AHEAD, cache.limit // (2 * self._processes)), largest)
-        return Prefetcher(self.shards, self._needs, samples=len(self._base), look_ahead=look_ahead)
+        largest = int(self.view.raw_sizes.max(initial=1))
+        look_ahead = max(min(_LOOK_AHEAD, limit // (2 * self._processes)), largest)
+        return Prefetcher(self.view, self._needs, samples=self.course.samples, look_ahead=look_ahead)
 
-    def _needs(self, epoch: int, position: int) -> Iterator[Need]:
-        """The shards of this rank from (epoch, position) on, epoch after epoch (a part of an epoch may be empty)."""
-        found = True
-        while found:
-            found = position > 0
-            for shard, first in shards_needed(
-                self._base.at_epoch(epoch),
-                start=position,
-                batch_size=self.batching.global_batch,
-                rank=self.rank,
-                world_size=self.batching.world_size,
-            ):
-                found = True
-                yield Need(epoch, first, shard)
-            epoch, position = epoch + 1, 0
-
-    def _order(self, epoch: int) -> Order:
-        order = self._orders.get(epoch)
-        if order is None:
-            order = self._base.at_epoch(epoch)
-            self._orders = {epoch: order}
-        return order
-
-    def _positions(self, order: Order, task: Task) -> NDArray[np.int64]:
-        return rank_positions(
-            task.start, task.stop, lanes=order.lanes, rank=self.rank, world_size=self.batching.world_size
-        )
+    def _needs(self, position: int) -> Iterator[Need]:
+        needs = self.course.needs(position, self.batching.global_batch, self.rank, self.batching.world_size)
+        return (Need(first, shard) for first, shard in needs if self.view.cached(shard))
 
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], Selection]]:
+    ) -> list[tuple[NDArray[np.int64], int, Selection]]:
         by_shard = np.lexsort((samples, shards))
         wanted, starts = np.unique(shards[by_shard], return_index=True)
         places = np.split(by_shard, starts[1:]) if len(wanted) else []
         local = [self._open(shard, len(place)) for shard, place in zip(wanted.tolist(), places, strict=True)]
 
         def select(number: int) -> Selection:
-            return self.shards.select(int(wanted[number]), samples[places[number]])
+            return self.view.select(int(wanted[number]), samples[places[number]])
 
         remote = [number for number, there in enumerate(local) if not there]
         fetched = dict(zip(remote, runtime.pool.map(select, remote), strict=True))  # starts all of them now
         selections = [fetched[number] if number in fetched else select(number) for number in range(len(wanted))]
-        return list(zip(places, selections, strict=True))
+        return list(zip(places, wanted.tolist(), selections, strict=True))
 
     def _open(self, shard: int, wanted: int) -> bool:
-        shards = self.shards
-        if shards.open(shard, whole=True):
+        view = self.view
+        if view.open(shard, whole=True):
             return True
-        if shards.cache is None or wanted * _WORTH_FETCHING < shards.index.counts[shard]:
+        if not view.cached(shard) or wanted * _WORTH_FETCHING < view.counts[shard]:
             return False
-        return shards.fetch(shard) is None
+        return view.fetch(shard) is None
 
-    def _let_go(self, runtime: _Runtime, order: Order, task: Task, wanted: list[int]) -> None:
+    def _let_go(self, runtime: _Runtime, now: int, wanted: list[int]) -> None:
         """Close shards that were not used for a whole block, so that their room in the cache may be used by others.
 
         In a small cache they are closed sooner: this process may hold its share of half the cache, beside what it
         reads at the moment.
         """
-        cache = self.shards.cache
-        if cache is None or runtime.prefetcher is None:
+        if runtime.prefetcher is None:
             return
-        now = task.epoch * len(order) + task.stop
         for shard in wanted:
-            if self.shards.is_open(shard):
+            if self.view.cached(shard) and self.view.is_open(shard):
                 runtime.last_used[shard] = now
                 runtime.last_used.move_to_end(shard)
-        sizes = self.shards.index.raw_sizes
+        sizes, block = self.view.raw_sizes, self.course.shuffle_block
         held = sum(int(sizes[shard]) for shard in runtime.last_used)
-        share = cache.limit // (2 * self._processes)
+        share = (self.view.cache_limit or 0) // (2 * self._processes)
         for shard, used in list(runtime.last_used.items()):
-            if now - used <= order.shuffle_block and (held <= share or used == now):
+            if now - used <= block and (held <= share or used == now):
                 break
             held -= int(sizes[shard])
             del runtime.last_used[shard]
-            self.shards.close(shard)
-            if now - used > order.shuffle_block:
-                cache.touch(self.shards.key(shard), runtime.prefetcher.seconds_to(task.epoch + 1, task.stop))
+            self.view.close(shard)
+            if now - used > block:
+                self.view.touch(shard, runtime.prefetcher.seconds_to(now + self.course.samples))

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import StateError, UsageError
-from mdsx.order import Order
-from mdsx.stream import Batch, Batching, OrderIdentity, Progress, RankReader, warn_of_small_cache, warn_of_spread
+from mdsx.mixture import Mixture, add_phase
+from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
+from mdsx.shards import ColumnChoice, View
+from mdsx.stream import (
+    Batch,
+    Batching,
+    OrderIdentity,
+    Phases,
+    Progress,
+    RankReader,
+    warn_of_small_cache,
+    warn_of_spread,
+)
 from mdsx.torch.batches import Collate, assemble, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
 
@@ -23,7 +34,11 @@ class StreamingDataset(IterableDataset[Any]):
     loader `batch_size=None`: it then yields whole batches, for any number of workers; call `set_epoch` before each
     epoch, as its workers start anew from this object. Without `batch_size` it yields samples, to one worker at most.
 
-    - `url`: path, `file://`, `s3://`, or an `mdsx.Dataset`; `cache`, `cache_limit`: as for `mdsx.Dataset`.
+    - `url`: path, `file://`, `s3://`, an `mdsx.Dataset` (which may be a selection), or an `mdsx.Mixture`; `cache`,
+      `cache_limit`: as for `mdsx.Dataset`; `columns`: the only ones decoded, names or a mapping name -> name there.
+    - `epoch_samples`: samples of an epoch, where they are not those of the dataset (or as the mixture says): shorter or
+      longer epochs, which run on across the dataset and leave nothing out but what `drop_last` drops.
+    - `component_column`: name of one more int64 column, the number of a mixture's component that the sample is from.
     - `seed`, `shuffle`, `lanes`, `shuffle_block` (samples; None: about 64 shards): what the order is a function of,
       see format-spec.md, Order. With `shuffle=False` samples come in the order in which they were written.
     - `rank`, `world_size`: default torch.distributed's, else those of the environment (torchrun), else 0 and 1.
@@ -37,7 +52,7 @@ class StreamingDataset(IterableDataset[Any]):
 
     def __init__(
         self,
-        url: str | os.PathLike[str] | Dataset,
+        url: str | os.PathLike[str] | Dataset | Mixture,
         *,
         seed: int = 0,
         shuffle: bool = True,
@@ -50,17 +65,21 @@ class StreamingDataset(IterableDataset[Any]):
         transform: Callable[[Sample], Any] | None = None,
         batch_size: int | None = None,
         drop_last: bool = True,
+        columns: ColumnChoice | None = None,
+        epoch_samples: int | None = None,
+        component_column: str | None = None,
     ) -> None:
-        if isinstance(url, Dataset):
-            if cache is not None or cache_limit is not None:
-                raise UsageError("cache and cache_limit are given to the mdsx.Dataset, not beside it")
-            self.dataset = url
+        if isinstance(url, Dataset) and (cache is not None or cache_limit is not None):
+            raise UsageError("cache and cache_limit are given to the mdsx.Dataset, not beside it")
+        if not isinstance(url, Dataset | Mixture):
+            url = Dataset(url, cache=cache, cache_limit=cache_limit)
+        self.dataset = url
+        if isinstance(url, Mixture):
+            self.view = url.view(columns, component_column, cache, cache_limit)
         else:
-            self.dataset = Dataset(url, cache=cache, cache_limit=cache_limit)
-        counts = self.dataset.shards.index.counts
-        self.order = Order(
-            counts, seed=seed, lanes=lanes if shuffle else 1, shuffle_block=shuffle_block, shuffle=shuffle
-        )
+            self.view = View([url.part if columns is None else url.part.choose(columns)], component_column)
+        self.course = _course(url, self.view, seed, lanes, shuffle_block, shuffle, epoch_samples)
+        self._seed, self._shuffle = int(seed), bool(shuffle)
         self.transform = transform
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -75,7 +94,7 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def columns(self) -> Mapping[str, str]:
         """Column names and their types."""
-        return self.dataset.columns
+        return {column.name: str(column.type) for column in self.view.schema.columns}
 
     @property
     def ranks(self) -> tuple[int, int]:
@@ -102,7 +121,9 @@ class StreamingDataset(IterableDataset[Any]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where `state` stands. Raises StateError where it is of another order."""
-        self.progress.load(*self.identity.check(state, len(self.order)))
+        epoch, position, phases = self.identity.check(state)
+        self.progress.load(epoch, position)
+        self.use_phases(phases)
         worker = state.get("worker")
         if worker is not None and set(worker) != {"id", "count", "origin"}:
             raise StateError("not a worker's state", place="worker", found=repr(worker))
@@ -111,25 +132,58 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def identity(self) -> OrderIdentity:
         """What the order is a function of, beside epoch and position."""
-        order = self.order
+        course = self.course
         return OrderIdentity(
-            order.version, order.seed, order.lanes, order.shuffle_block, order.shuffle, self.dataset.fingerprint
+            order_version=ORDER_VERSION,
+            seed=self._seed,
+            lanes=course.lanes,
+            shuffle_block=course.shuffle_block,
+            shuffle=self._shuffle,
+            fingerprint=self.dataset.fingerprint,
+            epoch_samples=course.epoch_samples,
+            samples=course.samples,
+            phases=self.phases,
         )
+
+    @property
+    def phases(self) -> Phases:
+        """A mixture's weights, with the position (since the run began) from which on each holds; else none."""
+        return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
+
+    def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
+        """From where this object stands on, the components of its mixture have these proportions.
+
+        A new phase, which the state carries; each component goes on where it stands. On every rank at the same place;
+        on a `StreamingDataLoader`'s dataset, call the loader's `reweight`.
+        """
+        self.reweight_at(proportions, self.progress)
+
+    def reweight_at(self, proportions: Sequence[Weight] | Mapping[str, Weight], progress: Progress) -> None:
+        """`reweight` where another object stands."""
+        if not isinstance(self.dataset, Mixture):
+            raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
+        position = progress.epoch * self.course.epoch_samples + progress.position
+        self.use_phases(add_phase(self.phases, position, self.dataset.weights(proportions)))
+
+    def use_phases(self, phases: Phases) -> None:
+        """Go on in the order that has these phases."""
+        if isinstance(self.course, MixtureCourse) and phases != self.phases:
+            self.course = self.course.with_phases(phases)
 
     def batching(self, batch_size: int, drop_last: bool) -> Batching:
         """How an epoch is cut into batches over the ranks."""
-        return Batching(len(self.order), batch_size, self.ranks[1], drop_last)
+        return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
 
     def reader(self, batching: Batching, workers: int = 0) -> RankReader:
         """Reads this rank's part of batches, in this process or in `workers` of them; warns of a cache too small."""
-        shards, here = self.dataset.shards, ranks_on_this_node()
-        warn_of_small_cache(shards, self.order, ranks_here=here, world_size=batching.world_size)
-        warn_of_spread(self.order, batching)
-        return RankReader(shards, self.order, batching, self.ranks[0], processes=here * max(workers, 1))
+        here = ranks_on_this_node()
+        warn_of_small_cache(self.view, self.course, ranks_here=here, world_size=batching.world_size)
+        warn_of_spread(self.course, batching)
+        return RankReader(self.view, self.course, batching, self.ranks[0], processes=here * max(workers, 1))
 
     def assemble(self, batch: Batch, collate: Collate | None) -> Any:
         """What a training loop gets for `batch`."""
-        return assemble(self.dataset.shards.schema, batch, self.transform, collate)
+        return assemble(self.view.schema, batch, self.transform, collate)
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
@@ -155,7 +209,7 @@ class StreamingDataset(IterableDataset[Any]):
                 if self.batch_size is not None:
                     result = [self.assemble(batch, None)]
                 else:  # one sample, or none for a rank beyond the tail
-                    result = list(transformed(self.dataset.shards.schema, batch, self.transform))
+                    result = list(transformed(self.view.schema, batch, self.transform))
                 self.progress.hand_out(task, batching)
                 yield from result
             if self.progress.epoch == epoch:
@@ -187,3 +241,29 @@ def check_tail(batching: Batching, position: int, *, per_sample: bool) -> None:
             "transform or collate_fn cannot make a batch of 0 samples",
             hint="use drop_last=True, or columns without transform and collate_fn",
         )
+
+
+def _course(
+    dataset: Dataset | Mixture,
+    view: View,
+    seed: int,
+    lanes: int,
+    shuffle_block: int | None,
+    shuffle: bool,
+    epoch_samples: int | None,
+) -> Course:
+    if epoch_samples is None and isinstance(dataset, Mixture):
+        epoch_samples = dataset.epoch_samples
+    if not isinstance(dataset, Mixture) or not dataset.phases:
+        order = Order(
+            view.counts, seed=seed, lanes=lanes if shuffle else 1, shuffle_block=shuffle_block, shuffle=shuffle
+        )
+        return DatasetCourse(order, epoch_samples)
+    if not shuffle:
+        raise UsageError(
+            "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
+        )
+    counts = [part.subset.counts for part in view.parts]
+    (_, weights), *later = dataset.phases
+    order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
+    return MixtureCourse(order_of_all, view.firsts, epoch_samples)

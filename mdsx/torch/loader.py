@@ -6,7 +6,7 @@ counts what `next()` returns. So what was prepared ahead is never lost, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from copy import copy
 from typing import Any
 
@@ -16,7 +16,8 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import UsageError
-from mdsx.stream import Background, Batching, RankReader, Task
+from mdsx.order import Weight
+from mdsx.stream import Background, Batching, Phases, RankReader, Task
 from mdsx.torch.batches import Collate
 from mdsx.torch.dataset import StreamingDataset, check_tail
 
@@ -71,22 +72,18 @@ class StreamingDataLoader:
         self._progress = copy(dataset.progress)  # the loader goes on by itself
         self._iteration: _Epoch | None = None
         self._tasks = _Tasks()
+        self._worker_options = {
+            "num_workers": num_workers,
+            "pin_memory": pin_memory,
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+            "multiprocessing_context": multiprocessing_context,
+            "worker_init_fn": worker_init_fn,
+            "timeout": timeout,
+        }
         self._workers: DataLoader[Any] | None = None
         if num_workers > 0:
-            reader = dataset.reader(self._batching, num_workers)
-            self._workers = DataLoader(
-                _Batches(dataset, reader, collate_fn),
-                batch_size=None,
-                sampler=self._tasks,
-                num_workers=num_workers,
-                collate_fn=_as_it_is,
-                pin_memory=pin_memory,
-                prefetch_factor=prefetch_factor,
-                persistent_workers=persistent_workers,
-                multiprocessing_context=multiprocessing_context,
-                worker_init_fn=worker_init_fn,
-                timeout=timeout,
-            )
+            self._workers = self._start_workers()
         elif prefetch_factor is not None or persistent_workers:
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
 
@@ -118,9 +115,33 @@ class StreamingDataLoader:
 
         Raises StateError that names the field where the state is of another dataset or order.
         """
-        epoch, position = self.dataset.identity.check(state, len(self.dataset.order))
+        epoch, position, phases = self.dataset.identity.check(state)
         self._stop()
         self._progress.load(epoch, position)
+        self._use_phases(phases)
+
+    def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
+        """From the next batch on, the components of the dataset's mixture have these proportions.
+
+        A list in the order of the components, or a mapping from their names. Each component goes on where it stands.
+        Call it on every rank at the same place, between two batches or two epochs; the state carries it.
+        """
+        before = self.dataset.phases
+        self.dataset.reweight_at(proportions, self._progress)
+        if self.dataset.phases != before:
+            self._restart()
+
+    def _use_phases(self, phases: Phases) -> None:
+        if phases != self.dataset.phases:
+            self.dataset.use_phases(phases)
+            self._restart()
+
+    def _restart(self) -> None:
+        """Drop what was prepared in the order before."""
+        if self._iteration is not None:
+            self._iteration.reopen()
+        if self._workers is not None:
+            self._workers = self._start_workers()
 
     def __iter__(self) -> Iterator[Any]:
         self._stop()
@@ -129,6 +150,17 @@ class StreamingDataLoader:
         self._progress.begin(self._batching)
         self._iteration = _Epoch(self)
         return self._iteration
+
+    def _start_workers(self) -> DataLoader[Any]:
+        """They start when they are first iterated."""
+        reader = self.dataset.reader(self._batching, self.num_workers)
+        return DataLoader(
+            _Batches(self.dataset, reader, self.collate_fn),
+            batch_size=None,
+            sampler=self._tasks,
+            collate_fn=_as_it_is,
+            **self._worker_options,
+        )
 
     def _stop(self) -> None:
         if self._iteration is not None:
@@ -148,8 +180,8 @@ class StreamingDataLoader:
 
     @property
     def _depth(self) -> int:
-        index = self.dataset.dataset.shards.index
-        size = int(index.raw_sizes.sum()) * self.batch_size // max(index.samples, 1)
+        view = self.dataset.view
+        size = int(view.raw_sizes.sum()) * self.batch_size // max(int(view.counts.sum()), 1)
         return min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
 
 
@@ -190,6 +222,10 @@ class _Epoch(Iterator[Any]):
             self._over = True
             self._close()
         return batch
+
+    def reopen(self) -> None:
+        """The next batch is made anew."""
+        self._close()
 
     def stop(self) -> None:
         """Leave this iteration."""

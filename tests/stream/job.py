@@ -9,8 +9,8 @@ import json
 import sys
 import warnings
 
-from mdsx.order import Order
-from mdsx.shards import Shards
+from mdsx.order import DatasetCourse, Order
+from mdsx.shards import Part, Shards, View
 from mdsx.stream import Batching, RankReader
 
 
@@ -24,7 +24,8 @@ def main() -> None:
     warnings.simplefilter("ignore")  # the cache is small on purpose
     shards = Shards(url, cache=cache, cache_limit=int(limit))
     batching = Batching(shards.index.samples, 8, int(world), drop_last=False)
-    reader = RankReader(shards, Order(shards.index.counts, seed=3), batching, int(rank), processes=int(world))
+    course = DatasetCourse(Order(shards.index.counts, seed=3))
+    reader = RankReader(View([Part.whole(shards)]), course, batching, int(rank), processes=int(world))
     seen = []
     for _, batch in reader.read_all(batching.tasks(0, 0)):
         numbers = batch.columns["id"].tolist()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,12 +12,22 @@ import pytest
 from mdsx import StateError
 from mdsx.stream import OrderIdentity
 
-IDENTITY = OrderIdentity(order_version=1, seed=7, lanes=8, shuffle_block=64, shuffle=True, fingerprint="ab" * 16)
+IDENTITY = OrderIdentity(
+    order_version=1,
+    seed=7,
+    lanes=8,
+    shuffle_block=64,
+    shuffle=True,
+    fingerprint="ab" * 16,
+    epoch_samples=100,
+    samples=100,
+)
+MIXTURE = replace(IDENTITY, samples=300, phases=((0, (0.7, Fraction(1, 3))), (150, (1, 1))))
 
 
 def test_a_state_is_a_few_numbers_that_survive_json() -> None:
     state = IDENTITY.state(epoch=2, position=96)
-    assert IDENTITY.check(json.loads(json.dumps(state)), samples=100) == (2, 96)
+    assert IDENTITY.check(json.loads(json.dumps(state))) == (2, 96, ())
 
 
 CHANGES: list[tuple[str, Any]] = [
@@ -26,6 +37,7 @@ CHANGES: list[tuple[str, Any]] = [
     ("shuffle_block", 65),
     ("shuffle", False),
     ("fingerprint", "cd" * 16),
+    ("epoch_samples", 99),
 ]
 
 
@@ -33,32 +45,85 @@ CHANGES: list[tuple[str, Any]] = [
 def test_another_order_is_refused_by_the_name_of_the_field(field: str, value: object) -> None:
     state = {**IDENTITY.state(2, 96), field: value}
     with pytest.raises(StateError, match=field) as caught:
-        IDENTITY.check(state, samples=100)
+        IDENTITY.check(state)
     assert caught.value.place == field
 
 
 def test_every_field_is_checked() -> None:
-    assert {field for field, _ in CHANGES} == set(asdict(IDENTITY))
+    assert {field for field, _ in CHANGES} == set(asdict(IDENTITY)) - {
+        "samples",
+        "phases",
+    }  # the fingerprint's, and below
     for field in IDENTITY.state(2, 96):
         state = IDENTITY.state(2, 96)
         del state[field]
         with pytest.raises(StateError, match=field):
-            IDENTITY.check(state, samples=100)
+            IDENTITY.check(state)
 
 
 def test_at_an_epochs_start_lanes_and_block_may_change() -> None:
     state = {**IDENTITY.state(3, 0), "lanes": 4, "shuffle_block": 9}
-    assert IDENTITY.check(state, samples=100) == (3, 0)
+    assert IDENTITY.check(state) == (3, 0, ())
     with pytest.raises(StateError, match="seed"):
-        IDENTITY.check({**state, "seed": 8}, samples=100)
+        IDENTITY.check({**state, "seed": 8})
 
 
 @pytest.mark.parametrize("position", [-1, 101, 1.5, "3", None, True])
 def test_a_position_is_a_place_in_the_epoch(position: object) -> None:
     with pytest.raises(StateError, match="position"):
-        IDENTITY.check({**IDENTITY.state(0, 0), "position": position}, samples=100)
+        IDENTITY.check({**IDENTITY.state(0, 0), "position": position})
 
 
 def test_what_is_no_state_is_refused() -> None:
     with pytest.raises(StateError, match="state_dict"):
-        IDENTITY.check([1, 2], samples=100)  # type: ignore[arg-type]  # a user's mistake
+        IDENTITY.check([1, 2])  # type: ignore[arg-type]  # a user's mistake
+
+
+def test_where_epochs_run_on_across_the_dataset_lanes_may_change_only_at_the_very_start() -> None:
+    identity = replace(IDENTITY, epoch_samples=64)
+    assert identity.check({**identity.state(0, 0), "lanes": 4}) == (0, 0, ())
+    with pytest.raises(StateError, match="lanes"):
+        identity.check({**identity.state(3, 0), "lanes": 4})
+
+
+def test_a_state_carries_the_phases_that_have_started_exactly() -> None:
+    before, after = (json.loads(json.dumps(MIXTURE.state(1, position))) for position in (49, 50))
+    assert before["phases"] == [[0, [0.7, "1/3"]]]
+    assert after["phases"] == [[0, [0.7, "1/3"]], [150, [1, 1]]]
+    as_begun = replace(MIXTURE, phases=MIXTURE.phases[:1])
+    assert as_begun.check(after) == (1, 50, MIXTURE.phases)
+    assert as_begun.check(before) == (1, 49, MIXTURE.phases[:1])
+
+
+def test_phases_planned_for_later_are_kept() -> None:
+    state = replace(MIXTURE, phases=MIXTURE.phases[:1]).state(1, 20)
+    assert MIXTURE.check(state) == (1, 20, MIXTURE.phases)
+
+
+def test_weights_count_by_their_proportions() -> None:
+    state = MIXTURE.state(1, 60)
+    state["phases"][1] = [150, [2, 2]]
+    assert MIXTURE.check(state)[2][1] == (150, (2, 2))
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        None,
+        [],
+        [[0, [0.7, 0.3]]],
+        [[0, [0.7, "1/3"]]],  # the planned phase was not in force, so other samples were read
+        [[0, [0.7, "1/3"]], [150, [1, 2]]],
+        [[0, [0.7, "1/3"]], [150, [1]]],
+        [[0, [0.7, "1/3"]], [150, ["1/0", 1]]],
+        [[0, [0.7, "1/3"]], [150, [0, 0]]],
+        [[0, [0.7, "1/3"]], [150, [True, 1]]],
+        [[150, [1, 1]], [0, [0.7, "1/3"]]],
+        [[0, [0.7, "1/3"]], ["150", [1, 1]]],
+        "[[0, [0.7]]]",
+    ],
+)
+def test_other_phases_are_refused(phases: object) -> None:
+    with pytest.raises(StateError, match="mixture") as caught:
+        MIXTURE.check({**MIXTURE.state(1, 60), "phases": phases})
+    assert caught.value.place == "phases"

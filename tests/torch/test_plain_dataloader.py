@@ -28,10 +28,9 @@ def test_whole_batches_for_any_number_of_workers(local_url: str, workers: int) -
 
 def test_samples_in_the_defined_order_for_one_worker(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=3)
-    shards, samples = data.order.locate(range(len(data.order)))
-    expected = [
-        mdsx.Dataset(local_url)[data.order.counts[:s].sum() + i]["id"] for s, i in zip(shards, samples, strict=True)
-    ]
+    order = mdsx.Order(data.view.counts, seed=3)
+    shards, samples = order.locate(range(len(order)))
+    expected = [mdsx.Dataset(local_url)[order.counts[:s].sum() + i]["id"] for s, i in zip(shards, samples, strict=True)]
     assert [sample["id"] for sample in data] == expected
     data.set_epoch(0)
     batches = DataLoader(data, batch_size=50, num_workers=1, collate_fn=lambda found: [s["id"] for s in found])

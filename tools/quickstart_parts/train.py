@@ -50,7 +50,7 @@ def train(run: Run, rank: int) -> None:
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["data"])
         step = saved["step"]
-    samples = len(data.dataset)
+    samples = loader.state_dict()["epoch_samples"]
     start = loader.state_dict()["position"]
     with run.log_file(rank).open("a") as log:
         for batch in loader:

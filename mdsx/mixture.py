@@ -1,0 +1,299 @@
+"""Several datasets read as one: by proportion, or each sample exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import xxhash
+
+from mdsx.dataset import Dataset
+from mdsx.errors import UsageError
+from mdsx.order import Weight, exact_weight
+from mdsx.shards import ColumnChoice, Part, Shards, View
+
+
+@dataclass(frozen=True)
+class Component:
+    """One dataset of a mixture, and how much of it an epoch has: at most one of the three is given.
+
+    - `proportion`: its share of all samples, relative to the other components' proportions.
+    - `repeat`: how often it is read, 1 being once; may be a fraction.
+    - `choose`: how many samples of it an epoch has.
+
+    `columns` are the names of those to be read, or a mapping: the name in the mixture -> the name in this dataset.
+    """
+
+    source: str | os.PathLike[str] | Dataset | Mixture
+    proportion: Weight | None = None
+    repeat: Weight | None = None
+    choose: int | None = None
+    columns: ColumnChoice | None = None
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A component once nested mixtures are taken apart."""
+
+    name: str
+    part: Part
+    default_cache: bool  # it came as a URL, and takes the cache that it is given
+    amount: Fraction  # samples in an epoch, or a share
+
+
+class Mixture:
+    """Several datasets, to be streamed as one by `mdsx.torch.StreamingDataset`.
+
+    `components` is a list of datasets (URL, `mdsx.Dataset`, another mixture), or a mapping from names to them: each
+    alone, with its proportion as in `[("s3://bucket/a", 0.7), ("s3://bucket/b", 0.3)]`, or as a `Component`. Every
+    batch then has each component's share as exactly as its size allows, whatever the number of ranks and workers; each
+    component is read in its own shuffled order, epoch after epoch of its own.
+
+    - Without proportions, `repeat` and `choose`, an epoch is every sample of every dataset exactly once, shuffled
+      together. With `repeat` or `choose`, an epoch has so many samples of each component; at its ends a few more or
+      less, as each component goes on in the next epoch where it stood.
+    - `epoch_samples`: the samples of an epoch; default what `repeat` and `choose` add up to, else the sum of the sizes.
+    - `columns`: those that are read, of all components. Their columns must agree in name and type.
+    - `cache`, `cache_limit`: as for `mdsx.Dataset`, for the components given as URL.
+    - A mixture as a component counts as its components, with its weight multiplied by theirs.
+
+    Raises UsageError where the columns differ, showing both.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Any] | Mapping[str, Any],
+        *,
+        epoch_samples: int | None = None,
+        columns: ColumnChoice | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+    ) -> None:
+        named = components.items() if isinstance(components, Mapping) else enumerate(components)
+        given = [(str(name), _component(value)) for name, value in named]
+        if not given:
+            raise UsageError("a mixture needs a component")
+        opened = [_open(component, columns, cache, cache_limit) for _, component in given]
+        amounts = _amounts(
+            given, [_size(component, inner) for (_, component), inner in zip(given, opened, strict=True)]
+        )
+        members = []
+        for (name, _), inner, amount in zip(given, opened, amounts, strict=True):
+            whole = sum(member.amount for member in inner)
+            for member in inner:
+                full = f"{name}/{member.name}" if member.name else name
+                members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
+        self._members = _agreed(members)
+        self.weighted = not all(_once(component) for _, component in given)
+        self._sizes = [int(member.part.subset.counts.sum()) for member in members]
+        absolute = all(component.proportion is None for _, component in given)
+        self.epoch_samples = round(sum(amounts)) if absolute else sum(self._sizes)
+        if epoch_samples is not None:
+            self.epoch_samples = _count(epoch_samples, "epoch_samples", 1)
+        self.phases: tuple[tuple[int, tuple[Weight, ...]], ...] = ()
+        if self.weighted:
+            self.phases = ((0, self._checked([member.amount for member in members])),)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{member.name}: {member.part.shards.storage.url}" for member in self._members)
+        return f"Mixture({parts}; epoch_samples={self.epoch_samples})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The components' names, in order; in a list they are "0", "1", ...; nested ones `outer/inner`."""
+        return tuple(member.name for member in self._members)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The samples of each component."""
+        return tuple(self._sizes)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Column names and their types."""
+        return {column.name: str(column.type) for column in self._members[0].part.schema.columns}
+
+    @property
+    def proportions(self) -> tuple[float, ...]:
+        """The share of each component at the start of a run."""
+        total = sum(member.amount for member in self._members)
+        return tuple(float(member.amount / total) for member in self._members) if total else ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what the components show, in their order."""
+        lines = "\n".join(member.part.fingerprint for member in self._members)
+        return xxhash.xxh3_128_hexdigest(f"mixture\n{lines}".encode())
+
+    def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], *, position: int) -> None:
+        """From `position` on (samples since the run began, over all epochs) the components have these proportions.
+
+        A plan, for runs that begin afterwards; `StreamingDataLoader.reweight` changes a run that is under way. Each
+        component goes on where it stands.
+        """
+        self.phases = add_phase(self.phases, position, self.weights(proportions))
+
+    def weights(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> tuple[Weight, ...]:
+        """Proportions in the order of the components. Raises UsageError where one is missing, unknown or impossible."""
+        if not self.weighted:
+            raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
+        if isinstance(proportions, Mapping):
+            if set(proportions) != set(self.names):
+                raise UsageError(
+                    "proportions need a number for each component",
+                    found=dict(proportions),
+                    expected=", ".join(self.names),
+                )
+            proportions = [proportions[name] for name in self.names]
+        return self._checked(proportions)
+
+    def view(
+        self,
+        columns: ColumnChoice | None = None,
+        part_column: str | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+    ) -> View:
+        """The components' shards as one; `part_column` names a column that tells a sample's component."""
+        parts = []
+        for member in self._members:
+            part = member.part
+            if member.default_cache and (cache is not None or cache_limit is not None):
+                part = replace(part, shards=part.shards.with_cache(cache, cache_limit))
+            part.shards.check_cache()
+            parts.append(part if columns is None else part.choose(columns))
+        return View(parts, part_column)
+
+    def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
+        if len(proportions) != len(self._members):
+            raise UsageError(
+                "proportions need a number for each component", found=len(proportions), expected=", ".join(self.names)
+            )
+        exact = [
+            exact_weight(weight, f"the proportion of {member.name}")
+            for weight, member in zip(proportions, self._members, strict=True)
+        ]
+        if not sum(exact):
+            raise UsageError("a component needs a proportion above 0")
+        for member, size, weight in zip(self._members, self._sizes, exact, strict=True):
+            if weight and not size:
+                raise UsageError(
+                    f"component {member.name} has no samples but a proportion", file=member.part.shards.storage.url
+                )
+        return tuple(proportions)
+
+
+def add_phase(
+    phases: tuple[tuple[int, tuple[Weight, ...]], ...], position: int, weights: tuple[Weight, ...]
+) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
+    """`phases`, of which from `position` on only the new one holds."""
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise UsageError("a phase starts at a position, an integer of at least 0", found=repr(position))
+    return (*(phase for phase in phases if phase[0] < position), (position, weights))
+
+
+def _component(given: Any) -> Component:
+    if isinstance(given, Component):
+        chosen = [given.proportion, given.repeat, given.choose]
+        if sum(value is not None for value in chosen) > 1:
+            raise UsageError("a component has a proportion, or repeat, or choose, or none of them", found=repr(given))
+        return given
+    if isinstance(given, str | os.PathLike | Dataset | Mixture):
+        return Component(given)
+    if isinstance(given, Sequence) and len(given) == 2 and isinstance(given[0], str | os.PathLike | Dataset | Mixture):
+        return Component(given[0], given[1])
+    raise UsageError(
+        "a component of a mixture is a URL, a Dataset or a Mixture, alone, with its proportion, or as mdsx.Component",
+        found=repr(given)[:200],
+    )
+
+
+def _once(component: Component) -> bool:
+    """Whether an epoch has all of it, each sample once."""
+    if isinstance(component.source, Mixture) and component.source.weighted:
+        return False
+    return component.proportion is None and component.repeat is None and component.choose is None
+
+
+def _open(
+    component: Component,
+    columns: ColumnChoice | None,
+    cache: str | os.PathLike[str] | None,
+    cache_limit: int | str | None,
+) -> list[_Member]:
+    """The datasets of a component, each with its amount in it."""
+    source = component.source
+    if isinstance(source, Mixture):
+        if len(source.phases) > 1:
+            raise UsageError("a mixture within another one has one phase", hint="reweight the outer one")
+        members = list(source._members)
+    else:
+        given = isinstance(source, Dataset)
+        part = (
+            source.part
+            if isinstance(source, Dataset)
+            else Part.whole(Shards(source, cache=cache, cache_limit=cache_limit))
+        )
+        default_cache = not given and cache is None and cache_limit is None
+        members = [_Member("", part, default_cache, Fraction(int(part.subset.counts.sum())))]
+    for chosen in (component.columns, columns):
+        if chosen is not None:
+            members = [replace(member, part=member.part.choose(chosen)) for member in members]
+    return members
+
+
+def _size(component: Component, members: Sequence[_Member]) -> int:
+    """The samples of a component that is read once."""
+    if isinstance(component.source, Mixture):
+        return component.source.epoch_samples
+    return sum(int(member.part.subset.counts.sum()) for member in members)
+
+
+def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> list[Fraction]:
+    """Of each component its share, or its samples in an epoch."""
+    without = [name for name, component in given if component.proportion is None]
+    if without and len(without) < len(given):
+        raise UsageError(
+            "some components have a proportion and some have not",
+            found=f"none for {', '.join(without)}",
+            hint="give each one a proportion; repeat and choose are for mixtures without proportions",
+        )
+    amounts = []
+    for (name, component), size in zip(given, sizes, strict=True):
+        if component.proportion is not None:
+            amounts.append(exact_weight(component.proportion, f"the proportion of {name}"))
+        elif component.choose is not None:
+            amounts.append(Fraction(_count(component.choose, f"choose of {name}", 0)))
+        else:
+            repeat = 1 if component.repeat is None else component.repeat
+            amounts.append(exact_weight(repeat, f"repeat of {name}") * size)
+    return amounts
+
+
+def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
+    """The members with their columns in the first one's order. Raises UsageError where they differ."""
+    first = members[0]
+    expected = _types(first)
+    for member in members:
+        if _types(member) != expected:
+            raise UsageError(
+                f"the columns of components {first.name} and {member.name} differ",
+                file=member.part.shards.storage.url,
+                found=_types(member),
+                expected=expected,
+                hint="choose and rename columns by mdsx.Component(url, columns={name in the mixture: name there})",
+            )
+    return tuple(replace(member, part=member.part.choose(list(expected))) for member in members)
+
+
+def _types(member: _Member) -> dict[str, str]:
+    return {column.name: str(column.type) for column in member.part.schema.columns}
+
+
+def _count(value: object, name: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**62:
+        raise UsageError(f"{name} must be an integer of at least {least}", found=repr(value))
+    return value

@@ -1,0 +1,156 @@
+"""What is read of one dataset or of several: their shards under one numbering, some samples of each, some columns.
+
+Samples of a view's shard are numbered as they are stored in it; `counts` says how many of them the view shows, and
+`stored` which ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError
+from mdsx.format import Schema
+from mdsx.order import AllSamples, Subset
+from mdsx.shards.selection import Columns, Group, Selection, gather, present
+from mdsx.shards.shards import Shards
+from mdsx.storage.cache import Verdict
+
+ColumnChoice = Sequence[str] | Mapping[str, str]
+"""Names of columns, or the name that each is to have -> its name in the dataset."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is shown of one dataset: column k of the view is its column `columns[k]`."""
+
+    shards: Shards
+    subset: Subset
+    schema: Schema
+    columns: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, shards: Shards) -> Part:
+        """All samples and columns."""
+        columns = tuple(range(len(shards.schema.columns)))
+        return cls(shards, AllSamples(shards.index.counts), shards.schema, columns)
+
+    def choose(self, columns: ColumnChoice) -> Part:
+        """Only `columns`, in their order, maybe under other names. Raises UsageError for one that is not there."""
+        if isinstance(columns, str):
+            raise UsageError("columns are a list of names, or a mapping of names", found=repr(columns))
+        asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+        schema, numbers = self.schema.choose(asked)
+        return replace(self, schema=schema, columns=tuple(self.columns[number] for number in numbers))
+
+    @property
+    def fingerprint(self) -> str:
+        """The dataset's, or where only some samples are shown one of their own."""
+        fingerprint, name = self.shards.index.fingerprint, self.subset.name
+        return xxhash.xxh3_128_hexdigest(f"{fingerprint}\n{name}".encode()) if name else fingerprint
+
+
+class View:
+    """`parts`, which show the same columns, as one: shard numbers run on from part to part."""
+
+    def __init__(self, parts: Sequence[Part], part_column: str | None = None) -> None:
+        """`part_column`: the name of one more column, int64: the number of the part that a sample is from."""
+        self.parts = tuple(parts)
+        self.part_column = part_column
+        self.schema = parts[0].schema
+        if part_column is not None:
+            if part_column in [column.name for column in self.schema.columns]:
+                raise UsageError(f"there is a column {part_column!r} already", hint="give another name")
+            columns = {column.name: str(column.type) for column in self.schema.columns}
+            self.schema = Schema.from_columns({**columns, part_column: "int64"})
+        self.counts = _joined([part.subset.counts for part in parts])
+        self.raw_sizes = _joined([part.shards.index.raw_sizes for part in parts])
+        sizes = [len(part.subset.counts) for part in parts]
+        self.firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        """int64 [parts + 1]: the number of each part's first shard, and of all shards."""
+
+    @property
+    def cache_limit(self) -> int | None:
+        """Bytes that the smallest of the caches may hold; None where every shard is read in place."""
+        return min((part.shards.cache.limit for part in self.parts if part.shards.cache is not None), default=None)
+
+    def cached(self, shard: int) -> bool:
+        """Whether a shard is read through a cache, not in place."""
+        return self._at(shard)[0].shards.cache is not None
+
+    def number(self, shard: int) -> int:
+        """A shard's number in its own dataset."""
+        return self._at(shard)[1]
+
+    def stored(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The stored numbers of the samples that the view shows as `samples` of `shards`."""
+        if all(not part.subset.name for part in self.parts):
+            return samples
+        numbers = np.empty_like(samples)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            part, number = self._at(shard)
+            numbers[here] = part.subset.samples(number, samples[here])
+        return numbers
+
+    # --- what Shards does, by the view's numbers
+
+    def is_open(self, shard: int) -> bool:
+        part, number = self._at(shard)
+        return part.shards.is_open(number)
+
+    def open(self, shard: int, *, whole: bool) -> bool:
+        part, number = self._at(shard)
+        return part.shards.open(number, whole=whole)
+
+    def fetch(self, shard: int) -> Verdict | None:
+        part, number = self._at(shard)
+        return part.shards.fetch(number)
+
+    def bring(self, shard: int, *, needed_in: float) -> Verdict | None:
+        part, number = self._at(shard)
+        return None if part.shards.cache is None else part.shards.bring(number, needed_in=needed_in)
+
+    def close(self, shard: int) -> None:
+        part, number = self._at(shard)
+        part.shards.close(number)
+
+    def touch(self, shard: int, needed_in: float) -> None:
+        """Tell the cache in how many seconds a shard is needed again."""
+        part, number = self._at(shard)
+        if part.shards.cache is not None:
+            part.shards.cache.touch(part.shards.key(number), needed_in)
+
+    def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
+        part, number = self._at(shard)
+        return part.shards.select(number, samples)
+
+    def gather(self, groups: Sequence[tuple[NDArray[np.int64], int, Selection]], count: int) -> Columns:
+        """Columns of `count` samples, in storage form, from (places in the result, shard, samples of it)."""
+        found: list[Group] = [(places, selection, self._at(shard)[0].columns) for places, shard, selection in groups]
+        columns = gather(self.parts[0].schema, found, count)
+        if self.part_column is not None:
+            numbers = np.empty(count, np.int64)
+            for places, shard, _ in groups:
+                numbers[places] = self._part(shard)
+            columns[self.part_column] = numbers
+        return columns
+
+    def present(self, columns: Columns) -> Columns:
+        """Columns from storage form to NumPy's."""
+        return present(self.schema, columns)
+
+    def _at(self, shard: int) -> tuple[Part, int]:
+        part = self._part(shard)
+        return self.parts[part], shard - int(self.firsts[part])
+
+    def _part(self, shard: int) -> int:
+        return int(np.searchsorted(self.firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
+
+
+def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
