@@ -19,7 +19,8 @@ from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import active_shards, shards_needed
 from mdsx.order.order import Order
 
-_WINDOW = 65536  # positions of a rank that are looked at together
+NOTHING_NEW = -1
+_WINDOW = 16384  # positions of a rank that are looked at together
 
 
 class Course(Protocol):
@@ -41,8 +42,8 @@ class Course(Protocol):
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
         """Each shard that `rank` will read from `start` on, with the position of its first need, in that order.
 
-        Endless where there are samples: a shard comes again when it is needed again after a while. `batch_size` is the
-        global batch's.
+        Endless where there are samples: a shard comes again when it is needed again after a while. Where looking for
+        the next one takes long, (position, NOTHING_NEW) says how far it has looked. `batch_size` is the global batch's.
         """
         ...
 
@@ -155,6 +156,7 @@ def _needs(
             if when[place] - last[needed[place]] > again:
                 yield int(when[place]), int(needed[place])
         np.maximum.at(last, needed, when)
+        yield starts[-1], NOTHING_NEW
         start, batches = min(starts[-1] + batch_size, end), min(2 * batches, most)
 
 

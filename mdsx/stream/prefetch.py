@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mdsx.errors import MdsxError
+from mdsx.order import NOTHING_NEW
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
 
@@ -24,7 +25,10 @@ _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 
 
 class Need(NamedTuple):
-    """A shard, and the position from which on it is needed; positions count on over all epochs."""
+    """A shard, and the position from which on it is needed; positions count on over all epochs.
+
+    NOTHING_NEW for the shard: no other one is needed for the first time up to there.
+    """
 
     position: int
     shard: int
@@ -33,9 +37,10 @@ class Need(NamedTuple):
 class _Plan:
     """What the threads share. `needs` is the endless list of what comes, in order."""
 
-    def __init__(self, view: View, samples: int, look_ahead: int) -> None:
+    def __init__(self, view: View, samples: int, search: int, look_ahead: int) -> None:
         self.view = view
-        self.samples = samples
+        self.samples = samples  # a shard needed later than that many positions may wait
+        self.search = search  # positions ahead in which new needs are looked for
         self.look_ahead = look_ahead
         self.changed = threading.Condition()
         self.closed = False
@@ -49,21 +54,22 @@ class _Plan:
 
     def take(self) -> Need | None:
         """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
-        if self.blocked:
-            return None
-        if self.returned:
-            need = heapq.heappop(self.returned)
-        elif self.ahead_bytes >= self.look_ahead or (following := next(self.needs, None)) is None:
-            return None
-        else:
-            need = following
-            if need.position > self.consumed:
-                self.ahead.append(need)
-                self.ahead_bytes += int(self.view.raw_sizes[need.shard])
-        if need.position > self.consumed + self.samples:  # it is there already, or comes at another time too
-            heapq.heappush(self.returned, need)
-            return None
-        return need
+        while not self.blocked:
+            if self.returned:
+                need = heapq.heappop(self.returned)
+            elif self.ahead_bytes >= self.look_ahead or (following := next(self.needs, None)) is None:
+                return None
+            else:
+                need = following
+                if need.shard != NOTHING_NEW and need.position > self.consumed:
+                    self.ahead.append(need)
+                    self.ahead_bytes += self.view.cached_size(need.shard)
+            if need.position > self.consumed + (self.samples if need.shard != NOTHING_NEW else self.search):
+                heapq.heappush(self.returned, need)
+                return None
+            if need.shard != NOTHING_NEW:
+                return need
+        return None
 
     def needed_in(self, position: int) -> float:
         """Seconds until `position` is due at the present rate."""
@@ -71,12 +77,14 @@ class _Plan:
 
 
 class Prefetcher:
-    """`needs(position)` lists what a rank needs from there on, as far as `samples` positions ahead; `look_ahead` is in
-    bytes."""
+    """`needs(position)` lists what a rank needs from there on; shards are brought `samples` positions ahead and
+    `look_ahead` bytes; needs are looked for `search` positions ahead, where nothing was found sooner."""
 
-    def __init__(self, view: View, needs: Callable[[int], Iterator[Need]], *, samples: int, look_ahead: int) -> None:
+    def __init__(
+        self, view: View, needs: Callable[[int], Iterator[Need]], *, samples: int, search: int, look_ahead: int
+    ) -> None:
         self._needs = needs
-        self._plan = _Plan(view, samples, look_ahead)
+        self._plan = _Plan(view, samples, search, look_ahead)
         self._expected: int | None = None
         self._since = 0.0
         self._threads: list[threading.Thread] = []
@@ -103,7 +111,7 @@ class Prefetcher:
                 plan.consumed = stop
             self._expected = start
             while plan.ahead and plan.ahead[0].position <= plan.consumed:
-                plan.ahead_bytes -= int(plan.view.raw_sizes[plan.ahead.popleft().shard])
+                plan.ahead_bytes -= plan.view.cached_size(plan.ahead.popleft().shard)
             plan.blocked = False
             plan.changed.notify_all()
         if not self._threads:

@@ -129,11 +129,12 @@ class RankReader:
             return None
         largest = int(self.view.raw_sizes.max(initial=1))
         look_ahead = max(min(_LOOK_AHEAD, limit // (2 * self._processes)), largest)
-        return Prefetcher(self.view, self._needs, samples=self.course.samples, look_ahead=look_ahead)
+        samples, search = self.course.samples, 4 * self.course.shuffle_block
+        return Prefetcher(self.view, self._needs, samples=samples, search=search, look_ahead=look_ahead)
 
     def _needs(self, position: int) -> Iterator[Need]:
         needs = self.course.needs(position, self.batching.global_batch, self.rank, self.batching.world_size)
-        return (Need(first, shard) for first, shard in needs if self.view.cached(shard))
+        return (Need(first, shard) for first, shard in needs)
 
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]

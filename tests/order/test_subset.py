@@ -1,0 +1,114 @@
+"""Subsets: some samples of a dataset, by number or by a share that stays the same when the dataset grows."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.errors import UsageError
+from mdsx.order import AllSamples, Subset, select_fraction, select_run
+from mdsx.order import subset as module
+from tests.order import reference
+from tests.order.strategies import uint64
+
+counts = st.lists(st.integers(0, 30), min_size=1, max_size=8)
+fractions = st.one_of(st.floats(0, 1), st.fractions(0, 1), st.sampled_from([0, 1, 0.0, 1.0, 0.5]))
+
+
+def numbers(subset: Subset, stored: Any) -> list[int]:
+    """The dataset's number of every sample that the subset has, in its order."""
+    firsts = np.cumsum(stored) - np.asarray(stored)
+    parts = [
+        (firsts[shard] + subset.samples(shard, np.arange(count))).tolist()
+        for shard, count in enumerate(subset.counts.tolist())
+    ]
+    return list(itertools.chain.from_iterable(parts))
+
+
+def share(stored: Any, start: Any, stop: Any, seed: int = 0) -> Subset:
+    return select_fraction(AllSamples(stored), np.asarray(stored, np.int64), start, stop, seed)
+
+
+@given(counts, st.data())
+def test_a_run_is_a_slice(stored: list[int], data: st.DataObject) -> None:
+    size = sum(stored)
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
+    assert numbers(select_run(AllSamples(stored), start, stop), stored) == list(range(start, stop))
+
+
+@given(counts, fractions, fractions, uint64)
+def test_a_share_is_that_of_the_specification(stored: list[int], a: Any, b: Any, seed: int) -> None:
+    start, stop = sorted([Fraction(a), Fraction(b)])
+    expected = [n for n in range(sum(stored)) if reference.in_selection(n, seed, start, stop)]
+    assert numbers(share(stored, start, stop, seed), stored) == expected
+
+
+@given(counts, st.lists(fractions, max_size=4), uint64)
+def test_shares_that_meet_have_every_sample_once(stored: list[int], cuts: list[Any], seed: int) -> None:
+    edges = [0, *sorted(cuts), 1]
+    parts = [numbers(share(stored, a, b, seed), stored) for a, b in itertools.pairwise(edges)]
+    assert sorted(itertools.chain.from_iterable(parts)) == list(range(sum(stored)))
+
+
+@given(counts, counts, fractions)
+def test_a_sample_stays_where_it_is_when_the_dataset_grows_or_has_other_shards(
+    stored: list[int], more: list[int], stop: Any
+) -> None:
+    before = numbers(share(stored, 0, stop), stored)
+    assert before == [n for n in numbers(share(stored + more, 0, stop), stored + more) if n < sum(stored)]
+    assert before == numbers(share([sum(stored)], 0, stop), [sum(stored)])
+
+
+@given(counts, fractions, st.data())
+def test_choices_of_choices(stored: list[int], stop: Any, data: st.DataObject) -> None:
+    part = share(stored, 0, stop, seed=1)
+    all_of_it = numbers(part, stored)
+    size = len(all_of_it)
+    begin, end = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
+    run = select_run(part, begin, end)
+    assert numbers(run, stored) == all_of_it[begin:end]
+    half = select_fraction(run, np.asarray(stored), 0, 0.5, 2)
+    assert set(numbers(half, stored)) == set(all_of_it[begin:end]) & set(numbers(share(stored, 0, 0.5, 2), stored))
+
+
+def test_a_share_is_about_as_large_as_asked() -> None:
+    stored = [100_000] * 3
+    assert abs(int(share(stored, 0.0, 0.01).counts.sum()) - 3000) < 200
+    assert abs(int(share(stored, 0.5, 0.75).counts.sum()) - 75_000) < 1000
+
+
+def test_more_shards_than_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT", 2)
+    monkeypatch.setattr(module, "_CHUNK", 7)
+    stored = [20] * 10
+    subset = share(stored, 0.25, 1)
+    assert numbers(subset, stored) == numbers(pickle.loads(pickle.dumps(subset)), stored)
+    assert numbers(subset, stored) == [
+        n for n in range(200) if reference.in_selection(n, 0, Fraction(1, 4), Fraction(1))
+    ]
+
+
+def test_every_choice_has_a_name_of_its_own() -> None:
+    stored = [10, 10]
+    whole = AllSamples(stored)
+    run, part = select_run(whole, 2, 9), share(stored, 0, 0.5)
+    others = [select_run(run, 0, 3), share(stored, 0, 0.5, 1), share(stored, 0.5, 1), select_run(part, 0, 1)]
+    names = [subset.name for subset in (whole, run, part, *others)]
+    assert len(set(names)) == len(names)
+    assert whole.name == ""
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(-1, 5), (5, 4), (0, 21), (0, 2.5), (-0.1, 0.5), (0.5, 0.2), (0.0, float("nan")), (True, 5)]
+)
+def test_what_is_not_there_is_refused(start: Any, stop: Any) -> None:
+    by_share = isinstance(start, float) or isinstance(stop, float)
+    with pytest.raises(UsageError):
+        share([10, 10], start, stop) if by_share else select_run(AllSamples([10, 10]), start, stop)

@@ -1,0 +1,229 @@
+"""Mixtures in training: tight in every batch, exact over kills, phases and any change of ranks, workers and batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mdsx
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+SIZES = {"wiki": 900, "web": 2000, "code": 60}
+Seen = tuple[int, int]  # component, number of the sample in it
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Three datasets; a sample tells its number."""
+    found = {}
+    for name, size in SIZES.items():
+        found[name] = str(tmp_path_factory.mktemp("mixture") / name)
+        with mdsx.Writer(found[name], {"id": "int64", "text": "str"}, shard_size=2048) as out:
+            for number in range(size):
+                out.write({"id": number, "text": f"{name} {number}"})
+    return found
+
+
+def weighted(urls: dict[str, str], **options: Any) -> mdsx.Mixture:
+    return mdsx.Mixture(
+        {"wiki": (urls["wiki"], 0.5), "web": (urls["web"], 0.4), "code": (urls["code"], 0.1)}, **options
+    )
+
+
+def loaders(
+    mixture: mdsx.Mixture, world: int, batch: int, workers: int = 0, **options: Any
+) -> list[StreamingDataLoader]:
+    return [
+        StreamingDataLoader(
+            StreamingDataset(
+                mixture, rank=rank, world_size=world, component_column="from", **{"seed": 5, "lanes": 4, **options}
+            ),
+            batch,
+            num_workers=workers,
+            drop_last=False,
+        )
+        for rank in range(world)
+    ]
+
+
+def global_batches(found: list[StreamingDataLoader], count: int | None = None) -> list[list[Seen]]:
+    """The next `count` global batches (None: what is left of the epoch), each as a sorted list."""
+    steps = zip(*(iter(loader) for loader in found), strict=True)
+    return [
+        sorted(pair for batch in step for pair in zip(batch["from"].tolist(), batch["id"].tolist(), strict=True))
+        for step in (steps if count is None else itertools.islice(steps, count))
+    ]
+
+
+def chained(batches: list[list[Seen]]) -> list[Seen]:
+    return list(itertools.chain.from_iterable(batches))
+
+
+def test_every_batch_has_each_components_share_and_says_whose_a_sample_is(urls: dict[str, str]) -> None:
+    (loader,) = loaders(weighted(urls), 1, 256)
+    names = list(SIZES)
+    for batch in itertools.islice(loader, len(loader) - 1):
+        assert batch["from"].dtype == torch.int64
+        for component, number, text in zip(batch["from"].tolist(), batch["id"].tolist(), batch["text"], strict=True):
+            assert text == f"{names[component]} {number}"
+        counts = Counter(batch["from"].tolist())
+        for component, share in enumerate((0.5, 0.4, 0.1)):
+            assert abs(counts[component] - share * len(batch["id"])) <= 3  # by chance 8 would be usual
+
+
+def test_each_component_is_read_epoch_by_epoch_of_its_own(urls: dict[str, str]) -> None:
+    """No sample of a component comes again before all others came: however long the run's own epochs are."""
+    (loader,) = loaders(weighted(urls, epoch_samples=777), 1, 32)
+    seen = [pair for _ in range(8) for pair in chained(global_batches([loader]))]
+    assert len(seen) == 8 * 777
+    for component, size in enumerate(SIZES.values()):
+        drawn = Counter(number for which, number in seen if which == component)
+        assert sum(drawn.values()) > size  # more than an epoch of it
+        assert max(drawn.values()) - min(drawn[number] for number in range(size)) <= 1
+
+
+def test_without_proportions_an_epoch_is_every_sample_once(urls: dict[str, str]) -> None:
+    found = loaders(mdsx.Mixture(list(urls.values())), 3, 7)
+    expected = Counter((component, n) for component, size in enumerate(SIZES.values()) for n in range(size))
+    for _ in range(2):
+        assert Counter(chained(global_batches(found))) == expected
+
+
+def test_repeat_and_choose_say_how_much_of_each_an_epoch_has(urls: dict[str, str]) -> None:
+    mixture = mdsx.Mixture(
+        [
+            mdsx.Component(urls["wiki"], repeat=0.5),
+            mdsx.Component(urls["web"], choose=1200),
+            mdsx.Component(urls["code"], repeat=4),
+        ]
+    )
+    assert mixture.epoch_samples == 450 + 1200 + 240
+    (loader,) = loaders(mixture, 1, 90)
+    totals: Counter[int] = Counter()
+    for epoch in range(1, 9):
+        drawn = Counter(component for component, _ in chained(global_batches([loader])))
+        totals += drawn
+        for component, share in enumerate((450, 1200, 240)):
+            assert abs(totals[component] - epoch * share) <= 12  # and no more after any number of epochs
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [
+        [(2, 48, 5), (3, 20, 4), (1, 30, None)],
+        [(4, 8, 3), (1, 100, 2), (2, 33, 9), (8, 3, None)],
+    ],
+)
+@pytest.mark.parametrize("lanes", [1, 4])  # with one lane the largest component is read lane by lane
+def test_killed_and_resumed_as_anything_it_is_the_same_run(urls: dict[str, str], stops: Any, lanes: int) -> None:
+    mixture = weighted(urls, epoch_samples=1500)
+    (whole,) = loaders(mixture, 1, 1500, lanes=lanes)
+    expected = [global_batches([whole])[0] for _ in range(2)]
+    for epoch in range(2):
+        read: list[Seen] = []
+        state = None
+        for world, batch, steps in stops:
+            found = loaders(mixture, world, batch, lanes=lanes)
+            for loader in found:
+                if state is None:
+                    loader.set_epoch(epoch)
+                else:
+                    loader.load_state_dict(state)
+            read += chained(global_batches(found, steps))
+            state = found[-1].state_dict()
+        assert sorted(read) == expected[epoch]
+        assert state is not None
+        assert (state["epoch"], state["position"]) == (epoch + 1, 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_change_of_weights_in_a_run_is_a_phase_that_resumes_exactly(urls: dict[str, str], workers: int) -> None:
+    def changed(found: list[StreamingDataLoader]) -> list[list[Seen]]:
+        batches = global_batches(found, 4)
+        for loader in found:
+            loader.reweight({"wiki": 0.1, "web": 0.1, "code": 0.8})
+        return batches
+
+    (steady,), (loader,) = loaders(weighted(urls), 1, 50), loaders(weighted(urls), 1, 50, workers)
+    plain = global_batches([steady], 10)
+    iterator = iter(loader)
+    first = [next(iterator) for _ in range(4)]
+    loader.reweight([0.1, 0.1, 0.8])  # in the midst of an epoch, with batches prepared ahead
+    second = [next(iterator) for _ in range(6)]
+    run = [sorted(zip(b["from"].tolist(), b["id"].tolist(), strict=True)) for b in first + second]
+    assert run[:4] == plain[:4]
+    for batch in run[4:]:
+        assert abs(sum(component == 2 for component, _ in batch) - 40) <= 10
+
+    state = loader.state_dict()
+    assert [start for start, _ in state["phases"]] == [0, 200]
+    rest = [sorted(zip(b["from"].tolist(), b["id"].tolist(), strict=True)) for b in iterator]
+
+    for world, size in ((1, 50), (2, 25), (5, 10)):  # across the phase: stopped before it, in it
+        before = loaders(weighted(urls), world, size)
+        assert changed(before) == run[:4]
+        after = loaders(weighted(urls), world, size)
+        for resumed, saved in zip(after, before, strict=True):
+            resumed.load_state_dict(saved.state_dict())
+        assert global_batches(after) == run[4:] + rest
+        late = loaders(weighted(urls), world, size)
+        for resumed in late:
+            resumed.load_state_dict(state)
+        assert global_batches(late) == rest
+
+
+def test_phases_planned_beforehand_are_those_of_a_run_that_changed(urls: dict[str, str]) -> None:
+    planned = weighted(urls)
+    planned.reweight([0.1, 0.1, 0.8], position=200)
+    (loader,), (other,) = loaders(planned, 1, 50), loaders(weighted(urls), 1, 50)
+    batches = global_batches([loader], 12)
+    found = global_batches([other], 4)
+    other.reweight([0.1, 0.1, 0.8])
+    state = other.state_dict()
+    (other,) = loaders(weighted(urls), 1, 50)
+    other.load_state_dict(state)
+    assert found + global_batches([other], 8) == batches
+
+
+def test_a_state_of_other_weights_is_refused(urls: dict[str, str]) -> None:
+    (loader,) = loaders(weighted(urls), 1, 50)
+    global_batches([loader], 2)
+    other = mdsx.Mixture([(urls["wiki"], 0.4), (urls["web"], 0.5), (urls["code"], 0.1)])
+    with pytest.raises(mdsx.StateError, match="weights") as caught:
+        loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
+    assert caught.value.place == "phases"
+    swapped = mdsx.Mixture([(urls["web"], 0.5), (urls["wiki"], 0.4), (urls["code"], 0.1)])
+    with pytest.raises(mdsx.StateError, match="fingerprint"):
+        loaders(swapped, 1, 50)[0].load_state_dict(loader.state_dict())
+
+
+def test_a_mixture_streams_from_s3_through_one_small_cache(s3_url: str, tmp_path: Path) -> None:
+    urls = {}
+    for name, size in SIZES.items():
+        urls[name] = f"{s3_url}/{name}"
+        with mdsx.Writer(urls[name], {"id": "int64", "text": "str"}, shard_size=4096) as out:
+            for number in range(size):
+                out.write({"id": number, "text": f"{name} {number}"})
+    mixture = mdsx.Mixture({name: (url, 1) for name, url in urls.items()}, epoch_samples=3000)
+    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": 32768}
+    with pytest.warns(UserWarning, match="the cache may hold"):
+        seen = chained(global_batches(loaders(mixture, 2, 30, **options)))
+    assert len(seen) == 3000
+    code = Counter(number for component, number in seen if component == 2)
+    assert set(code) == set(range(60))
+    assert max(code.values()) - min(code.values()) <= 1
+    assert any((tmp_path / "cache").rglob("*.mdsx"))
+
+
+def test_only_mixtures_are_reweighted_and_only_those_with_proportions(urls: dict[str, str]) -> None:
+    with pytest.raises(mdsx.UsageError, match="only a mixture"):
+        StreamingDataLoader(StreamingDataset(urls["wiki"]), 5).reweight([1])
+    with pytest.raises(mdsx.UsageError, match="without proportions"):
+        loaders(mdsx.Mixture(list(urls.values())), 1, 5)[0].reweight([1, 1, 1])
+    with pytest.raises(mdsx.UsageError, match="shuffled"):
+        StreamingDataset(weighted(urls), shuffle=False)
