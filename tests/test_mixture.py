@@ -1,0 +1,155 @@
+"""Mixtures as they are constructed: amounts, names, nesting, columns that agree, and mistakes that are told."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import mdsx
+from mdsx import Component, Mixture, UsageError
+from mdsx.shards import selection
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Datasets of 10, 20 and 40 samples, and one that calls its columns otherwise."""
+    root = tmp_path_factory.mktemp("mixture")
+    for name, size in {"a": 10, "b": 20, "c": 40, "empty": 0}.items():
+        with mdsx.Writer(root / name, {"text": "str", "id": "int64"}) as out:
+            for number in range(size):
+                out.write({"text": f"{name}{number}", "id": number})
+    with mdsx.Writer(root / "other", {"id": "int64", "content": "str", "lang": "str?"}) as out:
+        out.write({"id": 1, "content": "other", "lang": None})
+    return {name: str(root / name) for name in ("a", "b", "c", "empty", "other")}
+
+
+def test_proportions_are_relative_and_an_epoch_is_the_sum_of_the_sizes(urls: dict[str, str]) -> None:
+    mixture = Mixture([(urls["a"], 3), (urls["b"], Fraction(1))])
+    assert mixture.proportions == (0.75, 0.25)
+    assert mixture.epoch_samples == 30
+    assert mixture.names == ("0", "1")
+    assert mixture.sizes == (10, 20)
+    assert Mixture([(urls["a"], 3), (urls["b"], 1)], epoch_samples=7).epoch_samples == 7
+
+
+def test_repeat_and_choose_are_amounts(urls: dict[str, str]) -> None:
+    mixture = Mixture({"a": Component(urls["a"], repeat=2.5), "b": Component(urls["b"], choose=5), "c": urls["c"]})
+    assert mixture.epoch_samples == 25 + 5 + 40
+    assert mixture.proportions == (25 / 70, 5 / 70, 40 / 70)
+
+
+def test_nested_mixtures_are_flattened_with_multiplied_weights(urls: dict[str, str]) -> None:
+    inner = Mixture({"x": (urls["a"], 1), "y": (urls["b"], 3)})
+    outer = Mixture({"in": (inner, 0.8), "c": (urls["c"], 0.2)})
+    assert outer.names == ("in/x", "in/y", "c")
+    assert outer.proportions == pytest.approx((0.2, 0.6, 0.2))
+    exact = Fraction(0.8)
+    assert outer.phases == ((0, (exact / 4, exact * 3 / 4, Fraction(0.2))),)
+    whole = Mixture([Mixture([urls["a"], urls["b"]]), urls["c"]])
+    assert not whole.weighted
+    assert whole.epoch_samples == 70
+    twice = Mixture([Component(Mixture([urls["a"], urls["b"]]), repeat=2), urls["c"]])
+    assert twice.epoch_samples == 100
+    assert twice.proportions == pytest.approx((0.2, 0.4, 0.4))
+
+
+def test_columns_are_chosen_and_renamed_until_they_agree(urls: dict[str, str]) -> None:
+    mixture = Mixture([urls["a"], Component(urls["other"], columns={"text": "content", "id": "id"})])
+    assert dict(mixture.columns) == {"text": "str", "id": "int64"}
+    only = Mixture([urls["a"], urls["other"]], columns=["id"])
+    assert dict(only.columns) == {"id": "int64"}
+
+
+def test_columns_that_differ_are_an_error_that_shows_both(urls: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="columns of components a and o differ") as caught:
+        Mixture({"a": urls["a"], "o": urls["other"]})
+    for shown in ("'text': 'str'", "'content': 'str'", "'lang': 'str?'"):
+        assert shown in str(caught.value)
+
+
+def test_a_selection_is_a_component_of_its_own(urls: dict[str, str]) -> None:
+    data = mdsx.Dataset(urls["c"])
+    mixture = Mixture([data.select(0, 5), data.select(0.0, 0.5), data])
+    assert mixture.sizes[0] == 5
+    assert mixture.sizes[2] == 40
+    assert mixture.fingerprint != Mixture([data, data, data]).fingerprint
+
+
+def test_a_mixture_can_be_pickled(urls: dict[str, str]) -> None:
+    mixture = Mixture([(urls["a"], 1), (urls["b"], 2)])
+    mixture.reweight([2, 1], position=50)
+    again = pickle.loads(pickle.dumps(mixture))
+    assert again.phases == mixture.phases
+    assert again.fingerprint == mixture.fingerprint
+
+
+MISTAKES: list[tuple[str, Any, str]] = [
+    ("nothing in it", lambda u: Mixture([]), "needs a component"),
+    ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "some have not"),
+    ("two amounts", lambda u: Mixture([Component(u["a"], 1, repeat=2)]), "or repeat, or choose"),
+    ("negative", lambda u: Mixture([(u["a"], -1)]), "negative"),
+    ("text", lambda u: Mixture([(u["a"], "1")]), "must be a number"),
+    ("all zero", lambda u: Mixture([(u["a"], 0), (u["b"], 0)]), "above 0"),
+    ("empty", lambda u: Mixture([(u["a"], 1), (u["empty"], 1)]), "no samples but a proportion"),
+    ("choose", lambda u: Mixture([Component(u["a"], choose=cast(int, 1.5))]), "choose of 0 must be an integer"),
+    ("not a dataset", lambda u: Mixture([7]), "a component of a mixture is"),
+    ("epoch", lambda u: Mixture([u["a"]], epoch_samples=0), "epoch_samples"),
+    ("column", lambda u: Mixture([Component(u["a"], columns=["nothing"])]), "no such column"),
+    ("columns", lambda u: Mixture([Component(u["a"], columns="id")]), "a list of names"),
+    ("reweight", lambda u: Mixture([u["a"]]).reweight([1], position=1), "without proportions"),
+    ("short", lambda u: Mixture([(u["a"], 1)]).reweight([1, 2], position=1), "number for each component"),
+    ("names", lambda u: Mixture({"a": (u["a"], 1)}).reweight({"b": 1}, position=1), "number for each component"),
+    ("place", lambda u: Mixture([(u["a"], 1)]).reweight([1], position=-1), "position"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
+def test_mistakes_are_told(urls: dict[str, str], make: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        make(urls)
+
+
+def test_a_missing_component_is_named(tmp_path: Path) -> None:
+    with pytest.raises(mdsx.MissingError, match="nowhere"):
+        Mixture([str(tmp_path / "nowhere")])
+
+
+def test_selections_of_a_dataset(urls: dict[str, str]) -> None:
+    data = mdsx.Dataset(urls["c"])
+    assert [sample["id"] for sample in data.select(10, 13)] == [10, 11, 12]
+    train, valid = data.select(0.0, 0.8, seed=3), data.select(0.8, 1.0, seed=3)
+    ids = [sample["id"] for sample in train], [sample["id"] for sample in valid]
+    assert sorted([*ids[0], *ids[1]]) == list(range(40))
+    assert len(train) == len(ids[0]) > len(valid) > 0
+    assert train[-1]["id"] == ids[0][-1]
+    assert train[[2, 0]] == [train[2], train[0]]
+    assert len({data.fingerprint, train.fingerprint, valid.fingerprint}) == 3
+    assert len(train.select(0, 5).select(0.0, 0.5)) <= 5
+    with pytest.raises(UsageError, match="stop"):
+        data.select(0, 41)
+
+
+def test_a_projection_decodes_only_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mdsx.Writer(tmp_path / "d", {"good": "int64", "long": "json", "more": "str"}) as out:
+        out.write({"good": 1, "long": [0] * 1000, "more": "text"})
+    decoded = []
+    decoder = selection.value_decoder
+
+    def watched(kind: Any, name: str) -> Any:
+        decoded.append(name)
+        return decoder(kind, name)
+
+    monkeypatch.setattr(selection, "value_decoder", watched)
+    data = mdsx.Dataset(tmp_path / "d", columns={"renamed": "more", "good": "good"})
+    assert dict(data.columns) == {"renamed": "str", "good": "int64"}
+    assert data[0] == {"renamed": "text", "good": 1}
+    assert list(data[0]) == ["renamed", "good"]
+    assert set(decoded) == {"more"}
+    assert data.fingerprint == mdsx.Dataset(tmp_path / "d").fingerprint  # the same samples in the same order
+    assert list(data.choose(["good"])[0]) == ["good"]
+    with pytest.raises(UsageError, match="no such column"):
+        data.choose(["more"])
