@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mdsx.order import ORDER_VERSION, MixtureOrder, Order, rank_positions
+from mdsx.order import ORDER_VERSION, AllSamples, MixtureOrder, Order, rank_positions, select_fraction
 from mdsx.order.hashing import key, mix64, mixed, permutation
+from tests.vectors import phases
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "order-v1.json").read_text())
 
@@ -100,3 +101,27 @@ def test_far_positions_of_a_large_dataset_stay_where_they_are() -> None:
     shards, samples = order.locate([0, 1, 8, 10**11, 5 * 10**11 + 7, 10**12 - 1])
     assert shards.tolist() == [112, 558, 112, 890, 4, 719]
     assert samples.tolist() == [2472, 3212, 1997, 500008440, 500002679, 999994393]
+
+
+PHASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "phases-v1.json").read_text())
+
+
+@pytest.mark.parametrize("vector", PHASES["phases"], ids=lambda vector: str(vector["phases"]))
+def test_phases(vector: dict[str, Any]) -> None:
+    (_, weights), *later = vector["phases"]
+    options = {name: vector[name] for name in ("lanes", "shuffle_block")}
+    mixture = MixtureOrder(vector["counts"], weights, int(vector["seed"]), phases=later, **options)
+    assert np.stack(mixture.locate(vector["positions"]), axis=1).tolist() == vector["value"]
+
+
+@pytest.mark.parametrize("vector", PHASES["selection"], ids=lambda vector: f"{vector['start']} to {vector['stop']}")
+def test_selection(vector: dict[str, Any]) -> None:
+    counts = np.array(vector["counts"])
+    chosen = select_fraction(AllSamples(counts), counts, vector["start"], vector["stop"], int(vector["seed"]))
+    firsts = np.cumsum(counts) - counts
+    parts = [firsts[k] + chosen.samples(k, np.arange(count)) for k, count in enumerate(chosen.counts.tolist())]
+    assert np.concatenate(parts).tolist() == vector["value"]
+
+
+def test_the_phases_vectors_are_what_the_specification_says() -> None:
+    assert phases.text() == (Path(__file__).parents[1] / "vectors" / "phases-v1.json").read_text()

@@ -13,7 +13,7 @@ from pathlib import Path
 import zstandard
 
 from tests.format import reference
-from tests.vectors import bad_frames, bad_indexes, bad_shards, good
+from tests.vectors import bad_frames, bad_indexes, bad_shards, good, phases
 from tests.vectors.vector import Bad, Good
 
 HERE = Path(__file__).parent
@@ -38,7 +38,8 @@ Files for whoever reads or writes mdsx datasets, in any language. `manifest.json
 Each bad file breaks one rule; all else in it is right, checksums included where they are not the rule. The files of
 `good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
 
-`order-v1.json` holds vectors of the order and of mixtures; it describes itself.
+`order-v1.json` holds vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
+selections by fraction; format-spec.md describes both.
 
 """
 
@@ -90,6 +91,7 @@ def main() -> None:
         path.write_bytes(vector.data)
     (HERE / "manifest.json").write_text(manifest(made), encoding="utf-8")
     (HERE / "README.md").write_text(readme(made), encoding="utf-8")
+    (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 
