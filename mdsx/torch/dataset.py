@@ -86,7 +86,7 @@ class StreamingDataset(IterableDataset[Any]):
         self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
         self.progress = Progress()
         self._worker: dict[str, int] | None = None  # in a worker: which batches are this one's
-        self.batching(batch_size or 1, drop_last)  # checks batch_size now, not in the first epoch
+        Batching(self.course.epoch_samples, batch_size or 1, 1, drop_last)  # checks it now, not in the first epoch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ranks": self.ranks}  # a worker process knows nothing of torch.distributed

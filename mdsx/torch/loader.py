@@ -68,7 +68,8 @@ class StreamingDataLoader:
         self.drop_last = drop_last
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
-        self._batching = dataset.batching(batch_size, drop_last)
+        Batching(dataset.course.epoch_samples, batch_size, 1, drop_last)  # checks it now, not in the first epoch
+        self._begun: Batching | None = None
         self._progress = copy(dataset.progress)  # the loader goes on by itself
         self._iteration: _Epoch | None = None
         self._tasks = _Tasks()
@@ -82,10 +83,14 @@ class StreamingDataLoader:
             "timeout": timeout,
         }
         self._workers: DataLoader[Any] | None = None
-        if num_workers > 0:
-            self._workers = self._start_workers()
-        elif prefetch_factor is not None or persistent_workers:
+        self._workers_batching: Batching | None = None
+        if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
+
+    @property
+    def _batching(self) -> Batching:
+        """As the ranks are now, which may be known only after the loader was made; in an iteration, as it began."""
+        return self._begun or self.dataset.batching(self.batch_size, self.drop_last)
 
     @property
     def epoch(self) -> int:
@@ -102,9 +107,17 @@ class StreamingDataLoader:
         return self._batching.count()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of `epoch`, from its start (or from a position in it that was loaded)."""
-        self._stop()
+        """The next iteration is of `epoch`, from its start (or from a position in it that was loaded).
+
+        So is one from which no batch was taken yet.
+        """
+        self._leave()
         self._progress.set_epoch(epoch)
+
+    @property
+    def sampler(self) -> StreamingDataLoader:
+        """Itself: frameworks call `loader.sampler.set_epoch(epoch)` before each epoch."""
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands: a few numbers, the same on every rank after the same number of batches."""
@@ -113,10 +126,11 @@ class StreamingDataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where `state` stands, on any number of ranks and workers, with any batch size.
 
-        Raises StateError that names the field where the state is of another dataset or order.
+        An iteration from which no batch was taken yet goes on there too. Raises StateError that names the field where
+        the state is of another dataset or order.
         """
         epoch, position, phases = self.dataset.identity.check(state)
-        self._stop()
+        self._leave()
         self._progress.load(epoch, position)
         self._use_phases(phases)
 
@@ -140,19 +154,19 @@ class StreamingDataLoader:
         """Drop what was prepared in the order before."""
         if self._iteration is not None:
             self._iteration.reopen()
-        if self._workers is not None:
-            self._workers = self._start_workers()
+        self._workers = None
 
     def __iter__(self) -> Iterator[Any]:
         self._stop()
         per_sample = self.dataset.transform is not None or self.collate_fn is not None
-        check_tail(self._batching, self._progress.position, per_sample=per_sample)
-        self._progress.begin(self._batching)
+        batching = self._batching
+        check_tail(batching, self._progress.position, per_sample=per_sample)
+        self._progress.begin(batching)
+        self._begun = batching
         self._iteration = _Epoch(self)
         return self._iteration
 
     def _start_workers(self) -> DataLoader[Any]:
-        """They start when they are first iterated."""
         reader = self.dataset.reader(self._batching, self.num_workers)
         return DataLoader(
             _Batches(self.dataset, reader, self.collate_fn),
@@ -162,15 +176,25 @@ class StreamingDataLoader:
             **self._worker_options,
         )
 
+    def _leave(self) -> None:
+        """Leave the iteration, unless nothing was taken from it yet: then it starts anew, where it will."""
+        if self._iteration is not None and self._iteration.fresh:
+            self._iteration.reopen()
+        else:
+            self._stop()
+
     def _stop(self) -> None:
         if self._iteration is not None:
             self._iteration.stop()
             self._iteration = None
+        self._begun = None
 
     def _open(self) -> Iterator[Any]:
         """Batches from where the run stands to the epoch's end, prepared ahead."""
         epoch, position = self._progress.epoch, self._progress.position
-        if self._workers is not None:
+        if self.num_workers > 0:
+            if self._workers is None or self._workers_batching != self._batching:
+                self._workers, self._workers_batching = self._start_workers(), self._batching
             self._tasks.start(self._batching, epoch, position)
             return iter(self._workers)
         tasks = self._batching.tasks(epoch, position)
@@ -189,6 +213,7 @@ class _Epoch(Iterator[Any]):
     """One iteration over what is left of an epoch."""
 
     def __init__(self, loader: StreamingDataLoader) -> None:
+        self.fresh = True  # no batch was taken yet
         self._loader = loader
         self._epoch = loader._progress.epoch
         self._source: Iterator[Any] | None = None
@@ -199,6 +224,8 @@ class _Epoch(Iterator[Any]):
         loader, progress = self._loader, self._loader._progress
         if self._left:
             raise UsageError("this iteration was left: another one was begun, or a state loaded, on its loader")
+        if self.fresh:
+            self._epoch = progress.epoch
         if not self._over and loader.remaining == 0:
             progress.end()
             self._over = True
@@ -215,6 +242,7 @@ class _Epoch(Iterator[Any]):
             if isinstance(error, StopIteration):
                 raise RuntimeError("the batches ended before the epoch did") from error
             raise
+        self.fresh = False
         start = progress.position
         stop = min(start + loader._batching.global_batch, loader._batching.samples)
         progress.hand_out(Task(self._epoch, start, stop), loader._batching)

@@ -17,7 +17,13 @@ def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, 
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         else:
-            rank, world_size = _environment("RANK", 0), _environment("WORLD_SIZE", 1)
+            rank, world_size = _environment("RANK", -1), _environment("WORLD_SIZE", 1)
+            if rank < 0 < world_size - 1:  # rank 0 would be a guess, and its samples come twice
+                raise UsageError(
+                    f"WORLD_SIZE is {world_size}, but RANK is not set",
+                    hint="initialise torch.distributed before the first batch, or give rank and world_size",
+                )
+            rank = max(rank, 0)
     if not 0 <= rank < world_size:
         raise UsageError("rank must be below world_size", found=f"rank {rank} of {world_size}")
     return rank, world_size

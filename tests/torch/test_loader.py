@@ -82,8 +82,7 @@ def test_from_s3_through_a_small_cache_the_batches_are_the_same(remote_url: str,
     with pytest.warns(UserWarning, match="cache_limit"):
         assert ids(StreamingDataLoader(data, batch_size=32)) == expected(data, 0, 32)
     with pytest.warns(UserWarning, match="cache_limit"):
-        loader = StreamingDataLoader(data, batch_size=32, num_workers=2)
-    assert ids(loader) == expected(data, 0, 32)
+        assert ids(StreamingDataLoader(data, batch_size=32, num_workers=2)) == expected(data, 0, 32)
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) <= 20_000
 
 

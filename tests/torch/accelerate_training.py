@@ -1,0 +1,47 @@
+"""A training under Accelerate, run by the tests on several processes: accelerate_training.py URL FOLDER BATCH STEPS.
+
+Each rank appends the samples of every step to FOLDER/<rank>.log; after each step the state is saved. It goes on from
+what is saved, and kills itself after STEPS steps, if that is above 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+
+def main() -> None:
+    url, folder, batch_size, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    accelerator = Accelerator(cpu=True)
+    loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size=batch_size, drop_last=False)
+    model = torch.nn.Linear(8, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.001))
+    accelerator.register_for_checkpointing(loader)
+    if (folder / "state").exists():
+        accelerator.load_state(str(folder / "state"))
+    for step, batch in enumerate(loader, 1):
+        tokens = batch["tokens"].to(accelerator.device).float()
+        loss = model(tokens).sum() / batch_size
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        with (folder / f"{accelerator.process_index}.log").open("a") as log:
+            log.write(json.dumps(batch["id"].tolist()) + "\n")
+        accelerator.wait_for_everyone()
+        if step == steps or steps == 0:
+            accelerator.save_state(str(folder / "state"))
+        if step == steps:
+            accelerator.wait_for_everyone()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Accelerate and Lightning as docs/loaders.md says: real processes, killed and resumed by the frameworks' own means."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+N = 1003
+TIMEOUT = 240
+PAGE = (Path(__file__).parents[2] / "docs" / "loaders.md").read_text(encoding="utf-8")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> list[int]:
+    """Run it; the ranks' exit statuses."""
+    port = free_port()
+    ranks = []
+    for rank in range(world):
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+            "ACCELERATE_USE_CPU": "true",
+        }
+        command = [sys.executable, "-m", "tests.torch.accelerate_training", url, str(folder), str(batch), str(steps)]
+        ranks.append(subprocess.Popen(command, env=environment, start_new_session=True))
+    try:
+        return [process.wait(TIMEOUT) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+
+
+def test_accelerate_resumes_a_killed_training_on_other_ranks(local_url: str, tmp_path: Path) -> None:
+    assert accelerate(local_url, tmp_path, world=2, batch=32, steps=5) == [-signal.SIGKILL] * 2
+    read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
+    assert len(read) == 5 * 2 * 32
+    assert accelerate(local_url, tmp_path, world=1, batch=48, steps=-1) == [0]
+    read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
+    assert Counter(read) == Counter(range(N))
+
+
+def lightning(url: str, folder: Path, devices: int, batch: int, epochs: int, killed_at: int = -1) -> None:
+    command = [sys.executable, "-m", "tests.torch.lightning_training", url, str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [*command, *map(str, (devices, batch, killed_at, epochs))],
+        env=environment,
+        timeout=TIMEOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (0 if killed_at < 0 else -signal.SIGKILL), done.stderr
+
+
+def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
+    """How often each sample was seen in each epoch."""
+    found: dict[int, Counter[int]] = {}
+    for log in folder.glob(f"{kind}[0-9].log"):
+        for line in log.open():
+            epoch, numbers = json.loads(line)
+            found.setdefault(epoch, Counter()).update(numbers)
+    return found
+
+
+def test_lightning_resumes_a_killed_training_on_other_ranks_and_validates_each_sample_once(
+    local_url: str, tmp_path: Path
+) -> None:
+    lightning(local_url, tmp_path, devices=2, batch=32, epochs=2, killed_at=6)
+    assert sum(logged(tmp_path)[0].values()) == 6 * 2 * 32
+    lightning(local_url, tmp_path, devices=1, batch=64, epochs=2)
+    once = Counter(range(N))
+    assert logged(tmp_path) == {0: once, 1: once}
+    assert logged(tmp_path, "valid-") == {0: once, 1: once}
+
+
+def test_lightning_goes_on_with_the_next_epoch_after_a_checkpoint_at_an_epochs_end(
+    local_url: str, tmp_path: Path
+) -> None:
+    """Such a checkpoint has no state of the loader: the trainer tells it the epoch."""
+    lightning(local_url, tmp_path, devices=1, batch=50, epochs=1)
+    lightning(local_url, tmp_path, devices=1, batch=50, epochs=2)
+    lines = [json.loads(line) for line in (tmp_path / "0.log").open()]
+    for epoch in range(2):
+        loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), 50, drop_last=False)
+        loader.set_epoch(epoch)
+        expected = [batch["id"].tolist() for batch in loader]
+        assert [numbers for number, numbers in lines if number == epoch] == expected
+
+
+def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    snippets = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(snippets) == 5
+    code = "import torch\nfrom mdsx.torch import StreamingDataLoader, StreamingDataset\n"
+    code += f"url = {local_url!r}\n" + "\n".join(snippets)
+    (tmp_path / "page.py").write_text(code)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    done: Any = subprocess.run(
+        [sys.executable, "page.py"], env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert done.returncode == 0, done.stderr

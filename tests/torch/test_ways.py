@@ -1,0 +1,177 @@
+"""Every way of running a StreamingDataLoader reads the same, stops and resumes alike."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import mdsx
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+from .test_loader import ids
+
+N = 1003
+BATCH = 32
+WAYS: dict[str, dict[str, Any]] = {
+    "a thread": {},
+    "1 worker": {"num_workers": 1},
+    "4 workers": {"num_workers": 4},
+    "persistent workers": {"num_workers": 2, "persistent_workers": True},
+    "spawned workers": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "workers of a fork server": {"num_workers": 1, "multiprocessing_context": "forkserver"},
+}
+
+
+def loader(url: str, way: str, **options: Any) -> StreamingDataLoader:
+    return StreamingDataLoader(StreamingDataset(url, seed=6), BATCH, **{**WAYS[way], **options})
+
+
+@pytest.fixture(scope="module")
+def expected(local_url: str) -> list[list[list[int]]]:
+    """The batches of three epochs, the last one of each shorter."""
+    whole = loader(local_url, "a thread", drop_last=False)
+    return [ids(whole) for _ in range(3)]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+@pytest.mark.parametrize("way", WAYS)
+def test_stopped_left_and_resumed(local_url: str, expected: list[list[list[int]]], way: str) -> None:
+    first = loader(local_url, way, drop_last=False)
+    at_start = first.state_dict()
+    assert ids(itertools.islice(first, 5)) == expected[0][:5]
+    in_midst = first.state_dict()
+    assert ids(itertools.islice(first, 3)) == expected[1][:3]  # the epoch was left: the next one
+    assert ids(first) == expected[2]  # to its end, the shorter batch included
+    assert (first.epoch, first.state_dict()["position"]) == (3, 0)
+
+    again = loader(local_url, way, drop_last=False)
+    for state, epoch, number in ((in_midst, 0, 5), (at_start, 0, 0), (in_midst, 0, 5)):  # twice: the last one counts
+        again.load_state_dict(state)
+        assert (again.epoch, again.remaining) == (epoch, 32 - number)
+    batches = iter(again)
+    assert ids(itertools.islice(batches, 26)) == expected[0][5:31]
+    before_the_last = again.state_dict()
+    assert ids(batches) == expected[0][31:]
+    assert len(expected[0][31]) == N % BATCH
+    at_end = again.state_dict()
+
+    again.load_state_dict(before_the_last)
+    assert ids(again) == expected[0][31:]
+    again.load_state_dict(at_end)
+    assert ids(again) == expected[1]
+
+
+def bad_once(sample: dict[str, Any]) -> Any:
+    """A transform that fails for one sample of the first epoch."""
+    if sample["id"] == 500:
+        raise ValueError("bad picture")
+    return sample["id"]
+
+
+@pytest.mark.parametrize("way", ["a thread", "1 worker", "persistent workers"])
+def test_after_an_exception_the_state_resumes_with_the_same_batch(
+    local_url: str, expected: list[list[list[int]]], way: str
+) -> None:
+    data = StreamingDataset(local_url, seed=6, transform=bad_once)
+    failing = StreamingDataLoader(data, BATCH, **WAYS[way])
+    read: list[list[int]] = []
+    with pytest.raises(ValueError, match="bad picture"):
+        read.extend(batch.tolist() for batch in failing)
+    state = failing.state_dict()
+    mended = loader(local_url, way, drop_last=False)
+    mended.load_state_dict(state)
+    assert read + ids(mended) == expected[0]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_validation_sees_every_sample_once_over_all_ranks_in_as_many_batches_on_each(
+    local_url: str, world: int, workers: int
+) -> None:
+    found = []
+    for rank in range(world):
+        data = StreamingDataset(local_url, shuffle=False, rank=rank, world_size=world)
+        found.append(ids(StreamingDataLoader(data, 25, workers, drop_last=False)))
+    assert len({len(batches) for batches in found}) == 1
+    assert Counter(itertools.chain(*itertools.chain(*found))) == Counter(range(N))
+    in_order = [sorted(itertools.chain(*batches)) for batches in zip(*found, strict=True)]
+    assert list(itertools.chain(*in_order)) == list(range(N))
+
+
+def test_ranks_of_a_model_parallel_group_see_the_same_samples(local_url: str) -> None:
+    def group(process: int) -> list[list[int]]:
+        data = StreamingDataset(local_url, rank=process // 4, world_size=8 // 4)
+        return ids(StreamingDataLoader(data, 25))
+
+    assert group(0) == group(3) != group(4) == group(7)
+
+
+def test_epochs_of_another_length_run_on_across_the_dataset(local_url: str) -> None:
+    data = StreamingDataset(local_url, seed=6, epoch_samples=320)
+    short = StreamingDataLoader(data, BATCH)
+    assert len(short) == 10
+    read = [number for _ in range(7) for batch in ids(short) for number in batch]
+    assert Counter(Counter(read).values()) == {3: 7 * 320 - 2 * N, 2: 3 * N - 7 * 320}  # all twice, and a part thrice
+    saved = short.state_dict()
+    later = StreamingDataLoader(StreamingDataset(local_url, seed=6, epoch_samples=320), 8)
+    later.load_state_dict(saved)
+    read += itertools.chain(*ids(later))
+    assert Counter(Counter(read).values()) == {3: 8 * 320 - 2 * N, 2: 3 * N - 8 * 320}
+    with pytest.raises(mdsx.StateError, match="epoch_samples"):
+        StreamingDataLoader(StreamingDataset(local_url, seed=6), 8).load_state_dict(saved)
+
+
+def test_train_and_validation_share_no_sample_and_are_resumed_as_what_they_are(local_url: str) -> None:
+    whole = mdsx.Dataset(local_url, columns=["id"])
+    parts = [
+        StreamingDataLoader(StreamingDataset(whole.select(*cut), seed=1), 8, drop_last=False)
+        for cut in ((0.0, 0.8), (0.8, 1.0))
+    ]
+    train, valid = ([number for batch in ids(part) for number in batch] for part in parts)
+    assert sorted(train + valid) == list(range(N))
+    assert train != sorted(train)
+    with pytest.raises(mdsx.StateError, match="fingerprint"):
+        parts[0].load_state_dict(parts[1].state_dict())
+
+
+def test_a_projection_may_change_on_resume(local_url: str) -> None:
+    first = loader(local_url, "a thread")
+    list(itertools.islice(first, 2))
+    data = StreamingDataset(local_url, seed=6, columns={"number": "id", "text": "text"})
+    resumed = StreamingDataLoader(data, BATCH)
+    resumed.load_state_dict(first.state_dict())
+    batch = next(iter(resumed))
+    assert list(batch) == ["number", "text"]
+    assert batch["text"] == [f"text of {number}" for number in batch["number"].tolist()]
+
+
+def test_an_iteration_from_which_nothing_was_taken_goes_where_it_is_told(
+    local_url: str, expected: list[list[list[int]]]
+) -> None:
+    """Frameworks begin to iterate, and then load a state or set the epoch."""
+    one = loader(local_url, "a thread", drop_last=False)
+    batches = iter(one)
+    one.sampler.set_epoch(1)
+    assert next(batches)["id"].tolist() == expected[1][0]
+    state = one.state_dict()
+    other = loader(local_url, "a thread", drop_last=False)
+    batches = iter(other)
+    other.load_state_dict(state)
+    assert ids(batches) == expected[1][1:]
+
+
+def test_the_ranks_may_become_known_after_the_loader_was_made(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    early = StreamingDataLoader(StreamingDataset(local_url, seed=6), BATCH)
+    assert len(early) == 31
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(mdsx.UsageError, match="RANK is not set"):  # a guess would read samples twice
+        iter(early)
+    monkeypatch.setenv("RANK", "1")
+    given = StreamingDataLoader(StreamingDataset(local_url, seed=6, rank=1, world_size=2), BATCH)
+    assert ids(early) == ids(given)
+    assert len(early) == 15
