@@ -1,0 +1,89 @@
+"""LitData: StreamingDataLoader.state_dict() on each rank, load_state_dict() before iterating.
+
+It learns its rank from torch.distributed only. `drop_last=False` is given, as its default is True among several ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tools.conformance.adaptors import Adaptor, Loader, join_gloo
+from tools.conformance.matrix import Cell, Data
+from tools.conformance.task import Task, text_of
+
+_MIXTURES = (
+    '"CombinedStreamingDataset and ParallelStreamingDataset resume only with the same world_size, num_workers, and '
+    'batch_size" (README, Pause and resume)'
+)
+
+
+class LitData(Adaptor):
+    name = "litdata"
+    title = "LitData"
+    packages = ("litdata",)
+    requirements = "litdata"
+
+    def unsupported(self, cell: Cell) -> str | None:
+        if cell.mixture and not cell.one_shape:
+            return _MIXTURES
+        return None
+
+    def warm(self) -> None:
+        os.environ["LITDATA_DISABLE_VERSION_CHECK"] = "1"  # it asks PyPI otherwise
+        import litdata  # noqa: F401
+
+    def prepare(self, directory: Path, data: Data) -> None:
+        import litdata
+
+        litdata.optimize(
+            fn=partial(_sample),
+            inputs=list(data.ids),
+            output_dir=str(directory),
+            chunk_size=max(data.shards),
+            num_workers=1,
+            start_method="fork",
+            verbose=False,
+        )
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        return _Loader(task, states)
+
+
+def _sample(number: int) -> dict[str, Any]:
+    return {"id": number, "text": text_of(number)}
+
+
+class _Loader:
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
+
+        join_gloo()
+        parts = [
+            StreamingDataset(str(path), shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB")
+            for path in task.paths()
+        ]
+        dataset = parts[0]
+        if len(parts) > 1:
+            dataset = CombinedStreamingDataset(
+                parts, seed=task.seed, weights=list(task.weights), iterate_over_all=False
+            )
+        self._loader = StreamingDataLoader(dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
+        self.epoch = 0
+        if states:
+            self._loader.load_state_dict(states[min(task.rank, len(states) - 1)])
+            # It counts epochs from 1; a state at an epoch's end goes on with the next one.
+            self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        for batch in self._loader:
+            yield batch["id"].tolist()
+
+    def state(self) -> Any:
+        return self._loader.state_dict()
+
+
+ADAPTOR = LitData()

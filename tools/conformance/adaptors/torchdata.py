@@ -1,0 +1,130 @@
+"""torchdata: StatefulDataLoader over a map-style dataset, with its StatefulDistributedSampler; a state for each rank.
+
+A mixture is its MultiNodeWeightedSampler over one such sampler for each dataset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.conformance.adaptors import Adaptor, Loader
+from tools.conformance.matrix import Cell, Data
+from tools.conformance.task import Task, text_of
+
+_NOT_ACROSS_RANKS = (
+    '"StatefulDataLoader handles aggregation and distribution of state across multiprocess workers (but not across '
+    'ranks)." (its documentation)'
+)
+_SAME_WORKERS = '"assert self._num_workers == state_dict[self._NUM_WORKERS]" (stateful_dataloader.py)'
+
+
+class Torchdata(Adaptor):
+    name = "torchdata"
+    title = "torchdata"
+    packages = ("torchdata", "torch")
+    requirements = "torchdata"
+
+    def unsupported(self, cell: Cell) -> str | None:
+        return unsupported_by_stateful_dataloader(cell)
+
+    def warm(self) -> None:
+        import torchdata.nodes
+        import torchdata.stateful_dataloader  # noqa: F401
+
+    def prepare(self, directory: Path, data: Data) -> None:
+        directory.mkdir(parents=True)
+        lines = [json.dumps({"id": each, "text": text_of(each)}) + "\n" for each in data.ids]
+        (directory / "samples.jsonl").write_text("".join(lines))
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        return _Mixture(task, states) if len(task.data) > 1 else _Single(task, states)
+
+
+def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
+    """What StatefulDataLoader does not do, whatever it loads."""
+    if cell.phases:
+        return "Neither the loader's state nor that of its samplers has weights that could change."
+    if len({shape.world for shape in cell.shapes}) > 1:
+        return _NOT_ACROSS_RANKS
+    if len({shape.workers for shape in cell.shapes}) > 1:
+        return _SAME_WORKERS
+    return None
+
+
+class _Samples:
+    """A map-style dataset over lines of JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = (path / "samples.jsonl").read_text().splitlines()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: int) -> int:
+        return int(json.loads(self._lines[index])["id"])
+
+
+class _Single:
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
+
+        dataset: Any = _Samples(task.paths()[0])
+        self._sampler = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
+        self._loader = StatefulDataLoader(
+            dataset, task.shape.batch, sampler=self._sampler, num_workers=task.shape.workers
+        )
+        self.epoch = 0
+        if states:
+            self.epoch = states[task.rank]["epoch"]
+            self._loader.load_state_dict(states[task.rank]["loader"])
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        self.epoch = epoch
+        self._sampler.set_epoch(epoch)
+        for batch in self._loader:
+            yield batch.tolist()
+        self.epoch = epoch + 1
+
+    def state(self) -> Any:
+        return {"loader": self._loader.state_dict(), "epoch": self.epoch}
+
+
+class _Mixture:
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from torchdata import nodes
+        from torchdata.nodes.samplers.stop_criteria import StopCriteria
+        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
+
+        sources: dict[str, Any] = {}
+        self._samplers = []
+        for data, path in zip(task.data, task.paths(), strict=True):
+            dataset: Any = _Samples(path)
+            sampler = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
+            self._samplers.append(sampler)
+            sources[data.name] = nodes.Mapper(nodes.SamplerWrapper(sampler), dataset.__getitem__)
+        weights = dict(zip(sources, task.weights, strict=True))
+        node: Any = nodes.MultiNodeWeightedSampler(
+            sources, weights, StopCriteria.FIRST_DATASET_EXHAUSTED, task.rank, task.shape.world, seed=task.seed
+        )
+        node = nodes.Prefetcher(nodes.Batcher(node, task.shape.batch, drop_last=False), prefetch_factor=2)
+        self._loader = nodes.Loader(node, restart_on_stop_iteration=False)
+        self.epoch = 0
+        if states:
+            self.epoch = states[task.rank]["epoch"]
+            self._loader.load_state_dict(states[task.rank]["loader"])
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        self.epoch = epoch
+        for batch in self._loader:
+            yield list(batch)
+        self.epoch = epoch + 1
+
+    def state(self) -> Any:
+        return {"loader": self._loader.state_dict(), "epoch": self.epoch}
+
+
+ADAPTOR = Torchdata()

@@ -1,0 +1,166 @@
+"""The cells of the matrix: which runs are made, where they are killed, how they go on. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SEED = 7
+EPOCHS = 2  # of every run: what follows a resumed epoch counts too
+_SHARD = 80  # samples
+
+
+@dataclass(frozen=True)
+class Data:
+    """A dataset: the ids of its samples are `first`, `first + 1`, ...; `shards` are the samples of each shard."""
+
+    name: str
+    shards: tuple[int, ...]
+    first: int = 0
+
+    @property
+    def samples(self) -> int:
+        return sum(self.shards)
+
+    @property
+    def ids(self) -> range:
+        return range(self.first, self.first + self.samples)
+
+
+EVEN = Data("even", (_SHARD,) * 12)
+UNEVEN = Data("uneven", (*(_SHARD,) * 12, 37))  # 997, a prime
+FEW = Data("few", (2, 2, 1))
+LARGE = Data("large", (*(4096,) * 16, 1))  # 65,537: one more than a power of two, where a bad permutation shows
+HALF_A = Data("a", (_SHARD,) * 6)
+HALF_B = Data("b", (_SHARD,) * 3, first=10_000)
+
+WEIGHTS = (0.7, 0.3)
+PHASES = ((72, (0.3, 0.7)), (360, (0.9, 0.1)), (1200, (0.5, 0.5)))
+"""From these positions on (samples since the run began) the mixture has these weights."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a run is spread: `batch` is per rank."""
+
+    world: int
+    workers: int
+    batch: int
+
+    @property
+    def global_batch(self) -> int:
+        return self.world * self.batch
+
+    def __str__(self) -> str:
+        return f"{self.world}x{self.workers}x{self.batch}"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The checkpoint is taken after `step` batches of `epoch` (None: after its end); then `more` batches, then SIGKILL.
+
+    Steps are counted in the run that is stopped. A rank whose epoch has fewer takes it at the epoch's end.
+    """
+
+    epoch: int
+    step: int | None
+    more: int
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A run from its start or a checkpoint, until it is killed or has done all epochs."""
+
+    shape: Shape
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the matrix."""
+
+    name: str
+    title: str
+    data: tuple[Data, ...]
+    legs: tuple[Leg, ...]
+    phases: bool = False
+
+    @property
+    def mixture(self) -> bool:
+        return len(self.data) > 1
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(leg.shape for leg in self.legs)
+
+    @property
+    def resumes(self) -> bool:
+        return len(self.legs) > 1
+
+    @property
+    def one_global_batch(self) -> bool:
+        """Whether all legs cut the epoch into the same batches."""
+        return len({shape.global_batch for shape in self.shapes}) == 1
+
+    @property
+    def one_shape(self) -> bool:
+        return len(set(self.shapes)) == 1
+
+
+def cells(seed: int = SEED) -> tuple[Cell, ...]:
+    """The whole matrix. The steps at which runs are killed are drawn by `seed`."""
+    two, three, four = Shape(2, 1, 12), Shape(3, 1, 8), Shape(4, 1, 6)  # a global batch of 24 each
+    workers = Shape(2, 2, 12)
+    mixed = (HALF_A, HALF_B)
+    rows: list[Cell] = []
+
+    def add(
+        name: str, title: str, *shapes: Shape, data: Sequence[Data] = (EVEN,), phases: bool = False, epoch: int = 0
+    ) -> None:
+        draw = random.Random(f"{seed} {name}")
+        steps = max(1, sum(each.samples for each in data) // shapes[0].global_batch)
+        stops = [_stop(draw, steps, len(shapes) - 1, epoch) for _ in shapes[1:]]
+        legs = tuple(Leg(shape, stop) for shape, stop in zip(shapes, [*stops, None], strict=True))
+        rows.append(Cell(name, title, tuple(data), legs, phases))
+
+    add("uninterrupted", "uninterrupted", workers)
+    add("same", "killed, resumed", workers, workers)
+    add("more-ranks", "resumed on more ranks", two, four)
+    add("fewer-ranks", "resumed on fewer ranks", four, two)
+    add("4-to-3", "4 -> 3 ranks, equal global batch", four, three)
+    add("4-to-3-batch", "4 -> 3 ranks, equal batch per rank", four, Shape(3, 1, 6))
+    add("workers", "1 -> 3 workers", two, Shape(2, 3, 12))
+    add("no-workers", "2 -> 0 workers", workers, Shape(2, 0, 12))
+    add("batch", "batch doubled", two, Shape(2, 1, 24))
+    add("batch-odd", "batch 12 -> 7, not dividing", two, Shape(2, 1, 7))
+    add("all", "ranks, workers and batch changed", Shape(3, 2, 8), Shape(4, 1, 5))
+    add("twice", "killed twice", two, two, two)
+    add("twice-changed", "killed twice, changed twice", two, three, Shape(4, 2, 6))
+    add("second-epoch", "killed in the second epoch", two, two, epoch=1)
+    last = EVEN.samples // two.global_batch
+    for name, title, step in (
+        ("last-batch", "killed after the last batch", last),
+        ("epoch-end", "killed after an epoch's end", None),
+    ):
+        rows.append(Cell(name, title, (EVEN,), (Leg(two, Stop(0, step, 0)), Leg(two))))
+    add("uneven", "uneven shards", Shape(3, 2, 8), data=(UNEVEN,))
+    add("uneven-resume", "uneven shards, killed", Shape(3, 2, 8), Shape(3, 2, 8), data=(UNEVEN,))
+    add("large", "65,537 samples, one rank", Shape(1, 1, 256), data=(LARGE,))
+    add("few", "fewer samples than ranks x workers", Shape(3, 2, 1), data=(FEW,))
+    add("few-resume", "the same, killed", Shape(3, 2, 1), Shape(3, 2, 1), data=(FEW,))
+    add("mixture", "mixture", two, data=mixed)
+    add("mixture-resume", "mixture, killed", two, two, data=mixed)
+    add("mixture-4-to-3", "mixture, 4 -> 3 ranks", four, three, data=mixed)
+    add("mixture-phases", "mixture, weights changed, killed twice", two, three, four, data=mixed, phases=True)
+    return tuple(rows)
+
+
+QUICK = ("uninterrupted", "4-to-3", "all", "twice-changed", "last-batch", "few-resume", "mixture-phases")
+"""What `--quick` runs."""
+
+
+def _stop(draw: random.Random, steps: int, stops: int, epoch: int) -> Stop:
+    """Somewhere in the leg's share of the epoch; the last fifth is nobody's, so that the last leg has batches to do."""
+    share = steps * 4 // 5 // stops
+    return Stop(epoch, draw.randint(max(1, share // 3), max(1, share)), draw.randint(0, min(4, steps // 10)))

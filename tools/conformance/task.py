@@ -1,0 +1,107 @@
+"""What the processes of a leg agree on: the leg's settings, the lines that its ranks write. Standard library alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.conformance.matrix import Data, Leg, Shape, Stop
+
+
+@dataclass(frozen=True)
+class Task:
+    """One leg for one loader. Several `data` are a mixture with `weights`, which `phases` change on the way."""
+
+    directory: str  # the leg's own: logs, states, caches, temporary files
+    datasets: str  # each in a directory of its name
+    data: tuple[Data, ...]
+    shape: Shape
+    stop: Stop | None
+    epochs: int
+    seed: int
+    weights: tuple[float, ...] = ()
+    phases: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    resume: str | None = None  # the directory of the leg whose checkpoint is loaded
+    limit: float = 60.0  # seconds
+    rank: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Task:
+        stop = value.pop("stop")
+        data = tuple(Data(each["name"], tuple(each["shards"]), each["first"]) for each in value.pop("data"))
+        phases = tuple((start, tuple(weights)) for start, weights in value.pop("phases"))
+        return Task(
+            data=data,
+            shape=Shape(**value.pop("shape")),
+            stop=Stop(**stop) if stop else None,
+            phases=phases,
+            weights=tuple(value.pop("weights")),
+            **value,
+        )
+
+    @property
+    def leg(self) -> Leg:
+        return Leg(self.shape, self.stop)
+
+    def paths(self) -> list[Path]:
+        """Where the datasets are, in order."""
+        return [Path(self.datasets, each.name) for each in self.data]
+
+    def log_file(self, rank: int) -> Path:
+        return Path(self.directory, f"rank{rank}.jsonl")
+
+    def state_file(self, rank: int) -> Path:
+        return Path(self.directory, f"state{rank}.pickle")
+
+
+SAVED = "checkpoint"
+END = "end"
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """The samples that one rank took in one step of an epoch."""
+
+    epoch: int
+    step: int
+    ids: tuple[int, ...]
+
+    def to_line(self) -> str:
+        return json.dumps([self.epoch, self.step, list(self.ids)]) + "\n"
+
+
+def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
+    """What a rank took up to the checkpoint, and in all."""
+    taken: list[Consumed] = []
+    saved = 0
+    for line in path.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):  # killed in mid-line: not consumed
+            continue
+        value = json.loads(line)
+        if value == SAVED:
+            saved = len(taken)
+        elif value != END:
+            epoch, step, ids = value
+            taken.append(Consumed(epoch, step, tuple(ids)))
+    return taken[:saved], taken
+
+
+def text_of(number: int) -> str:
+    """What a sample holds beside its id: text of varying length."""
+    return f"sample {number} " + "x" * (number * 7919 % 97)
+
+
+def shards_of(data: Data) -> list[Sequence[int]]:
+    """The ids in each shard."""
+    result: list[Sequence[int]] = []
+    start = data.first
+    for count in data.shards:
+        result.append(range(start, start + count))
+        start += count
+    return result
