@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from copy import copy
 from typing import Any
+from weakref import ref
 
+# NumPy imports these two when they are first used. They must be there before workers are forked: what a worker inherits
+# of other loaders may be collected during an import, and break it.
+import numpy.ma
+import numpy.random  # noqa: F401
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -71,7 +76,7 @@ class StreamingDataLoader:
         Batching(dataset.course.epoch_samples, batch_size, 1, drop_last)  # checks it now, not in the first epoch
         self._begun: Batching | None = None
         self._progress = copy(dataset.progress)  # the loader goes on by itself
-        self._iteration: _Epoch | None = None
+        self._last: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
         self._tasks = _Tasks()
         self._worker_options = {
             "num_workers": num_workers,
@@ -152,8 +157,8 @@ class StreamingDataLoader:
 
     def _restart(self) -> None:
         """Drop what was prepared in the order before."""
-        if self._iteration is not None:
-            self._iteration.reopen()
+        if (iteration := self._iteration) is not None:
+            iteration.reopen()
         self._workers = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -163,8 +168,9 @@ class StreamingDataLoader:
         check_tail(batching, self._progress.position, per_sample=per_sample)
         self._progress.begin(batching)
         self._begun = batching
-        self._iteration = _Epoch(self)
-        return self._iteration
+        iteration = _Epoch(self)
+        self._last = ref(iteration)
+        return iteration
 
     def _start_workers(self) -> DataLoader[Any]:
         reader = self.dataset.reader(self._batching, self.num_workers)
@@ -176,18 +182,22 @@ class StreamingDataLoader:
             **self._worker_options,
         )
 
+    @property
+    def _iteration(self) -> _Epoch | None:
+        """The one that was begun last, where it still is."""
+        return self._last() if self._last is not None else None
+
     def _leave(self) -> None:
         """Leave the iteration, unless nothing was taken from it yet: then it starts anew, where it will."""
-        if self._iteration is not None and self._iteration.fresh:
-            self._iteration.reopen()
+        if (iteration := self._iteration) is not None and iteration.fresh:
+            iteration.reopen()
         else:
             self._stop()
 
     def _stop(self) -> None:
-        if self._iteration is not None:
-            self._iteration.stop()
-            self._iteration = None
-        self._begun = None
+        if (iteration := self._iteration) is not None:
+            iteration.stop()
+        self._last = self._begun = None
 
     def _open(self) -> Iterator[Any]:
         """Batches from where the run stands to the epoch's end, prepared ahead."""

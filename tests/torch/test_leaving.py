@@ -1,0 +1,91 @@
+"""What a loader had begun ends with the iteration, at once: it does not wait for Python's garbage collection."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def children() -> set[int]:
+    return {process.pid or 0 for process in multiprocessing.active_children()}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_leaving_an_epoch_ends_its_workers(local_url: str, workers: int) -> None:
+    before = children()
+    loader = StreamingDataLoader(StreamingDataset(local_url), 32, num_workers=workers)
+    for _ in loader:
+        assert len(children() - before) == workers
+        break
+    assert children() == before
+    assert loader.state_dict()["position"] == 32
+
+
+def test_leaving_an_epoch_ends_its_thread(local_url: str) -> None:
+    before = set(threading.enumerate())
+    loader = StreamingDataLoader(StreamingDataset(local_url), 32)
+    for _ in loader:
+        (thread,) = set(threading.enumerate()) - before
+        break
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_persistent_workers_stay_for_the_next_epoch_and_end_with_the_loader(local_url: str) -> None:
+    before = children()
+    loader = StreamingDataLoader(StreamingDataset(local_url), 32, num_workers=2, persistent_workers=True)
+    for _ in loader:
+        workers = children() - before
+        break
+    for _ in loader:
+        assert children() - before == workers
+        break
+    del loader
+    assert children() == before
+
+
+def test_an_iteration_that_was_kept_is_left_when_the_next_one_begins(local_url: str) -> None:
+    before = children()
+    loader = StreamingDataLoader(StreamingDataset(local_url), 32, num_workers=1)
+    kept = iter(loader)
+    next(kept)
+    first = children() - before
+    other = iter(loader)
+    next(other)
+    assert not first & children()
+    assert next(other) is not None
+
+
+IMPORTS = """
+import sys
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+loader = StreamingDataLoader(StreamingDataset(sys.argv[1]), 32, num_workers=1, collate_fn=lambda _: set(sys.modules))
+print(sorted(next(iter(loader)) - set(sys.modules)))
+"""
+
+
+def test_a_forked_worker_finds_its_modules_imported(local_url: str) -> None:
+    """An import there can meet, by garbage collection, what other loaders of the parent left; it breaks (and costs)."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, local_url], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
