@@ -18,6 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import mdsx
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.cache.cache import Write
+from mdsx.storage.cache.ledger import Ledger
+from mdsx.storage.cache.locks import Hold
 
 SIZE = 1000
 
@@ -248,3 +250,38 @@ class CacheMachine(RuleBasedStateMachine):
 
 CacheMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestCacheMachine = CacheMachine.TestCase
+
+
+def test_a_process_that_dies_within_an_admission_leaves_no_tally_that_is_wrong(tmp_path: Path) -> None:
+    """It has made the file, and not yet written down how full the cache is."""
+    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+    child = os.fork()
+    if child == 0:
+        Ledger.write_tally = lambda self, total: os._exit(9)  # type: ignore[method-assign]
+        fetch(cache, 2)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert not list(cache.directory.glob("tally.*"))
+    for number in (3, 4, 5):
+        fetch(cache, number)
+        gc.collect()
+        assert sum(path.stat().st_size for path in cache.directory.rglob("*") if path.is_file()) <= 2 * SIZE
+
+
+def test_a_shard_that_is_evicted_while_it_is_being_opened_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the file and locking it another process may remove it: its bytes would count for nobody."""
+    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    fetch(cache, 1)
+    gc.collect()
+    try_lock = Hold.try_lock
+
+    def evicted_before(self: Hold, kind: int) -> bool:
+        for path in cache.directory.rglob("*.mdsx"):
+            path.unlink()
+        return try_lock(self, kind)
+
+    monkeypatch.setattr(Hold, "try_lock", evicted_before)
+    assert cache.open(key(1)) is None

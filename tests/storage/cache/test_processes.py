@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import random
@@ -17,6 +18,7 @@ import numpy as np
 
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.cache.cache import Write
+from mdsx.storage.cache.locks import Hold
 from tests.storage.cache.reader import SIZE
 from tests.storage.cache.test_cache import SIZE as SMALL
 from tests.storage.cache.test_cache import content, fetch, key
@@ -115,7 +117,11 @@ def test_a_forked_child_keeps_no_lease_and_ends_none(tmp_path: Path) -> None:
         finally:
             os._exit(status)
     assert os.read(ready[0], 1) == b"x"
-    assert fetch(cache, 2) is Verdict.NO_ROOM  # our lease stands
+    (path,) = cache.directory.rglob("*.mdsx")
+    other = Hold(path, os.O_RDONLY)
+    assert not other.try_lock(fcntl.LOCK_EX)  # our lease stands
+    other.release()
+    assert fetch(cache, 2) is Verdict.NO_ROOM
     del mapped
     gc.collect()
     assert not isinstance(fetch(cache, 2), Verdict)  # the child, which lives, does not hold it

@@ -1,0 +1,150 @@
+"""Nothing that is handed out is unverified, wherever it came from: a real S3 server, and objects replaced meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mdsx
+from mdsx.shards import Shards
+from mdsx.storage import open_storage
+
+N, PER_SHARD = 64, 16
+
+
+def write(url: str, offset: int = 0) -> None:
+    """Four shards of 16 samples; with another offset, other samples in as many bytes, all of them valid."""
+    with mdsx.Writer(url, {"id": "int64", "data": "uint8[4096]"}, shard_size="66KiB") as out:
+        for number in range(N):
+            out.write({"id": number + offset, "data": np.full(4096, (number + offset) % 251, np.uint8)})
+
+
+@pytest.fixture
+def url(s3_url: str) -> str:
+    write(f"{s3_url}/d")
+    return f"{s3_url}/d"
+
+
+def replace_shard(url: str, number: int, data: bytes) -> None:
+    open_storage(url).put(f"shard.{number:05}.mdsx", data)
+
+
+def other_shard(s3_url: str, number: int) -> bytes:
+    write(f"{s3_url}/other", offset=1000)
+    return open_storage(f"{s3_url}/other").get(f"shard.{number:05}.mdsx").data
+
+
+def dataset(url: str, tmp_path: Path) -> mdsx.Dataset:
+    return mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit="1MB")
+
+
+def flip(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def flipping(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> list[int]:
+    """The network damages the first `times` answers of S3; returns what counts them."""
+    storage: Any = type(open_storage("s3://any/thing"))
+    damaged: list[int] = []
+    real = getattr(storage, method)
+
+    def get(self: Any, key: str, **options: Any) -> Any:
+        piece = real(self, key, **options)
+        if key.endswith(".mdsx") and len(damaged) < times:
+            damaged.append(len(piece.data))
+            return type(piece)(flip(piece.data, len(piece.data) // 2), piece.etag, piece.total)
+        return piece
+
+    def download(self: Any, key: str, sink: Any, **options: Any) -> None:
+        def damaging(chunk: bytes) -> Any:
+            if len(damaged) < times:
+                damaged.append(len(chunk))
+                chunk = flip(bytes(chunk), len(chunk) // 2)
+            return sink(chunk)
+
+        real(self, key, damaging, **options)
+
+    monkeypatch.setattr(storage, method, get if method == "get" else download)
+    return damaged
+
+
+def test_a_sample_that_was_damaged_on_its_way_is_fetched_once_more(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dataset(url, tmp_path)
+    damaged = flipping(monkeypatch, "get", times=1)
+    assert data[20]["data"].tolist() == [20] * 4096
+    assert len(damaged) == 1
+
+
+def test_a_sample_that_stays_damaged_is_an_error_that_names_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dataset(url, tmp_path)
+    flipping(monkeypatch, "get", times=2)
+    with pytest.raises(mdsx.CorruptError, match="sample 4") as caught:
+        data[20]
+    assert str(caught.value.file).endswith("/d/shard.00001.mdsx")
+
+
+def test_a_shard_that_was_damaged_on_its_way_is_fetched_once_more(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dataset(url, tmp_path)
+    damaged = flipping(monkeypatch, "download", times=1)
+    assert [sample["id"] for sample in data[16:32]] == list(range(16, 32))
+    assert len(damaged) == 1
+
+
+def test_a_shard_that_stays_damaged_never_becomes_part_of_the_cache(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dataset(url, tmp_path)
+    flipping(monkeypatch, "download", times=2)
+    with pytest.raises(mdsx.CorruptError, match="do not match the index"):
+        data[16:32]
+    assert not [path for path in (tmp_path / "cache").rglob("*.mdsx*") if path.stat().st_size]
+
+
+def test_another_shard_in_its_place_is_found_by_its_hash_though_all_of_it_is_valid(
+    s3_url: str, url: str, tmp_path: Path
+) -> None:
+    replace_shard(url, 1, other_shard(s3_url, 1))
+    with pytest.raises(mdsx.CorruptError, match="do not match the index"):
+        dataset(url, tmp_path)[16:32]
+
+
+def test_a_shard_replaced_between_two_requests_is_found_by_its_etag(s3_url: str, url: str, tmp_path: Path) -> None:
+    data, other = dataset(url, tmp_path), other_shard(s3_url, 1)
+    assert data[16]["id"] == 16
+    replace_shard(url, 1, other)  # as many bytes, and every checksum in it is right
+    with pytest.raises(mdsx.ChangedError, match=r"shard\.00001"):
+        data[17]
+
+
+def test_a_shard_of_another_size_is_not_the_one_that_the_index_names(url: str, tmp_path: Path) -> None:
+    data = dataset(url, tmp_path)
+    replace_shard(url, 1, open_storage(url).get("shard.00001.mdsx").data + b"more")
+    with pytest.raises(mdsx.ChangedError, match="size"):
+        data[16]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_of_the_cache_that_rotted_is_fetched_anew(url: str, tmp_path: Path, whole: bool) -> None:
+    """`whole` as a stream opens it: by its hash; else, as for single samples, by each row's checksum."""
+    first = Shards(url, cache=tmp_path / "cache", cache_limit="1MB")
+    assert first.fetch(1) is None
+    first.close(1)
+    (path,) = (path for path in (tmp_path / "cache").rglob("*.mdsx") if path.stat().st_size)
+    path.write_bytes(flip(path.read_bytes(), path.stat().st_size // 2))
+
+    later = Shards(url, cache=tmp_path / "cache", cache_limit="1MB")
+    assert later.open(1, whole=whole) == (not whole)
+    assert not whole or not path.exists()
+    for sample in range(PER_SHARD):
+        later.select(1, np.array([sample]))  # raises where a checksum does not match
+    assert not path.exists()
+    assert later.fetch(1) is None
