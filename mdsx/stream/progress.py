@@ -72,6 +72,7 @@ class Progress:
         self.epoch = 0
         self.position = 0
         self._entered = False
+        self._start = (0, 0)  # of the iteration
 
     def begin(self, batching: Batching) -> tuple[int, int]:
         """Start an iteration; returns the (epoch, position) at which it starts."""
@@ -88,7 +89,20 @@ class Progress:
                 "the epoch is too far", found=self.epoch, expected=f"below {2**62 // batching.samples - 2}"
             )
         self._entered = False
-        return self.epoch, self.position
+        self._start = self.epoch, self.position
+        return self._start
+
+    def after(self, batches: int, batching: Batching) -> tuple[int, int]:
+        """(epoch, position) once `batches` were handed out since the last `begin`, `load` or `set_epoch`."""
+        epoch, start = self._start
+        if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= batching.count(start):
+            raise UsageError(
+                "so many batches are not left of the epoch", found=batches, expected=f"0 to {batching.count(start)}"
+            )
+        if batches == 0:
+            return epoch, start
+        stop = min(start + batches * batching.global_batch, batching.samples)
+        return batching.after(Task(epoch, start, stop))
 
     def hand_out(self, task: Task, batching: Batching) -> None:
         """`task` is what `next()` returns now."""
@@ -102,6 +116,7 @@ class Progress:
     def load(self, epoch: int, position: int) -> None:
         """Stand at (epoch, position)."""
         self.epoch, self.position, self._entered = epoch, position, False
+        self._start = epoch, position
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is of `epoch`: from its start, or from the loaded position where that is in `epoch`.
@@ -110,5 +125,4 @@ class Progress:
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UsageError("epoch must be an integer of at least 0", found=repr(epoch))
-        if epoch != self.epoch or self._entered:
-            self.load(epoch, 0)
+        self.load(epoch, self.position if epoch == self.epoch and not self._entered else 0)

@@ -119,6 +119,15 @@ class StreamingDataset(IterableDataset[Any]):
         state = self.identity.state(self.progress.epoch, self.progress.position)
         return {**state, "worker": dict(self._worker)} if self._worker else state
 
+    def state_after(self, batches: int) -> dict[str, Any]:
+        """The state once `batches` batches were taken from the iteration that `set_epoch` or a loaded state began.
+
+        For PyTorch's DataLoader, whose workers keep to themselves how far they are: it fits any number of ranks and
+        workers. Counts samples where this object has no batch_size.
+        """
+        batching = self.batching(self.batch_size or 1, self.drop_last)
+        return self.identity.state(*self.progress.after(batches, batching))
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where `state` stands. Raises StateError where it is of another order."""
         epoch, position, phases = self.identity.check(state)
@@ -196,8 +205,8 @@ class StreamingDataset(IterableDataset[Any]):
         batching = self.batching(self.batch_size or 1, self.drop_last)
         if self.batch_size is not None:
             check_tail(batching, self.progress.position, per_sample=self.transform is not None)
-        epoch, position = self.progress.begin(batching)
-        return self._iterate(batching, epoch, position, worker, workers)
+        epoch, _ = self.progress.begin(batching)
+        return _Iteration(self.progress, lambda start: self._iterate(batching, epoch, start, worker, workers))
 
     def _iterate(self, batching: Batching, epoch: int, position: int, worker: int, workers: int) -> Iterator[Any]:
         origin = self._origin(position, worker, workers)
@@ -231,6 +240,37 @@ class StreamingDataset(IterableDataset[Any]):
         origin = position if loaded is None else loaded["origin"]
         self._worker = {"id": worker, "count": workers, "origin": origin} if workers > 1 else None
         return origin
+
+
+class _Iteration(Iterator[Any]):
+    """One iteration over a dataset: `make(position)` makes what is left of it.
+
+    After an exception it goes on in the same place. torchdata saves and loads its state beside the dataset's: having
+    handed out an epoch's last batch, the dataset stands in the next epoch, but a StatefulDataLoader that is resumed
+    there is still in the iteration that has nothing left.
+    """
+
+    def __init__(self, progress: Progress, make: Callable[[int], Iterator[Any]]) -> None:
+        self._progress, self._epoch, self._make = progress, progress.epoch, make
+        self._items = make(progress.position)
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._items)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._items = self._make(self._progress.position)
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch that it is an iteration of."""
+        return {"epoch": self._epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Be the iteration of that epoch: at its end, where the dataset stands in a later one."""
+        if state["epoch"] < self._epoch:
+            self._items = iter(())
 
 
 def check_tail(batching: Batching, position: int, *, per_sample: bool) -> None:

@@ -85,3 +85,31 @@ def test_an_epoch_without_a_batch_is_refused_instead_of_looping_for_ever() -> No
 def test_a_batch_size_is_a_positive_integer(size: int) -> None:
     with pytest.raises(UsageError, match="batch_size"):
         Batching(10, size, 1, True)
+
+
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 3), st.booleans(), st.integers(0, 60), st.data())
+def test_what_would_be_after_some_batches_is_what_handing_them_out_makes(
+    samples: int, batch: int, world: int, drop: bool, position: int, data: st.DataObject
+) -> None:
+    batching, progress = Batching(samples, batch, world, drop), Progress()
+    progress.load(2, min(position, samples))
+    left = batching.count(progress.position)
+    number = data.draw(st.integers(0, left))
+    ahead = progress.after(number, batching)
+    hand_out(progress, batching, number)
+    assert ahead == (progress.epoch, progress.position) == progress.after(number, batching)
+    with pytest.raises(UsageError, match="so many batches are not left"):
+        progress.after(left + 1, batching)
+
+
+def test_batches_are_counted_from_where_the_iteration_began() -> None:
+    batching, progress = Batching(10, 2, 2, drop_last=False), Progress()
+    progress.begin(batching)
+    hand_out(progress, batching, 3)  # to the end
+    assert progress.after(3, batching) == (1, 0)
+    progress.set_epoch(1)
+    assert progress.after(1, batching) == (1, 4)
+    progress.begin(batching)
+    hand_out(progress, batching, 1)
+    progress.set_epoch(2)  # left early
+    assert progress.after(0, batching) == (2, 0)

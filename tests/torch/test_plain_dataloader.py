@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -59,3 +61,73 @@ def test_a_dataset_is_given_as_a_dataset_too(local_url: str) -> None:
     )
     with pytest.raises(mdsx.UsageError, match=r"mdsx\.Dataset"):
         StreamingDataset(dataset, cache_limit="1GB")
+
+
+# --- resuming: the workers keep to themselves how far they are, so the batches are counted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_workers": 1}, {"num_workers": 4}, {"num_workers": 2, "persistent_workers": True}]
+    + [{"num_workers": 1, "multiprocessing_context": method} for method in ("spawn", "forkserver")],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_the_state_after_so_many_batches_resumes(local_url: str, options: dict[str, Any]) -> None:
+    def make() -> tuple[StreamingDataset, DataLoader[Any]]:
+        data = StreamingDataset(local_url, seed=3, batch_size=32, drop_last=False)
+        return data, DataLoader(data, batch_size=None, **options)
+
+    whole, _ = make()
+    expected = [ids(whole) for _ in range(3)]
+    data, plain = make()
+    for epoch in range(2):
+        data.set_epoch(epoch)
+        assert data.state_after(0) == {**data.state_dict(), "epoch": epoch, "position": 0}
+        assert ids(itertools.islice(iter(plain), 5)) == expected[epoch][:5]  # and the epoch is left
+    state = data.state_after(5)
+    data, plain = make()
+    data.load_state_dict(state)
+    assert data.epoch == 1
+    for epoch, start in ((1, 5), (2, 0)):
+        data.set_epoch(epoch)
+        assert ids(plain) == expected[epoch][start:]
+        assert data.state_after(len(expected[epoch]) - start) == {**state, "epoch": epoch + 1, "position": 0}
+
+
+def test_it_is_the_state_of_a_streaming_data_loader_and_fits_any_number_of_ranks(local_url: str) -> None:
+    data = StreamingDataset(local_url, seed=3, batch_size=32, rank=0, world_size=2)
+    streaming = StreamingDataLoader(StreamingDataset(local_url, seed=3, rank=1, world_size=2), 32)
+    batches = iter(streaming)
+    for taken in range(15):
+        assert data.state_after(taken) == streaming.state_dict()
+        next(batches)
+    read = ids(itertools.islice(data, 4))
+    other = ids(itertools.islice(StreamingDataset(local_url, seed=3, batch_size=32, rank=1, world_size=2), 4))
+    rest = StreamingDataset(local_url, seed=3, batch_size=7, drop_last=False)
+    rest.load_state_dict(data.state_after(4))
+    workers = DataLoader(rest, batch_size=None, num_workers=2)
+    assert Counter(itertools.chain(*read, *other, *ids(workers))) == Counter(range(1003))
+
+
+def test_more_batches_than_are_left_are_refused(local_url: str) -> None:
+    data = StreamingDataset(local_url, batch_size=100)
+    with pytest.raises(mdsx.UsageError, match="so many batches are not left") as caught:
+        data.state_after(11)
+    assert caught.value.expected == "0 to 10"
+
+
+def bad_picture(sample: dict[str, Any]) -> Any:
+    if sample["id"] == 250:
+        raise ValueError("bad picture")
+    return sample["id"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_exception_in_transform_comes_again_from_the_same_place(local_url: str, workers: int) -> None:
+    data = StreamingDataset(local_url, shuffle=False, transform=bad_picture, batch_size=100)
+    batches = iter(DataLoader(data, batch_size=None, num_workers=workers))
+    assert [next(batches)[0].item() for _ in range(2)] == [0, 100]
+    for _ in range(2):  # nothing is skipped, and the epoch does not end in silence
+        with pytest.raises(ValueError, match="bad picture"):
+            next(batches)

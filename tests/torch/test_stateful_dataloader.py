@@ -17,13 +17,22 @@ BATCH = 10
 LEFT = 100  # of 1,003 samples in whole batches
 
 
-def stateful(url: str, workers: int, **options: Any) -> tuple[StreamingDataset, StatefulDataLoader[Any]]:
+def stateful(
+    url: str, workers: int, persistent: bool = False, context: str | None = None, **options: Any
+) -> tuple[StreamingDataset, StatefulDataLoader[Any]]:
     data = StreamingDataset(url, seed=2, batch_size=BATCH, **options)
-    return data, StatefulDataLoader(data, batch_size=None, num_workers=workers)
+    loader: StatefulDataLoader[Any] = StatefulDataLoader(
+        data,
+        batch_size=None,
+        num_workers=workers,
+        persistent_workers=persistent,
+        multiprocessing_context=context if workers else None,
+    )
+    return data, loader
 
 
-def uninterrupted(url: str, epoch: int = 0) -> list[list[int]]:
-    loader = StreamingDataLoader(StreamingDataset(url, seed=2), BATCH)
+def uninterrupted(url: str, epoch: int = 0, drop_last: bool = True) -> list[list[int]]:
+    loader = StreamingDataLoader(StreamingDataset(url, seed=2), BATCH, drop_last=drop_last)
     loader.set_epoch(epoch)
     return ids(loader)
 
@@ -71,3 +80,93 @@ def test_a_worker_of_another_count_is_refused_by_name(local_url: str) -> None:
     other.load_state_dict(state)
     with pytest.raises(Exception, match="as many workers"):
         ids(other)
+
+
+WAYS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (1, True), (3, False), (3, True)])
+
+
+@WAYS
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_saved_at_the_last_batch_nothing_is_left_and_the_next_epoch_follows(
+    local_url: str, workers: int, persistent: bool, drop_last: bool
+) -> None:
+    _, loader = stateful(local_url, workers, persistent, drop_last=drop_last)
+    batches = iter(loader)
+    assert ids(itertools.islice(batches, LEFT + (not drop_last))) == uninterrupted(local_url, 0, drop_last)
+    state = loader.state_dict()
+    data, resumed = stateful(local_url, workers, persistent, drop_last=drop_last)
+    resumed.load_state_dict(state)
+    assert ids(resumed) == []
+    for epoch in (1, 2):
+        data.set_epoch(epoch)
+        assert ids(resumed) == uninterrupted(local_url, epoch, drop_last)
+
+
+@WAYS
+def test_saved_when_the_epoch_was_over_the_next_epoch_follows(local_url: str, workers: int, persistent: bool) -> None:
+    _, loader = stateful(local_url, workers, persistent)
+    assert len(ids(loader)) == LEFT
+    state = loader.state_dict()
+    data, resumed = stateful(local_url, workers, persistent)
+    resumed.load_state_dict(state)
+    for epoch in (1, 2):
+        data.set_epoch(epoch)
+        assert ids(resumed) == uninterrupted(local_url, epoch)
+
+
+@WAYS
+def test_a_later_epoch_is_left_and_resumed(local_url: str, workers: int, persistent: bool) -> None:
+    data, loader = stateful(local_url, workers, persistent, drop_last=False)
+    for epoch in range(2):
+        data.set_epoch(epoch)
+        before = ids(itertools.islice(iter(loader), 7))  # and the epoch is left
+    state = loader.state_dict()
+    data, resumed = stateful(local_url, workers, persistent, drop_last=False)
+    for _ in range(2):  # loaded twice: what was taken in between does not count
+        resumed.load_state_dict(state)
+        batches = iter(resumed)
+        assert before + ids(itertools.islice(batches, 5)) == uninterrupted(local_url, 1)[:12]
+    at_12 = resumed.state_dict()
+    assert ids(batches) == uninterrupted(local_url, 1, drop_last=False)[12:]  # the shorter last batch included
+    resumed.load_state_dict(at_12)
+    assert ids(itertools.islice(iter(resumed), 1)) == uninterrupted(local_url, 1)[12:13]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_with_every_start_method(local_url: str, context: str) -> None:
+    _, loader = stateful(local_url, 1, context=context)
+    before = ids(itertools.islice(iter(loader), 3))
+    _, resumed = stateful(local_url, 1, context=context)
+    resumed.load_state_dict(loader.state_dict())
+    assert before + ids(resumed) == uninterrupted(local_url)
+
+
+def bad_picture(sample: dict[str, Any]) -> Any:
+    if sample["id"] == 500:
+        raise ValueError("bad picture")
+    return {"id": sample["id"]}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_exception_of_transform_comes_in_its_place_and_the_state_resumes_there(local_url: str, workers: int) -> None:
+    _, loader = stateful(local_url, workers, transform=bad_picture)
+    before: list[list[int]] = []
+    with pytest.raises(ValueError, match="bad picture"):
+        before.extend(batch["id"].tolist() for batch in loader)
+    _, mended = stateful(local_url, workers)
+    mended.load_state_dict(loader.state_dict())
+    assert before + ids(mended) == uninterrupted(local_url)
+
+
+def test_single_samples_batched_by_the_loader_in_one_worker(local_url: str) -> None:
+    def make() -> StatefulDataLoader[Any]:
+        data = StreamingDataset(local_url, seed=2, columns=["id"])
+        return StatefulDataLoader(data, batch_size=BATCH, num_workers=1, drop_last=True)
+
+    loader = make()
+    before = ids(itertools.islice(iter(loader), 4))
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    flat = [number for batch in before + ids(resumed) for number in batch]
+    assert sorted(flat) == sorted(set(flat))
+    assert len(flat) == LEFT * BATCH
