@@ -15,12 +15,12 @@ def main() -> int:
 
     try:
         enter_environment()
-        from tools.conformance.command import run
-
-        return run(sys.argv[1:])
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    from tools.conformance import command
+
+    return command.main(sys.argv[1:])
 
 
 if __name__ == "__main__":

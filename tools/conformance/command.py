@@ -15,19 +15,30 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tools.conformance.adaptors import NAMES, Adaptor, adaptor
+from tools.conformance.client import stop_all
 from tools.conformance.environments import CannotInstall, PeerEnvironment
 from tools.conformance.matrix import QUICK, SEED, Cell, cells
 from tools.conformance.picture import draw
 from tools.conformance.report import Report, Row, put_between_marks, versions_line
-from tools.conformance.run import LIMIT, Matrix, Result, stop_all
+from tools.conformance.result import Result
+from tools.conformance.run import LIMIT, Matrix
 from tools.console import Console, Step
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _AT_ONCE = 2  # loaders; each of them runs one cell after the other
 
 
-def run(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """0 if mdsx, where it was run, is exact in every cell."""
+    try:
+        return run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The same; however it ends, nothing that it started is left."""
     given = _parse(arguments)
     names = given.loaders or (["mdsx"] if given.quick else list(NAMES))
     chosen = [cell for cell in cells(given.seed) if _wanted(cell, given.cells, given.quick)]
@@ -62,6 +73,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--keep", metavar="DIR", help="run there, and leave datasets, logs and checkpoints")
     parser.add_argument("--docs", action="store_true", help="write the tables into docs/conformance.md and README.md")
     given = parser.parse_args(arguments)
+    if given.keep is not None and Path(given.keep).exists() and any(Path(given.keep).iterdir()):
+        parser.error(f"--keep {given.keep}: not empty")
     for kind, values, known in (
         ("loader", given.loaders, NAMES),
         ("cell", given.cells, tuple(cell.name for cell in cells())),

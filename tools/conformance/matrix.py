@@ -156,7 +156,10 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     return tuple(rows)
 
 
-QUICK = ("uninterrupted", "4-to-3", "all", "twice-changed", "last-batch", "few-resume", "mixture-phases")
+QUICK = (
+    *("uninterrupted", "4-to-3", "no-workers", "batch-odd", "all", "twice-changed", "second-epoch", "last-batch"),
+    *("epoch-end", "uneven-resume", "few-resume", "mixture-4-to-3", "mixture-phases"),
+)
 """What `--quick` runs."""
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tools.conformance.matrix import Cell
-from tools.conformance.run import Result
+from tools.conformance.result import Result
 
 _STYLES = {"exact": "green", "inexact": "bold red", "order": "yellow", "unsupported": "dim", "missing": "dim"}
 _BEGIN, _END = "<!-- matrix: {} -->", "<!-- end of matrix: {} -->"

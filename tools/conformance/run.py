@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from tools.conformance.adaptors import Adaptor, adaptor
+from tools.conformance.client import Host, HostFailed
 from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
 from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Data, Leg, Shape
+from tools.conformance.result import Result
 from tools.conformance.task import Consumed, Task, read_log
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
-_STARTED = 120.0  # seconds for a loader to be imported
-_LAST_WORDS = 20.0
 LIMIT = 60.0  # seconds for a leg: some take two, on an idle machine
 
 
@@ -33,112 +25,6 @@ class LegFailed(Exception):
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
         self.kind = kind
-
-
-class HostFailed(Exception):
-    """The loader could not be imported, or its host died."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a cell found. `status`: exact, inexact, order, unsupported, hang, error or missing (not installed).
-
-    `exact`: nothing lost or repeated, and the global batches as expected, where something says what those are
-    (`order` is None where nothing does).
-    """
-
-    loader: str
-    cell: str
-    status: str
-    lost: int = 0
-    repeated: int = 0
-    order: bool | None = None
-    detail: str = ""
-    seconds: float = 0.0
-
-    @property
-    def word(self) -> str:
-        """As a table has it."""
-        if self.status == "inexact":
-            counts = [(self.lost, "lost"), (self.repeated, "repeated")]
-            return ", ".join(f"{word} {count}" for count, word in counts if count)
-        words = {"exact": "ok", "order": "order differs", "missing": "not installed"}
-        return words.get(self.status, self.status)
-
-
-_hosts: set[Host] = set()
-
-
-def stop_all() -> None:
-    """End every host and all that it runs: the matrix was interrupted."""
-    for host in list(_hosts):
-        host.stop()
-
-
-class Host:
-    """The process that runs one loader's legs: see host.py."""
-
-    def __init__(self, spec: str, python: Path, log: Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [str(python), "-m", "tools.conformance.host", spec],
-                cwd=_ROOT,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        self._log = log
-        _hosts.add(self)
-        self.versions: Mapping[str, str] = self._answer()["versions"]
-
-    def request(self, **values: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(values) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise HostFailed(self._last_line()) from None
-        return self._answer()
-
-    def stop(self) -> None:
-        """It ends with its standard input, and everything that it runs."""
-        with contextlib.suppress(BrokenPipeError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-
-    def close(self) -> None:
-        """The same; returns when it has ended."""
-        _hosts.discard(self)
-        self.stop()
-        try:
-            self._process.wait(_LAST_WORDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise HostFailed(self._last_line())
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise HostFailed(answer["error"])
-        return answer
-
-    def _last_line(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "the host ended without a word"
 
 
 @dataclass
@@ -230,6 +116,7 @@ class Matrix:
         if different is not None and expected is not None:
             number = next(n for n, pair in enumerate(zip_longest(batches, expected)) if different in pair)
             notes.append(f"other batches from batch {number + 1} of the run on, in epoch {different.epoch}")
+        notes += _uneven(legs[-1])
         if tail:
             notes.append(f"{tail} samples of the run's end dropped, as documented")
         return replace(result, status=status, lost=lost, repeated=repeated, order=order, detail="; ".join(notes))
@@ -295,6 +182,7 @@ class Matrix:
         return result
 
 
-def project_python() -> Path:
-    """The interpreter of the environment that this runs in."""
-    return Path(sys.executable)
+def _uneven(ranks: Sequence[Sequence[Consumed]]) -> list[str]:
+    """Says so, where the ranks took unequal numbers of batches: in a training the rest of them would wait for ever."""
+    counts = [sum(1 for part in taken if part.epoch == EPOCHS - 1) for taken in ranks]
+    return [f"ranks took {min(counts)} to {max(counts)} batches in an epoch"] if min(counts) < max(counts) else []

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tools.conformance.matrix import Cell, Data
 from tools.conformance.task import Task
@@ -40,7 +40,7 @@ class Adaptor:
     crosses_epochs = False  # whether a global batch may lie in two epochs
     drops_tail = False  # whether its documentation says that the run's last batch is dropped unless it is full
     requirements: str | None = None  # the file of its environment; None: the project's own
-    findings: Mapping[str, str] = {}  # cell -> why it fails, as looked at by hand
+    findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, as looked at by hand
 
     def unsupported(self, cell: Cell) -> str | None:
         """The sentence of the loader's own documentation by which it does not do this, or None."""

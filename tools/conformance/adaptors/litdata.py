@@ -6,10 +6,10 @@ It learns its rank from torch.distributed only. `drop_last=False` is given, as i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tools.conformance.adaptors import Adaptor, Loader, join_gloo
 from tools.conformance.matrix import Cell, Data
@@ -21,11 +21,32 @@ _MIXTURES = (
 )
 
 
+_ROUNDED = (
+    "What was done is rounded down to a multiple of the new ranks x batch (`_round_down_drop_first`), and what lies "
+    'between is read again; the README says "never duplicates".'
+)
+_DEALT_ANEW = (
+    "The epoch that was killed goes on exactly. The next one is dealt out by ranks, workers and batch size, so its "
+    "batches are not those of a run that was left alone."
+)
+
+
 class LitData(Adaptor):
     name = "litdata"
     title = "LitData"
     packages = ("litdata",)
     requirements = "litdata"
+
+    findings: ClassVar[Mapping[str, str]] = {
+        "more-ranks": (
+            "`_validate_state_dict` compares what each rank of the old run had yielded with what each rank of the new "
+            "one has in all, and refuses. Killed earlier in the epoch, it goes on, as on fewer ranks."
+        ),
+        "4-to-3-batch": _ROUNDED,
+        "batch-odd": _ROUNDED,
+        "all": _ROUNDED,
+        **dict.fromkeys(("fewer-ranks", "4-to-3", "workers", "no-workers", "twice-changed"), _DEALT_ANEW),
+    }
 
     def unsupported(self, cell: Cell) -> str | None:
         if cell.mixture and not cell.one_shape:

@@ -7,13 +7,18 @@ in new processes: its workers hang for ever once the process that starts them ha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
 from tools.conformance.task import Task, shards_of, text_of
+
+_PADDED = (
+    "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
+    '(`get_partitions_orig`: "Interleave the node sample ranges over each node\'s ranks, padding").'
+)
 
 
 class MosaicML(Adaptor):
@@ -21,6 +26,13 @@ class MosaicML(Adaptor):
     title = "mosaicml-streaming"
     packages = ("mosaicml-streaming",)
     requirements = "mosaicml"
+
+    findings: ClassVar[Mapping[str, str]] = {
+        "uneven": _PADDED,
+        "uneven-resume": _PADDED,
+        "few": _PADDED,
+        "few-resume": f"{_PADDED} The resumed run draws them from what is left, so that another sample comes twice.",
+    }
 
     def unsupported(self, cell: Cell) -> str | None:
         if cell.phases:

@@ -6,9 +6,9 @@ A mixture is its MultiNodeWeightedSampler over one such sampler for each dataset
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
@@ -21,11 +21,19 @@ _NOT_ACROSS_RANKS = (
 _SAME_WORKERS = '"assert self._num_workers == state_dict[self._NUM_WORKERS]" (stateful_dataloader.py)'
 
 
+_PADDED = (
+    "As documented, DistributedSampler adds indices that come twice, so that every rank has equally many; with "
+    "drop_last=True it leaves out others instead."
+)
+
+
 class Torchdata(Adaptor):
     name = "torchdata"
     title = "torchdata"
     packages = ("torchdata", "torch")
     requirements = "torchdata"
+
+    findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)
 
     def unsupported(self, cell: Cell) -> str | None:
         return unsupported_by_stateful_dataloader(cell)

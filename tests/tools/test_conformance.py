@@ -1,0 +1,282 @@
+"""The conformance matrix: mdsx is exact in it, and a loader that is wrong is found out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.conformance import adaptors
+from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
+from tools.conformance.environments import CannotInstall, PeerEnvironment
+from tools.conformance.matrix import EVEN, QUICK, Cell, cells
+from tools.conformance.report import Report, Row, put_between_marks
+from tools.conformance.result import Result
+from tools.conformance.run import Matrix
+from tools.conformance.task import Consumed, Task, read_log
+
+ROOT = Path(__file__).parent.parent.parent
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; from tools.conformance import command; sys.exit(command.main(sys.argv[1:]))",
+)
+Run = Callable[..., Result]
+
+
+def cell(name: str) -> Cell:
+    return next(each for each in cells() if each.name == name)
+
+
+class TestCounting:
+    """Lost, repeated, in other batches."""
+
+    def test_a_global_batch_is_what_all_ranks_took_in_a_step(self) -> None:
+        ranks = [[Consumed(0, 1, (1,)), Consumed(0, 2, (3,)), Consumed(1, 1, (5,))], [Consumed(0, 1, (2,))]]
+        assert global_batches(ranks) == [Batch(0, (1, 2)), Batch(0, (3,)), Batch(1, (5,))]
+
+    def test_each_id_belongs_once_into_each_epoch(self) -> None:
+        batches = [Batch(0, (0, 1, 1)), Batch(1, (0, 1, 2)), Batch(2, (7,))]
+        assert count_epochs(batches, range(3), 2) == [(1, 1), (0, 0), (0, 1)]
+
+    def test_a_strange_id_counts_as_repeated(self) -> None:
+        assert count_epochs([Batch(0, (0, 9))], range(1), 1) == [(0, 1), (0, 0)]
+
+    def test_against_another_run_every_draw_counts(self) -> None:
+        assert count_against([Batch(0, (1, 1, 2))], [Batch(0, (1, 2)), Batch(1, (2, 3))]) == (2, 1)
+
+    def test_batches_are_compared_as_sets_in_order(self) -> None:
+        run = [Batch(0, (1, 2)), Batch(0, (3, 4))]
+        assert first_difference(run, [Batch(0, (2, 1)), Batch(0, (4, 3))]) is None
+        assert first_difference(run, [Batch(0, (1, 2)), Batch(0, (3, 5))]) == run[1]
+        assert first_difference(run, run[:1]) == run[1]
+        assert first_difference(run[:1], run) == run[1]
+
+    def test_an_order_is_cut_epoch_by_epoch(self) -> None:
+        order = [Batch(epoch, (number,)) for epoch in (0, 1) for number in range(5)]
+        run = [Batch(0, (0, 1)), Batch(0, (2, 3)), Batch(0, (4,)), Batch(1, (0, 1, 2, 3)), Batch(1, (4,))]
+        assert cut_from(run, [2, 2, 2, 4, 4], order) == run
+        assert cut_from(run[:4], [2, 2, 2, 4], order)[4:] == [Batch(1, (4,))]  # left out
+
+
+class TestMatrix:
+    """The cells."""
+
+    def test_names_are_unique_and_quick_ones_exist(self) -> None:
+        names = [each.name for each in cells()]
+        assert len(set(names)) == len(names)
+        assert set(QUICK) <= set(names)
+
+    def test_the_seed_draws_where_runs_are_killed(self) -> None:
+        assert cells(7) == cells(7)
+        stops = {tuple(leg.stop for leg in each.legs) for seed in range(5) for each in cells(seed)}
+        assert len(stops) > len(cells())
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_every_leg_has_batches_to_do(self, seed: int) -> None:
+        for each in cells(seed):
+            taken = 0
+            for leg in each.legs:
+                if leg.stop is not None and leg.stop.step is not None:
+                    taken += leg.stop.step * leg.shape.global_batch
+            samples = sum(data.samples for data in each.data)
+            assert taken < samples or each.name == "last-batch"
+
+    def test_the_last_batch_is_an_epochs_last(self) -> None:
+        (leg, _) = cell("last-batch").legs
+        assert leg.stop is not None
+        assert leg.stop.step is not None
+        assert leg.stop.step * leg.shape.global_batch == EVEN.samples
+
+
+def test_a_task_crosses_process_borders() -> None:
+    for each in cells():
+        task = Task("d", "s", each.data, each.shapes[0], each.legs[0].stop, 2, 7, (0.5, 0.5), ((3, (1.0, 0.0)),), None)
+        assert Task.from_json(json.loads(json.dumps(task.to_json()))) == task
+
+
+def test_what_came_behind_the_checkpoint_or_in_a_broken_line_does_not_count(tmp_path: Path) -> None:
+    lines = [Consumed(0, 1, (1,)).to_line(), '"checkpoint"\n', Consumed(0, 2, (2,)).to_line(), "[0, 3, [4"]
+    (tmp_path / "log").write_text("".join(lines))
+    assert read_log(tmp_path / "log") == ([Consumed(0, 1, (1,))], [Consumed(0, 1, (1,)), Consumed(0, 2, (2,))])
+
+
+class TestWrongLoaders:
+    """Real processes, really killed; the loader is wrong in one way."""
+
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> Run:
+        def run(kind: str, name: str = "same", limit: float = 60) -> Result:
+            directory = tmp_path / f"{kind}-{name}"
+            matrix = Matrix(f"tests.tools.wrong_loaders:{kind}", Path(sys.executable), directory, 7, limit)
+            (result,) = matrix.run([cell(name)], lambda result: None)
+            return result
+
+        return run
+
+    def test_one_that_is_right_is_exact(self, run: Run) -> None:
+        for name in ("uninterrupted", "same", "twice-changed", "batch-odd", "last-batch", "epoch-end", "uneven"):
+            result = run("exact", name)
+            assert (result.status, result.lost, result.repeated, result.order) == ("exact", 0, 0, True), result
+
+    def test_repeated_samples_are_counted(self, run: Run) -> None:
+        result = run("repeats")
+        assert (result.word, result.lost, result.repeated) == ("repeated 24", 0, 24)
+        assert "epoch 0: lost 0, repeated 24" in result.detail
+
+    def test_lost_samples_are_counted(self, run: Run) -> None:
+        result = run("loses")
+        assert (result.word, result.lost, result.repeated) == ("lost 3", 3, 0)
+
+    def test_another_order_is_told(self, run: Run) -> None:
+        result = run("reorders")
+        assert (result.word, result.lost, result.repeated, result.order) == ("order differs", 0, 0, False)
+
+    def test_an_error_is_told_by_its_first_line(self, run: Run) -> None:
+        result = run("fails")
+        assert result.status == "error"
+        assert result.detail.startswith("resumed: rank ")
+        assert result.detail.endswith("ValueError: no such state")
+
+    def test_a_hang_ends_at_the_time_limit(self, run: Run) -> None:
+        result = run("hangs", limit=5)
+        assert result.status == "hang"
+
+    def test_a_dataset_that_cannot_be_written_is_an_error(self, run: Run) -> None:
+        assert run("unwritable").detail == "writing the dataset: rank 0: OSError: disk full"
+
+    def test_what_it_does_not_support_by_its_own_words_is_no_failure(self, run: Run) -> None:
+        result = run("unsupported")
+        assert (result.word, result.detail) == ("unsupported", "It says so itself.")
+
+    def test_a_loader_that_cannot_be_imported_fails_in_every_cell(self, tmp_path: Path) -> None:
+        matrix = Matrix("tests.tools.wrong_loaders:exact", Path(sys.executable), tmp_path, 7)
+        matrix.spec = "tests.tools.no_such_module:x"
+        (result,) = matrix.run([cell("same")], lambda result: None)
+        assert result.status == "error"
+        assert "no_such_module" in result.detail
+
+
+class TestAdaptors:
+    """What can be said of each loader without its package."""
+
+    @pytest.mark.parametrize("name", adaptors.NAMES)
+    def test_each_is_imported_without_its_package(self, name: str) -> None:
+        found = adaptors.adaptor(name)
+        assert found.name == name
+        for each in cells():
+            found.unsupported(each)
+        assert set(found.findings) <= {each.name for each in cells()}
+
+    def test_mdsx_supports_every_cell(self) -> None:
+        assert not [each.name for each in cells() if adaptors.adaptor("mdsx").unsupported(each)]
+
+    def test_what_pip_cannot_install_is_told_with_its_reason(self, tmp_path: Path) -> None:
+        (tmp_path / "requirements.txt").write_text("./no-such-directory\n")
+        environment = PeerEnvironment("peer", tmp_path, tmp_path / "requirements.txt")
+        with pytest.raises(CannotInstall, match="no-such-directory"):
+            environment.install()
+        assert not environment.complete()
+
+
+class TestReport:
+    """The tables."""
+
+    report = Report(
+        cells=(cell("same"), cell("uneven")),
+        rows=(
+            Row(
+                "peer",
+                "Peer",
+                {"peer": "1.0"},
+                (
+                    Result("peer", "same", "inexact", 2, 1, None, "epoch 0: lost 2, repeated 1"),
+                    Result("peer", "uneven", "unsupported", detail="It cannot."),
+                ),
+                {"same": "It rounds."},
+            ),
+        ),
+        seed=7,
+        seconds=1,
+    )
+
+    def test_markdown_has_a_line_for_each_cell(self) -> None:
+        assert self.report.markdown().splitlines()[2] == "| killed, resumed | lost 2, repeated 1 |"
+
+    def test_details_tell_what_was_measured_found_and_documented(self) -> None:
+        details = self.report.details()
+        assert "- **killed, resumed**: lost 2, repeated 1 (epoch 0: lost 2, repeated 1). It rounds." in details
+        assert "- *uneven shards*: unsupported: It cannot." in details
+
+    def test_json_has_the_command_that_repeats_each_cell(self) -> None:
+        (loader,) = json.loads(self.report.to_json())["loaders"]
+        assert loader["cells"][0]["command"].endswith("--loaders peer --cells same --seed 7")
+        assert loader["cells"][0]["finding"] == "It rounds."
+
+    def test_only_what_stands_between_the_marks_is_replaced(self, tmp_path: Path) -> None:
+        page = tmp_path / "page.md"
+        page.write_text("a\n<!-- matrix: table -->\nold\n<!-- end of matrix: table -->\nb\n")
+        put_between_marks(page, "table", "new\n")
+        assert page.read_text() == "a\n<!-- matrix: table -->\nnew\n<!-- end of matrix: table -->\nb\n"
+        with pytest.raises(ValueError, match="no marks"):
+            put_between_marks(page, "other", "new\n")
+
+
+def test_mdsx_is_exact(tmp_path: Path) -> None:
+    """0 lost, 0 repeated and equal batches: the quick part of the matrix, by the command."""
+    command = [*COMMAND, "--quick", "--json", "--output", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (loader,) = json.loads(done.stdout)["loaders"]
+    assert [each["cell"] for each in loader["cells"]] == [each.name for each in cells() if each.name in QUICK]
+    for each in loader["cells"]:
+        assert (each["status"], each["lost"], each["repeated"], each["order"]) == ("exact", 0, 0, True), each
+    assert (tmp_path / "conformance.png").stat().st_size > 10_000
+    assert (tmp_path / "conformance.md").exists()
+
+
+def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
+    command = [*COMMAND, "--loaders", "mdsx", "--keep", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("mdsx/*/rank*.jsonl")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        running = _descendants(process.pid)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1] == "interrupted"
+    assert len(running) > 1  # the host and a rank
+    deadline = time.monotonic() + 30
+    while any(_alive(pid) for pid in running):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    command = [*COMMAND, "--cells", "nonsense"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown cell 'nonsense'" in done.stderr
+
+
+def _descendants(pid: int) -> list[int]:
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        children += map(int, (task / "children").read_text().split())
+    return children + [each for child in children for each in _descendants(child)]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
