@@ -1,7 +1,8 @@
 """A training under Accelerate, run by the tests on several processes: accelerate_training.py URL FOLDER BATCH STEPS.
 
-Each rank appends the samples of every step to FOLDER/<rank>.log; after each step the state is saved. It goes on from
-what is saved, and kills itself after STEPS steps, if that is above 0.
+Each rank appends the samples of every step to FOLDER/<rank>.log. It goes on from what is saved; after STEPS steps it
+saves its state and kills itself. STEPS 0 goes to the epoch's end, then validates: FOLDER/valid has the samples that all
+ranks saw.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def main() -> None:
     accelerator = Accelerator(cpu=True)
     loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size=batch_size, drop_last=False)
     model = torch.nn.Linear(8, 1)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.001))
+    prepared, model, optimizer = accelerator.prepare(loader, model, torch.optim.SGD(model.parameters(), lr=0.001))
+    assert prepared is loader  # it is left alone
     accelerator.register_for_checkpointing(loader)
     if (folder / "state").exists():
         accelerator.load_state(str(folder / "state"))
@@ -35,12 +37,16 @@ def main() -> None:
         optimizer.zero_grad()
         with (folder / f"{accelerator.process_index}.log").open("a") as log:
             log.write(json.dumps(batch["id"].tolist()) + "\n")
-        accelerator.wait_for_everyone()
-        if step == steps or steps == 0:
-            accelerator.save_state(str(folder / "state"))
         if step == steps:
+            accelerator.save_state(str(folder / "state"))
             accelerator.wait_for_everyone()
             os.kill(os.getpid(), signal.SIGKILL)
+    valid = StreamingDataLoader(StreamingDataset(url, shuffle=False), batch_size, drop_last=False)
+    seen = [number for batch in valid for number in batch["id"].tolist()]
+    everywhere = accelerator.gather_for_metrics(seen, use_gather_object=True)
+    if accelerator.is_main_process:
+        (folder / "valid").write_text(json.dumps(everywhere))
+    accelerator.end_training()
 
 
 if __name__ == "__main__":

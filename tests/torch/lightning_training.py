@@ -21,6 +21,25 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
+class Recount(pl.Callback):
+    """A resume with another global batch size: Lightning shall count the batches of the epoch anew."""
+
+    def __init__(self, loader: StreamingDataLoader) -> None:
+        self.loader = loader
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        loops = checkpoint["loops"]["fit_loop"]
+        batches = loops["epoch_loop.batch_progress"]["current"]
+        if batches["ready"]:
+            (state,) = loops["state_dict"]["combined_loader"]
+            self.loader.load_state_dict(state)
+            done = len(self.loader) - (self.loader.remaining if state["position"] else 0)  # at 0 the epoch was over
+            completed = done - (batches["ready"] - batches["completed"])
+            batches.update(ready=done, started=done, processed=done, completed=completed)
+
+
 class Model(pl.LightningModule):
     def __init__(self, folder: Path, last_step: int) -> None:
         super().__init__()
@@ -37,7 +56,8 @@ class Model(pl.LightningModule):
         return self.layer(batch["tokens"].float()).sum() / 100  # type: ignore[no-any-return]
 
     def validation_step(self, batch: dict[str, Any], number: int) -> None:
-        self.log_samples("valid-", batch)
+        if not self.trainer.sanity_checking:
+            self.log_samples("valid-", batch)
 
     def log_samples(self, kind: str, batch: dict[str, Any]) -> None:
         with (self.folder / f"{kind}{self.global_rank}.log").open("a") as log:
@@ -61,10 +81,9 @@ def main() -> None:
         devices=devices,
         strategy="ddp" if devices > 1 else "auto",
         logger=False,
-        callbacks=[save],
+        callbacks=[save, Recount(loader)],
         enable_progress_bar=False,
         enable_model_summary=False,
-        num_sanity_val_steps=0,
     )
     trainer.fit(Model(folder, steps), loader, valid, ckpt_path=str(checkpoint) if checkpoint.exists() else None)
 

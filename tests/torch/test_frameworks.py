@@ -54,13 +54,17 @@ def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> li
             process.kill()
 
 
-def test_accelerate_resumes_a_killed_training_on_other_ranks(local_url: str, tmp_path: Path) -> None:
+def test_accelerate_resumes_a_killed_training_on_other_ranks_and_validates_each_sample_once(
+    local_url: str, tmp_path: Path
+) -> None:
     assert accelerate(local_url, tmp_path, world=2, batch=32, steps=5) == [-signal.SIGKILL] * 2
+    assert accelerate(local_url, tmp_path, world=1, batch=48, steps=4) == [-signal.SIGKILL]
     read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
-    assert len(read) == 5 * 2 * 32
-    assert accelerate(local_url, tmp_path, world=1, batch=48, steps=-1) == [0]
+    assert len(read) == 5 * 2 * 32 + 4 * 48
+    assert accelerate(local_url, tmp_path, world=2, batch=20, steps=0) == [0, 0]
     read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
     assert Counter(read) == Counter(range(N))
+    assert Counter(json.loads((tmp_path / "valid").read_text())) == Counter(range(N))
 
 
 def lightning(url: str, folder: Path, devices: int, batch: int, epochs: int, killed_at: int = -1) -> None:
@@ -92,7 +96,7 @@ def test_lightning_resumes_a_killed_training_on_other_ranks_and_validates_each_s
 ) -> None:
     lightning(local_url, tmp_path, devices=2, batch=32, epochs=2, killed_at=6)
     assert sum(logged(tmp_path)[0].values()) == 6 * 2 * 32
-    lightning(local_url, tmp_path, devices=1, batch=64, epochs=2)
+    lightning(local_url, tmp_path, devices=1, batch=50, epochs=2)
     once = Counter(range(N))
     assert logged(tmp_path) == {0: once, 1: once}
     assert logged(tmp_path, "valid-") == {0: once, 1: once}
@@ -101,21 +105,28 @@ def test_lightning_resumes_a_killed_training_on_other_ranks_and_validates_each_s
 def test_lightning_goes_on_with_the_next_epoch_after_a_checkpoint_at_an_epochs_end(
     local_url: str, tmp_path: Path
 ) -> None:
-    """Such a checkpoint has no state of the loader: the trainer tells it the epoch."""
+    """The trainer does not load the loader's state of such a checkpoint: it tells the loader the epoch."""
     lightning(local_url, tmp_path, devices=1, batch=50, epochs=1)
-    lightning(local_url, tmp_path, devices=1, batch=50, epochs=2)
+    lightning(local_url, tmp_path, devices=1, batch=30, epochs=2)
     lines = [json.loads(line) for line in (tmp_path / "0.log").open()]
-    for epoch in range(2):
-        loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), 50, drop_last=False)
+    for epoch, batch_size in enumerate((50, 30)):
+        loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), batch_size, drop_last=False)
         loader.set_epoch(epoch)
         expected = [batch["id"].tolist() for batch in loader]
         assert [numbers for number, numbers in lines if number == epoch] == expected
 
 
+def test_the_page_shows_what_the_lightning_training_uses() -> None:
+    training = (Path(__file__).parent / "lightning_training.py").read_text(encoding="utf-8")
+    found = re.search(r"^class Recount.*?(?=^class )", training, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert found[0].strip() in PAGE
+
+
 def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     snippets = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 5
+    assert len(snippets) == 5  # each section has one
     code = "import torch\nfrom mdsx.torch import StreamingDataLoader, StreamingDataset\n"
     code += f"url = {local_url!r}\n" + "\n".join(snippets)
     (tmp_path / "page.py").write_text(code)

@@ -170,3 +170,16 @@ def test_single_samples_batched_by_the_loader_in_one_worker(local_url: str) -> N
     flat = [number for batch in before + ids(resumed) for number in batch]
     assert sorted(flat) == sorted(set(flat))
     assert len(flat) == LEFT * BATCH
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_another_loader_starts_it_and_its_own_goes_on(local_url: str, workers: int) -> None:
+    streaming = StreamingDataLoader(StreamingDataset(local_url, seed=2), BATCH)
+    read = ids(itertools.islice(streaming, 10))
+    data, loader = stateful(local_url, workers)
+    data.load_state_dict(streaming.state_dict())
+    batches = iter(loader)
+    read += ids(itertools.islice(batches, 1))  # of two workers, one has handed out nothing yet
+    _, resumed = stateful(local_url, workers)
+    resumed.load_state_dict(loader.state_dict())
+    assert read + ids(resumed) == uninterrupted(local_url)
