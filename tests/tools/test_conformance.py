@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -211,7 +212,7 @@ class TestReport:
 
     def test_details_tell_what_was_measured_found_and_documented(self) -> None:
         details = self.report.details()
-        assert "- **killed, resumed**: lost 2, repeated 1 (epoch 0: lost 2, repeated 1). It rounds." in details
+        assert "- It rounds. **killed, resumed**: lost 2, repeated 1 (epoch 0: lost 2, repeated 1)" in details
         assert "- *uneven shards*: unsupported: It cannot." in details
 
     def test_json_has_the_command_that_repeats_each_cell(self) -> None:
@@ -226,6 +227,17 @@ class TestReport:
         assert page.read_text() == "a\n<!-- matrix: table -->\nnew\n<!-- end of matrix: table -->\nb\n"
         with pytest.raises(ValueError, match="no marks"):
             put_between_marks(page, "other", "new\n")
+
+
+def test_the_documents_have_the_whole_matrix_and_mdsx_is_exact_in_it() -> None:
+    page = (ROOT / "docs" / "conformance.md").read_text()
+    for each in cells():
+        assert re.search(rf"^\| {re.escape(each.title)} \| ok \|", page, re.MULTILINE), each.title
+    readme = (ROOT / "README.md").read_text()
+    for name in adaptors.NAMES:
+        title = adaptors.adaptor(name).title
+        assert re.search(rf"^\| {re.escape(title)} \S+ \|", readme, re.MULTILINE), title
+        assert f"### {title} " in page
 
 
 def test_mdsx_is_exact(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import mkdtemp
 
+import rich.console
+
 from tools.conformance.adaptors import NAMES, Adaptor, adaptor
 from tools.conformance.client import stop_all
 from tools.conformance.environments import CannotInstall, PeerEnvironment
@@ -25,6 +27,7 @@ from tools.conformance.run import LIMIT, Matrix
 from tools.console import Console, Step
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
+_WIDTH = 170  # columns of the table, where it is not on a terminal
 _AT_ONCE = 2  # loaders; each of them runs one cell after the other
 
 
@@ -175,8 +178,8 @@ def _show(console: Console, report: Report, given: argparse.Namespace) -> None:
     if given.json:
         print(report.to_json(), end="")
     else:
-        width = console.rich.width if console.rich.is_terminal else 200
-        console.rich.print(report.table(), width=width, crop=False)
+        wide = console.rich if console.rich.is_terminal else rich.console.Console(width=_WIDTH)
+        wide.print(report.table())
         for row in report.rows:
             for cell, result in zip(report.cells, row.results, strict=True):
                 if result.status not in ("exact", "unsupported", "missing"):

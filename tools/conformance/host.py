@@ -30,6 +30,7 @@ from tools.conformance.rank import run_rank
 from tools.conformance.task import Task
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _SHARED_MEMORY = "/dev/shm/"
 _TRACKERS_END = 10.0  # seconds
 
@@ -89,7 +90,9 @@ def _leg(chosen: Adaptor, task: Task) -> dict[str, Any]:
     def program_of(rank: int) -> Callable[[Callable[[], NoReturn]], None]:
         def program(stand_still: Callable[[], NoReturn]) -> None:
             use_temporary_files_in(Path(task.directory, "tmp"))
-            os.environ.update(torchrun_environment(rank, task.shape.world, port))
+            os.environ.update(torchrun_environment(rank, task.shape.world, port, task.nodes))
+            if task.nodes and chosen.shares_memory:
+                have_own_shared_memory()
             run_rank(chosen, replace(task, rank=rank), stand_still)
 
         return program
@@ -97,20 +100,34 @@ def _leg(chosen: Adaptor, task: Task) -> dict[str, Any]:
     return _Group([program_of(rank) for rank in range(task.shape.world)], Path(task.directory)).run(task.limit)
 
 
-def torchrun_environment(rank: int, world: int, port: int) -> dict[str, str]:
-    """What torchrun sets for a rank on a single node."""
+def torchrun_environment(rank: int, world: int, port: int, nodes: bool) -> dict[str, str]:
+    """What torchrun sets for a rank: all on a single node, or each on a node of its own."""
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(0 if nodes else rank),
         "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": str(1 if nodes else world),
+        "GROUP_RANK": str(rank if nodes else 0),
+        "GROUP_WORLD_SIZE": str(world if nodes else 1),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+
+
+def have_own_shared_memory() -> None:
+    """Give this process and its children a /dev/shm of their own, as on a node of its own."""
+    system = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    if system.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) == 0:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        if system.mount(b"tmpfs", _SHARED_MEMORY.encode(), b"tmpfs", 0, None) == 0:
+            return
+    reason = os.strerror(ctypes.get_errno())
+    raise OSError(f"this machine gives no process a /dev/shm of its own, so that nodes cannot be tried: {reason}")
 
 
 class _Group:

@@ -85,6 +85,7 @@ class Cell:
     data: tuple[Data, ...]
     legs: tuple[Leg, ...]
     phases: bool = False
+    nodes: bool = False  # whether each rank is on a node of its own; else all are on one
 
     @property
     def mixture(self) -> bool:
@@ -116,13 +117,19 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     rows: list[Cell] = []
 
     def add(
-        name: str, title: str, *shapes: Shape, data: Sequence[Data] = (EVEN,), phases: bool = False, epoch: int = 0
+        name: str,
+        title: str,
+        *shapes: Shape,
+        data: Sequence[Data] = (EVEN,),
+        phases: bool = False,
+        nodes: bool = False,
+        epoch: int = 0,
     ) -> None:
         draw = random.Random(f"{seed} {name}")
         steps = max(1, sum(each.samples for each in data) // shapes[0].global_batch)
         stops = [_stop(draw, steps, len(shapes) - 1, epoch) for _ in shapes[1:]]
         legs = tuple(Leg(shape, stop) for shape, stop in zip(shapes, [*stops, None], strict=True))
-        rows.append(Cell(name, title, tuple(data), legs, phases))
+        rows.append(Cell(name, title, tuple(data), legs, phases, nodes))
 
     add("uninterrupted", "uninterrupted", workers)
     add("same", "killed, resumed", workers, workers)
@@ -130,6 +137,7 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     add("fewer-ranks", "resumed on fewer ranks", four, two)
     add("4-to-3", "4 -> 3 ranks, equal global batch", four, three)
     add("4-to-3-batch", "4 -> 3 ranks, equal batch per rank", four, Shape(3, 1, 6))
+    add("nodes", "4 -> 3 nodes, equal global batch", four, three, nodes=True)
     add("workers", "1 -> 3 workers", two, Shape(2, 3, 12))
     add("no-workers", "2 -> 0 workers", workers, Shape(2, 0, 12))
     add("batch", "batch doubled", two, Shape(2, 1, 24))

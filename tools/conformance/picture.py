@@ -43,5 +43,5 @@ def draw(path: Path, report: Report) -> None:
     axes.tick_params(which="minor", length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=90)
     pyplot.close(figure)

@@ -37,7 +37,7 @@ class Row:
         return f"{self.title} {self.version}".strip()
 
     def finding(self, result: Result) -> str:
-        """Why this cell failed, as found by hand; also under the name of what it shows ("*" for all)."""
+        """Why this cell failed, as found by hand."""
         return self.findings.get(result.cell, "")
 
 
@@ -87,21 +87,24 @@ class Report:
         """What each loader did where it was not exact, in Markdown: measured, found by hand, by its documentation."""
         lines = []
         for row in self.rows:
-            lines += [f"### {row.heading}", ""]
-            unsupported: dict[str, list[str]] = {}
-            for cell, result in zip(self.cells, row.results, strict=True):
-                if result.status in ("unsupported", "missing"):
-                    unsupported.setdefault(f"{result.word}: {result.detail}", []).append(cell.title)
-                elif result.status != "exact" or result.detail:
-                    measured = f" ({result.detail})" if result.detail else ""
-                    found = row.finding(result)
-                    lines.append(f"- **{cell.title}**: {result.word}{measured}.{' ' + found if found else ''}")
-            for sentence, titles in unsupported.items():
-                lines.append(f"- *{', '.join(titles)}*: {sentence}")
-            if lines[-1] == "":
-                lines.append("Every cell is exact.")
-            lines.append("")
+            lines += [f"### {row.heading}", "", *(self._details(row) or ["Every cell is exact."]), ""]
         return "\n".join(lines)
+
+    def _details(self, row: Row) -> list[str]:
+        measured: dict[str, list[str]] = {}  # what was found by hand -> the cells that it explains
+        said: dict[str, list[str]] = {}  # what the documentation says -> its cells
+        for cell, result in zip(self.cells, row.results, strict=True):
+            if result.status in ("unsupported", "missing"):
+                said.setdefault(f"{result.word}: {result.detail}", []).append(cell.title)
+            elif result.status != "exact" or result.detail:
+                detail = f" ({result.detail})" if result.detail else ""
+                finding = row.finding(result) if result.status != "exact" else ""
+                measured.setdefault(finding, []).append(f"**{cell.title}**: {result.word}{detail}")
+        resuming = [cell.title for cell in self.cells if cell.resumes]
+        lines = [f"- {finding + ' ' if finding else ''}{'; '.join(cells)}" for finding, cells in measured.items()]
+        for sentence, titles in said.items():
+            lines.append(f"- *{'every cell that resumes' if titles == resuming else '; '.join(titles)}*: {sentence}")
+        return lines
 
     def to_json(self) -> str:
         """Everything, with the command that repeats each cell."""

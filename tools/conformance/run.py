@@ -128,7 +128,7 @@ class Matrix:
 
     def _reference(self, host: Host, cell: Cell, shape: Shape) -> list[Batch]:
         """The global batches of an uninterrupted run."""
-        key = (cell.data, shape, cell.phases)
+        key = (cell.data, shape, cell.phases, cell.nodes)
         if key not in self._references:
             try:
                 self._references[key] = self._run_legs(host, cell, (Leg(shape),))
@@ -168,6 +168,7 @@ class Matrix:
                 phases=PHASES if cell.phases else (),
                 resume=str(directories[-1]) if directories else None,
                 limit=self.limit,
+                nodes=cell.nodes,
             )
             directories.append(directory)
             answer = host.request(leg=task.to_json())

@@ -26,6 +26,7 @@ class Task:
     phases: tuple[tuple[int, tuple[float, ...]], ...] = ()
     resume: str | None = None  # the directory of the leg whose checkpoint is loaded
     limit: float = 60.0  # seconds
+    nodes: bool = False
     rank: int = 0
 
     def to_json(self) -> dict[str, Any]:

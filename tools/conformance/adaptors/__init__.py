@@ -39,6 +39,7 @@ class Adaptor:
     total_order = False  # whether the order is promised to be one line, cut by whatever batch size
     crosses_epochs = False  # whether a global batch may lie in two epochs
     drops_tail = False  # whether its documentation says that the run's last batch is dropped unless it is full
+    shares_memory = False  # whether its processes on a node find each other by names in shared memory
     requirements: str | None = None  # the file of its environment; None: the project's own
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, as looked at by hand
 

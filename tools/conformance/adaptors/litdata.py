@@ -45,7 +45,7 @@ class LitData(Adaptor):
         "4-to-3-batch": _ROUNDED,
         "batch-odd": _ROUNDED,
         "all": _ROUNDED,
-        **dict.fromkeys(("fewer-ranks", "4-to-3", "workers", "no-workers", "twice-changed"), _DEALT_ANEW),
+        **dict.fromkeys(("fewer-ranks", "4-to-3", "nodes", "workers", "no-workers", "twice-changed"), _DEALT_ANEW),
     }
 
     def unsupported(self, cell: Cell) -> str | None:

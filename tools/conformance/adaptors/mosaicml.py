@@ -17,7 +17,7 @@ from tools.conformance.task import Task, shards_of, text_of
 
 _PADDED = (
     "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
-    '(`get_partitions_orig`: "Interleave the node sample ranges over each node\'s ranks, padding").'
+    "(`get_partitions_orig`: `ids = np.concatenate([ids, last], 1)`)."
 )
 
 
@@ -26,6 +26,7 @@ class MosaicML(Adaptor):
     title = "mosaicml-streaming"
     packages = ("mosaicml-streaming",)
     requirements = "mosaicml"
+    shares_memory = True
 
     findings: ClassVar[Mapping[str, str]] = {
         "uneven": _PADDED,
@@ -37,7 +38,8 @@ class MosaicML(Adaptor):
     def unsupported(self, cell: Cell) -> str | None:
         if cell.phases:
             return (
-                'Its state is "epoch", "sample_in_epoch", "shuffle_seed", "num_canonical_nodes": no proportions in it.'
+                '"Checkpoints are represented in JSON as follows": epoch, sample_in_epoch, shuffle_seed, '
+                "num_canonical_nodes; no proportions."
             )
         return None
 
@@ -65,6 +67,9 @@ class _Loader:
         from streaming import Stream, StreamingDataLoader, StreamingDataset
 
         which: dict[str, Any] = {"local": str(task.paths()[0])}
+        if task.nodes:  # each has its own disk; canonical nodes as advised, a multiple of all numbers of nodes to come
+            copy = Path(task.directory, f"node{task.rank}")
+            which = {"remote": str(task.paths()[0]), "local": str(copy), "num_canonical_nodes": 12}
         if len(task.data) > 1:
             pairs = zip(task.paths(), task.weights, strict=True)
             which = {
