@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _LAST_WORDS = 20.0  # seconds to end in
+_STARTED = 180.0  # seconds in which a loader is imported
 
 
 class HostFailed(Exception):
@@ -48,14 +50,15 @@ class Host:
         _hosts.add(self)
         self.versions: Mapping[str, str] = self._answer()["versions"]
 
-    def request(self, **values: Any) -> dict[str, Any]:
+    def request(self, limit: float, **values: Any) -> dict[str, Any]:
+        """What the host answers; it ends what takes longer than `limit`, and has some seconds more for that."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(values) + "\n")
+            self._process.stdin.write(json.dumps({**values, "limit": limit}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise HostFailed(self._last_line()) from None
-        return self._answer()
+        return self._answer(limit + _STARTED)
 
     def stop(self) -> None:
         """It ends with its standard input, and everything that it runs."""
@@ -79,8 +82,10 @@ class Host:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, limit: float = _STARTED) -> dict[str, Any]:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], limit)[0]:  # it answers with one line, when it has one
+            raise HostFailed(f"the host gave no answer in {limit:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             raise HostFailed(self._last_line())

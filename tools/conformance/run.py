@@ -143,7 +143,7 @@ class Matrix:
         if data.name not in prepared:
             description = [data.name, data.shards, data.first]
             directory = str(self.directory / "data" / data.name)
-            answer = host.request(prepare=description, directory=directory, limit=self.limit)
+            answer = host.request(self.limit, prepare=description, directory=directory)
             prepared[data.name] = "" if answer["outcome"] == "done" else answer["detail"]
         if prepared[data.name]:
             raise LegFailed("error", f"writing the dataset: {prepared[data.name]}")
@@ -171,7 +171,7 @@ class Matrix:
                 nodes=cell.nodes,
             )
             directories.append(directory)
-            answer = host.request(leg=task.to_json())
+            answer = host.request(self.limit, leg=task.to_json())
             if answer["outcome"] != "done":
                 where = f"resumed: {answer['detail']}" if number else str(answer["detail"])
                 raise LegFailed(answer["outcome"], where)
