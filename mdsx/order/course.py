@@ -18,6 +18,7 @@ from mdsx.order.draws import Weight
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import active_shards, shards_needed
 from mdsx.order.order import Order
+from mdsx.order.uses import ShardUses
 
 NOTHING_NEW = -1
 _WINDOW = 16384  # positions of a rank that are looked at together
@@ -47,6 +48,14 @@ class Course(Protocol):
         """
         ...
 
+    def used_until(self, shard: int, position: int) -> int:
+        """About the position at which a shard that is read at `position` is used up, until it is drawn on again."""
+        ...
+
+    def next_use(self, shard: int, position: int) -> int:
+        """About the first position behind `position` from which on a shard that was used up is drawn on again."""
+        ...
+
     def active_shards(self, lanes: int) -> int:
         """About how many shards are drawn on at a time by `lanes` of the lanes."""
         ...
@@ -61,9 +70,10 @@ class DatasetCourse:
         self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
         self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
         self._orders = {order.epoch: order}
+        self._uses: dict[int, ShardUses] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_orders": {self.order.epoch: self.order}}
+        return {**self.__dict__, "_orders": {self.order.epoch: self.order}, "_uses": {}}
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not len(positions):
@@ -98,8 +108,27 @@ class DatasetCourse:
                 yield epoch * self.samples + first, shard
             epoch, position = epoch + 1, 0
 
+    def used_until(self, shard: int, position: int) -> int:
+        epoch, place = divmod(position, self.samples)
+        return epoch * self.samples + self._uses_at(epoch).until(shard, place)
+
+    def next_use(self, shard: int, position: int) -> int:
+        epoch, place = divmod(position, self.samples)
+        following = self._uses_at(epoch).after(shard, place)
+        if following is not None:
+            return epoch * self.samples + following
+        following = self._uses_at(epoch + 1).after(shard, -1)
+        return (epoch + 1) * self.samples + (following or 0)
+
     def active_shards(self, lanes: int) -> int:
         return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes))) if self.samples else 0
+
+    def _uses_at(self, epoch: int) -> ShardUses:
+        uses = self._uses.get(epoch)
+        if uses is None:
+            uses = ShardUses(self.order.at_epoch(epoch))
+            self._uses = {**{number: kept for number, kept in self._uses.items() if number >= epoch - 1}, epoch: uses}
+        return uses
 
     def _at(self, epoch: int) -> Order:
         order = self._orders.get(epoch)
@@ -135,8 +164,18 @@ class MixtureCourse:
         ahead = MixtureCourse(self.order.copy(), self._shards, self.epoch_samples)
         yield from _needs(ahead, int(self._shards[-1]), start, batch_size, rank, world_size)
 
+    def used_until(self, shard: int, position: int) -> int:
+        return position + self.order.period(self._component(shard), self.shuffle_block, position)
+
+    def next_use(self, shard: int, position: int) -> int:
+        component = self._component(shard)
+        return position + self.order.period(component, self.order.sizes[component], position)
+
     def active_shards(self, lanes: int) -> int:
         return self.order.active_shards(min(lanes, self.lanes))
+
+    def _component(self, shard: int) -> int:
+        return int(np.searchsorted(self._shards, shard, side="right")) - 1
 
 
 def _needs(

@@ -119,6 +119,13 @@ class MixtureOrder:
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
 
+    def period(self, component: int, samples: int, position: int) -> int:
+        """About how many positions it takes, from `position` on, to draw so many samples of a component."""
+        weights = next(weights for start, weights in reversed(self.phases) if start <= position)
+        if not weights[component]:
+            return MAX_SAMPLES
+        return min(int(samples * sum(weights) / weights[component]), MAX_SAMPLES)
+
     def active_shards(self, lanes: int) -> int:
         """About how many shards the blocks draw on in which the first `lanes` lanes are at a time."""
         drawn = {component for _, weights in self.phases for component, weight in enumerate(weights) if weight}

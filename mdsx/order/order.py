@@ -141,6 +141,19 @@ class Order:
         """Samples in the epoch, N."""
         return self._samples
 
+    def pieces_drawn(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Of each piece its shard, and from and up to which positions the epoch draws on it: its blocks' edges."""
+        lanes = np.repeat(np.arange(self.lanes), np.diff(self._pieces.lanes))
+        offsets = np.empty_like(self._line.starts)
+        offsets[self._line.pieces] = self._line.starts
+        offsets -= self._lane_starts[lanes]
+        last = offsets + self._pieces.sizes - 1
+        first_block = self._first_tiles[lanes]
+        starts = np.where(offsets < first_block, 0, offsets - (offsets - first_block) % self._block)
+        stops = np.where(last < first_block, first_block, last - (last - first_block) % self._block + self._block)
+        stops = np.minimum(stops, np.diff(self._lane_starts)[lanes])
+        return self._pieces.shards, starts * self.lanes + lanes, (stops - 1) * self.lanes + lanes + 1
+
     def lane_length(self, lane: int) -> int:
         """Samples in `lane`; 0 where there are more lanes than samples."""
         return int(self._lane_starts[lane + 1] - self._lane_starts[lane])

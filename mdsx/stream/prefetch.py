@@ -34,6 +34,23 @@ class Need(NamedTuple):
     shard: int
 
 
+class Pace:
+    """How fast a run goes: over the last epoch or half of it, as batches are made ahead in bursts."""
+
+    def __init__(self, samples: int) -> None:
+        self._step = max(samples // 2, 1)
+        self._marks: deque[tuple[int, float]] = deque(maxlen=2)
+        self.rate = 0.0  # positions a second; 0 while it is not known
+
+    def reached(self, position: int, now: float) -> None:
+        """The run stands at `position` at the time `now`, in seconds."""
+        if not self._marks or position - self._marks[-1][0] >= self._step:
+            self._marks.append((position, now))
+        first, since = self._marks[0]
+        if now > since:
+            self.rate = (position - first) / (now - since)
+
+
 class _Plan:
     """What the threads share. `needs` is the endless list of what comes, in order."""
 
@@ -50,7 +67,7 @@ class _Plan:
         self.returned: list[Need] = []  # a heap of those that found no room, or come too early
         self.blocked = False
         self.consumed = 0
-        self.rate = 0.0  # positions a second
+        self.pace = Pace(samples)
 
     def take(self) -> Need | None:
         """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
@@ -73,7 +90,8 @@ class _Plan:
 
     def needed_in(self, position: int) -> float:
         """Seconds until `position` is due at the present rate."""
-        return max((position - self.consumed) / self.rate, _SOONEST) if self.rate else _SOONEST
+        rate = self.pace.rate
+        return max((position - self.consumed) / rate, _SOONEST) if rate else _SOONEST
 
 
 class Prefetcher:
@@ -86,29 +104,23 @@ class Prefetcher:
         self._needs = needs
         self._plan = _Plan(view, samples, search, look_ahead)
         self._expected: int | None = None
-        self._since = 0.0
         self._threads: list[threading.Thread] = []
         self._end = weakref.finalize(self, _close, self._plan)
 
     def consumed(self, start: int, stop: int) -> None:
         """Positions [start, stop) are being read now."""
         plan = self._plan
-        now = time.monotonic()
         with plan.changed:
             if self._expected is None or not self._expected <= start <= plan.consumed + plan.samples:
                 plan.needs = self._needs(start)
                 plan.ahead.clear()
                 plan.returned.clear()
-                plan.ahead_bytes, plan.rate = 0, 0.0
+                plan.ahead_bytes = 0
                 plan.consumed = start
-                self._since = now
+                plan.pace = Pace(plan.samples)
             else:
-                passed = stop - plan.consumed
-                if passed > 0 and now > self._since:
-                    rate = passed / (now - self._since)
-                    plan.rate = rate if plan.rate == 0 else 0.9 * plan.rate + 0.1 * rate
-                    self._since = now
                 plan.consumed = stop
+            plan.pace.reached(plan.consumed, time.monotonic())
             self._expected = start
             while plan.ahead and plan.ahead[0].position <= plan.consumed:
                 plan.ahead_bytes -= plan.view.cached_size(plan.ahead.popleft().shard)
@@ -125,7 +137,7 @@ class Prefetcher:
         """Until the run reaches that position, at the present rate; a year where the rate is not known yet."""
         plan = self._plan
         with plan.changed:
-            return plan.needed_in(position) if plan.rate else 365 * 86400.0
+            return plan.needed_in(position) if plan.pace.rate else 365 * 86400.0
 
     def close(self) -> None:
         """End the threads, each once its download is done."""

@@ -24,9 +24,11 @@ from mdsx.stream.progress import Batching, Task
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
 _LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
+_SHARDS_AHEAD = 16  # what comes sooner than that takes room from what is needed sooner
 _SHARDS_AT_ONCE = 16
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
+_RUNS_IN_BLOCK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class _Runtime:
     def __init__(self, prefetcher: Prefetcher | None) -> None:
         self.pid = os.getpid()
         self.prefetcher = prefetcher
-        self.last_used: OrderedDict[int, int] = OrderedDict()  # open shard -> when, in positions ever read
+        self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
         self.pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="mdsx-shard")
 
 
@@ -104,7 +106,10 @@ class RankReader:
     def _longest_run(self) -> int:
         """Batches that are read together: some megabytes, some dozens."""
         raw, samples = int(self.view.raw_sizes.sum()), max(int(self.view.counts.sum()), 1)
-        return int(min(max(_RUN_BYTES * samples // max(raw * self.batching.batch_size, 1), 1), _RUN_BATCHES))
+        batches = min(_RUN_BYTES * samples // max(raw * self.batching.batch_size, 1), _RUN_BATCHES)
+        if self.view.cache_limit is not None:  # prefetch goes on, and shards are let go, only from run to run
+            batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
+        return max(int(batches), 1)
 
     def close(self) -> None:
         """End the threads of this process and let go of its shards."""
@@ -113,7 +118,7 @@ class RankReader:
             if runtime.prefetcher is not None:
                 runtime.prefetcher.close()
             runtime.pool.shutdown(wait=False)
-            for shard in runtime.last_used:
+            for shard in runtime.open:
                 self.view.close(shard)
 
     @property
@@ -128,7 +133,7 @@ class RankReader:
         if limit is None:
             return None
         largest = int(self.view.raw_sizes.max(initial=1))
-        look_ahead = max(min(_LOOK_AHEAD, limit // (2 * self._processes)), largest)
+        look_ahead = max(min(_LOOK_AHEAD, _SHARDS_AHEAD * largest, limit // (2 * self._processes)), largest)
         samples, search = self.course.samples, 4 * self.course.shuffle_block
         return Prefetcher(self.view, self._needs, samples=samples, search=search, look_ahead=look_ahead)
 
@@ -161,25 +166,26 @@ class RankReader:
         return view.fetch(shard) is None
 
     def _let_go(self, runtime: _Runtime, now: int, wanted: list[int]) -> None:
-        """Close shards that were not used for a whole block, so that their room in the cache may be used by others.
+        """Close shards that are used up for now, so that their room in the cache may be used by others.
 
-        In a small cache they are closed sooner: this process may hold its share of half the cache, beside what it
-        reads at the moment.
+        In a small cache others are closed too, those first that were used least recently: this process may hold its
+        share of half the cache, beside what it reads at the moment.
         """
         if runtime.prefetcher is None:
             return
         for shard in wanted:
             if self.view.cached(shard) and self.view.is_open(shard):
-                runtime.last_used[shard] = now
-                runtime.last_used.move_to_end(shard)
-        sizes, block = self.view.raw_sizes, self.course.shuffle_block
-        held = sum(int(sizes[shard]) for shard in runtime.last_used)
+                if runtime.open.get(shard, 0) <= now:
+                    runtime.open[shard] = self.course.used_until(shard, now - 1)
+                runtime.open.move_to_end(shard)
+        sizes = self.view.raw_sizes
+        held = sum(int(sizes[shard]) for shard in runtime.open)
         share = (self.view.cache_limit or 0) // (2 * self._processes)
-        for shard, used in list(runtime.last_used.items()):
-            if now - used <= block and (held <= share or used == now):
-                break
-            held -= int(sizes[shard])
-            del runtime.last_used[shard]
-            self.view.close(shard)
-            if now - used > block:
-                self.view.touch(shard, runtime.prefetcher.seconds_to(now + self.course.samples))
+        using = set(wanted)
+        for shard, until in list(runtime.open.items()):
+            if until <= now or (held > share and shard not in using):
+                held -= int(sizes[shard])
+                del runtime.open[shard]
+                self.view.close(shard)
+                if until <= now:
+                    self.view.touch(shard, runtime.prefetcher.seconds_to(self.course.next_use(shard, now - 1)))

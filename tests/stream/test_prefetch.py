@@ -14,7 +14,7 @@ from mdsx import TransportError
 from mdsx.order import NOTHING_NEW
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
-from mdsx.stream.prefetch import Need, Prefetcher
+from mdsx.stream.prefetch import Need, Pace, Prefetcher
 
 SHARDS, SAMPLES = 10, 100  # shard k of epoch e is needed from position 100 e + 10 k on
 PATIENCE = 30.0
@@ -190,3 +190,15 @@ def test_its_threads_end_when_it_is_closed_or_dropped() -> None:
         for thread in threads:
             thread.join(PATIENCE)
             assert not thread.is_alive()
+
+
+def test_the_pace_is_that_of_the_last_epoch_not_of_a_burst() -> None:
+    pace = Pace(1000)
+    pace.reached(0, 0.0)
+    assert pace.rate == 0
+    for position in range(10, 3001, 10):
+        pace.reached(position, position / 100 - (0.09 if position % 100 else 0))
+    assert 99 < pace.rate < 102
+    for position in range(3010, 6001, 10):  # ten times slower
+        pace.reached(position, 30 + (position - 3000) / 10)
+    assert 9 < pace.rate < 11

@@ -32,7 +32,7 @@ from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.policy import PART, Cached, eviction_order, may_evict
 from mdsx.storage.filesystem import network_file_system
 
-_RESCAN = 1.0  # seconds for which a scan that found nothing to evict for a prefetch stays true
+_RESCAN = 50.0  # times as long as it takes, a scan stays true: which shards are needed last, or that none may go
 
 Write = Callable[[bytes], object]
 
@@ -61,7 +61,7 @@ class _Process:
     ledger: Ledger
     lock: threading.Lock  # guards what follows, together with the ledger's lock
     candidates: list[Cached]  # for eviction, the last is the first to go
-    scanned: float  # when nothing was found to evict, monotonic
+    true_until: float  # how long they are, monotonic
 
 
 class Cache:
@@ -181,7 +181,7 @@ class Cache:
     def _process(self) -> _Process:
         process = self._process_or_none
         if process is None or process.pid != os.getpid():
-            process = _Process(os.getpid(), Ledger(self.directory), threading.Lock(), [], -_RESCAN)
+            process = _Process(os.getpid(), Ledger(self.directory), threading.Lock(), [], 0.0)
             self._process_or_none = process
         return process
 
@@ -230,20 +230,22 @@ class Cache:
         """Evict until `size` more bytes fit, or nothing is left that may go; returns the bytes then in use."""
         limit, fresh, now = process.ledger.limit(), False, time.time()
         while total + size > limit:
-            if process.candidates and may_evict(process.candidates[-1], now, needed_in):
+            stale = time.monotonic() >= process.true_until
+            if process.candidates and not stale and may_evict(process.candidates[-1], now, needed_in):
                 candidate = process.candidates.pop()
                 if _mtime(candidate.path) == candidate.mtime and _evict(candidate):
                     total -= candidate.size
-            elif fresh or (needed_in > 0 and time.monotonic() - process.scanned < _RESCAN):
+            elif fresh or (needed_in > 0 and not stale):
                 break
             else:
                 total, fresh = self._rescan(process), True
-                process.scanned = time.monotonic()
         return total
 
     def _rescan(self, process: _Process) -> int:
+        started = time.monotonic()
         files = process.ledger.scan()
         process.candidates = eviction_order(files, time.time())[::-1]
+        process.true_until = time.monotonic() + _RESCAN * (time.monotonic() - started)
         return sum(file.size for file in files)
 
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
