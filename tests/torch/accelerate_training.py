@@ -47,6 +47,7 @@ def main() -> None:
     if accelerator.is_main_process:
         (folder / "valid").write_text(json.dumps(everywhere))
     accelerator.end_training()
+    os._exit(0)  # after DDP, PyTorch 2.13 sometimes aborts at the interpreter's exit; without mdsx too
 
 
 if __name__ == "__main__":

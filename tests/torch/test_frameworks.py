@@ -57,7 +57,7 @@ def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> li
 def test_accelerate_resumes_a_killed_training_on_other_ranks_and_validates_each_sample_once(
     local_url: str, tmp_path: Path
 ) -> None:
-    assert accelerate(local_url, tmp_path, world=2, batch=32, steps=5) == [-signal.SIGKILL] * 2
+    assert -signal.SIGKILL in accelerate(local_url, tmp_path, world=2, batch=32, steps=5)
     assert accelerate(local_url, tmp_path, world=1, batch=48, steps=4) == [-signal.SIGKILL]
     read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
     assert len(read) == 5 * 2 * 32 + 4 * 48
