@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from mdsx.cli.output import Bar, complain, error_fields, print_json, print_table
 from mdsx.convert import Conversion, Plan, Watcher
 from mdsx.errors import MdsxError
@@ -23,8 +25,10 @@ class Printer(Watcher):
         self.bar.expect(plan.source_bytes)
         if not self._as_json:
             parts = f", in {plan.parts} parts" if plan.parts > 1 else ""
-            print(f"{len(plan.sources):,} tars, {format_size(plan.source_bytes)}, to {plan.out}{parts}; columns:")
+            tars = "1 tar" if len(plan.sources) == 1 else f"{len(plan.sources):,} tars"
+            print(f"{tars}, {format_size(plan.source_bytes)}, to {plan.out}{parts}; columns:")
             print_table(plan.columns.items(), indent="  ")
+            sys.stdout.flush()  # also in a log that takes both, it stands before what is skipped
 
     def progress(self, source_bytes: int, samples: int) -> None:
         self._bytes += source_bytes

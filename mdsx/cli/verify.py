@@ -21,6 +21,7 @@ def verify(
 
     Exit status: 0 sound, 1 damage was found or the dataset could not be read.
     """
+    from mdsx.storage import open_storage
     from mdsx.verify import Verified, verify
 
     seen, damages = Verified(0, 0, 0, 0, 0), []
@@ -39,7 +40,7 @@ def verify(
     if as_json:
         print_json(
             {
-                "url": url,
+                "url": open_storage(url).url,
                 "sound": not damages,
                 "shards": seen.shards,
                 "samples": seen.samples,
@@ -49,6 +50,7 @@ def verify(
         )
     else:
         what = f"{seen.samples:,} samples in {seen.shards:,} shards, {format_size(seen.size)}"
-        print(f"{len(damages):,} damages found in {what}" if damages else f"sound: {what}")
+        found = "1 damage" if len(damages) == 1 else f"{len(damages):,} damages"
+        print(f"{found} found in {what}" if damages else f"sound: {what}")
     if damages:
         raise typer.Exit(1)

@@ -82,6 +82,9 @@ def _split(url: str) -> tuple[str, str]:
     folder, _, name = (url if _is_remote(url) else os.path.abspath(url)).rpartition("/")
     if not _is_remote(url) and os.path.isdir(url):
         raise UsageError("is not a tar but a directory", file=url, hint=f"name the tars: {url.rstrip('/')}/*.tar")
+    if not _is_remote(url) and os.path.exists(url) and not os.path.isfile(url):
+        hint = "a tar is read more than once: write it to a file first"
+        raise UsageError("is not a file but a pipe or a device", file=url, hint=hint)
     if not name or folder.endswith(":/"):
         raise UsageError("names no tar", file=url)
     return folder or "/", name
@@ -113,5 +116,6 @@ def _list(folder: str, names: Iterable[str]) -> dict[str, Source]:
     entries = {entry.key: entry for entry in storage.list(shared)}
     for name in names:
         if name not in entries:
-            raise MissingError("there is no such tar", file=f"{storage.url}/{name}")
+            hint = "globs are for local paths; name a range like {0000..0099}" if glob.has_magic(name) else None
+            raise MissingError("there is no such tar", file=f"{storage.url}/{name}", hint=hint)
     return {name: Source(f"{storage.url}/{name}", entries[name].size, entries[name].etag) for name in names}

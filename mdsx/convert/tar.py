@@ -90,13 +90,15 @@ def _open_output(out: str | os.PathLike[str]) -> Storage:
     path = storage.path("index.json")
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
-    if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or (path and path.parent.is_file()):
+    no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
+    if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
         raise UsageError("the output would be a tar or another file", file=storage.url, hint="it is named last")
     return storage
 
 
 def _infer(sources: Sequence[Source], declared: Mapping[str, str], skip_bad: bool) -> dict[str, str]:
     """The columns, after a look at the first samples of the first tar that has any."""
+    left_out, first = 0, ""
     for source in sources:
         samples, size = [], 0
         with closing(read_chunks(source, lambda count: None)) as chunks:
@@ -106,11 +108,14 @@ def _infer(sources: Sequence[Source], declared: Mapping[str, str], skip_bad: boo
                     size += sum(len(member.data) for member in item.members.values())
                 elif not skip_bad:
                     raise item
+                else:
+                    left_out, first = left_out + 1, first or str(item)
                 if len(samples) == _LOOKED_AT or size > _LOOKED_AT_BYTES:
                     break
         if samples:
             return infer_columns(samples, declared, file=source.url)
-    raise UsageError("there is no sample in the tars", file=sources[0].url)
+    found = f"{left_out:,} that are not sound, the first: {first}" if left_out else None
+    raise UsageError("there is no sample in the tars", file=sources[0].url, found=found)
 
 
 def _finished_before(storage: Storage, plan: Plan) -> Conversion:

@@ -104,7 +104,7 @@ def wider_type(kind: ColumnType, data: bytes) -> ColumnType:
 
 
 def _scalar(base: str, data: bytes) -> object:
-    text = data.decode("ascii", "replace").strip()
+    text = data.decode("utf-8", "replace").strip()
     shown = repr(text if len(text) <= 40 else text[:40] + "...")
     if base == "bool":
         if text.lower() not in _BOOLS:

@@ -177,7 +177,7 @@ def _error(column: Column, refused: Refused, place: str, at: Sequence[int]) -> S
     hint = refused.hint
     if refused.found == describe(None):
         hint = f"declare it as {f'{column.type}?'!r} to allow null"
-    return SampleError(f"not a {column.type}", place=place, expected=refused.expected, found=found, hint=hint)
+    return SampleError(f"does not fit {column.type}", place=place, expected=refused.expected, found=found, hint=hint)
 
 
 def _columns(names: Any) -> str:

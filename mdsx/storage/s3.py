@@ -283,7 +283,9 @@ def _make_client() -> Any:
     try:
         return boto3.session.Session().client("s3", config=config)
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
-        raise TransportError(f"S3 is not configured: {error}", hint=_CREDENTIALS_HINT) from error
+        url = isinstance(error, ValueError) and "endpoint" in str(error)
+        hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000" if url else _CREDENTIALS_HINT
+        raise TransportError(f"S3 is not configured: {error}", hint=hint) from error
 
 
 def _quoted(etag: str) -> str:

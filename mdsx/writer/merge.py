@@ -36,7 +36,8 @@ def merge(
     """
     storage = open_storage(url)
     if not overwrite and any(entry.key == INDEX_KEY for entry in storage.list(INDEX_KEY)):
-        raise UsageError("there is an index already", file=f"{storage.url}/{INDEX_KEY}", hint="give overwrite=True")
+        hint = "give overwrite=True, or --overwrite"
+        raise UsageError("there is an index already", file=f"{storage.url}/{INDEX_KEY}", hint=hint)
     if any(storage.list(FOLDER)):
         hint = "finish or remove that dataset; each part is written to a folder of its own"
         raise UsageError("a writer is at work beside the parts", file=storage.url, hint=hint)
