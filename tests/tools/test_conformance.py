@@ -15,12 +15,13 @@ import pytest
 
 from tools.conformance import adaptors
 from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
-from tools.conformance.environments import CannotInstall, PeerEnvironment
 from tools.conformance.matrix import EVEN, QUICK, Cell, cells
-from tools.conformance.report import Report, Row, put_between_marks
+from tools.conformance.report import Report, Row
 from tools.conformance.result import Result
 from tools.conformance.run import Matrix
 from tools.conformance.task import Consumed, Task, read_log
+from tools.marks import put_between_marks
+from tools.peers.environments import CannotInstall, PeerEnvironment
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = (
@@ -223,10 +224,10 @@ class TestReport:
     def test_only_what_stands_between_the_marks_is_replaced(self, tmp_path: Path) -> None:
         page = tmp_path / "page.md"
         page.write_text("a\n<!-- matrix: table -->\nold\n<!-- end of matrix: table -->\nb\n")
-        put_between_marks(page, "table", "new\n")
+        put_between_marks(page, "matrix", "table", "new\n")
         assert page.read_text() == "a\n<!-- matrix: table -->\nnew\n<!-- end of matrix: table -->\nb\n"
         with pytest.raises(ValueError, match="no marks"):
-            put_between_marks(page, "other", "new\n")
+            put_between_marks(page, "matrix", "other", "new\n")
 
 
 def test_the_documents_have_the_whole_matrix_and_mdsx_is_exact_in_it() -> None:

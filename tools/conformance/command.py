@@ -18,13 +18,14 @@ import rich.console
 
 from tools.conformance.adaptors import NAMES, Adaptor, adaptor
 from tools.conformance.client import stop_all
-from tools.conformance.environments import CannotInstall, PeerEnvironment
 from tools.conformance.matrix import QUICK, SEED, Cell, cells
 from tools.conformance.picture import draw
-from tools.conformance.report import Report, Row, put_between_marks, versions_line
+from tools.conformance.report import Report, Row, versions_line
 from tools.conformance.result import Result
 from tools.conformance.run import LIMIT, Matrix
 from tools.console import Console, Step
+from tools.marks import put_between_marks
+from tools.peers.environments import CannotInstall, PeerEnvironment
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _WIDTH = 170  # columns of the table, where it is not on a terminal
@@ -195,10 +196,10 @@ def _show(console: Console, report: Report, given: argparse.Namespace) -> None:
         console.say(f"Written: {', '.join(str(output / f'conformance.{kind}') for kind in ('md', 'json', 'png'))}")
     if given.docs:
         docs = _ROOT / "docs"
-        put_between_marks(docs / "conformance.md", "table", report.markdown())
-        put_between_marks(docs / "conformance.md", "details", report.details())
-        put_between_marks(docs / "conformance.md", "versions", f"{versions_line(report.rows)}.\n")
-        put_between_marks(_ROOT / "README.md", "summary", report.summary())
+        put_between_marks(docs / "conformance.md", "matrix", "table", report.markdown())
+        put_between_marks(docs / "conformance.md", "matrix", "details", report.details())
+        put_between_marks(docs / "conformance.md", "matrix", "versions", f"{versions_line(report.rows)}.\n")
+        put_between_marks(_ROOT / "README.md", "matrix", "summary", report.summary())
         draw(docs / "conformance.png", report)
 
 

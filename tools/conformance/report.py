@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +13,6 @@ from tools.conformance.matrix import Cell
 from tools.conformance.result import Result
 
 _STYLES = {"exact": "green", "inexact": "bold red", "order": "yellow", "unsupported": "dim", "missing": "dim"}
-_BEGIN, _END = "<!-- matrix: {} -->", "<!-- end of matrix: {} -->"
 
 
 @dataclass(frozen=True)
@@ -118,17 +116,6 @@ class Report:
             loaders.append({"name": row.name, "title": row.title, "versions": row.versions, "cells": results})
         value = {"seed": self.seed, "seconds": round(self.seconds), "loaders": loaders}
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-
-
-def put_between_marks(path: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks of this name in a Markdown file."""
-    whole = path.read_text()
-    begin, end = _BEGIN.format(name), _END.format(name)
-    before, found, rest = whole.partition(begin)
-    _, also_found, after = rest.partition(end)
-    if not found or not also_found:
-        raise ValueError(f"{path} has no marks {begin} and {end}")
-    path.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 def versions_line(rows: Sequence[Row]) -> str:
