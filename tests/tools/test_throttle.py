@@ -1,0 +1,161 @@
+"""The throttled link: the same bytes, later, slower, and counted. Bounds are loose: a machine may be busy."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+
+import pytest
+
+from tools.bench.link import Lane, RoundTrips
+from tools.bench.throttle import Throttle
+
+_SIZE = 8  # bytes of a request: how many bytes are wanted
+
+
+def _bytes(size: int) -> bytes:
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Answers each request with as many bytes as it asks for."""
+
+    def answer(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            while request := client.recv(_SIZE, socket.MSG_WAITALL):
+                client.sendall(_bytes(int.from_bytes(request)))
+
+    def accept() -> None:
+        while True:
+            try:
+                client = listening.accept()[0]
+            except OSError:  # it was closed
+                return
+            threading.Thread(target=answer, args=(client,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _connected(throttle: Throttle) -> Iterator[socket.socket]:
+    host, port = throttle.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        yield client
+
+
+def _ask(client: socket.socket, size: int) -> bytes:
+    client.sendall(size.to_bytes(_SIZE))
+    found = bytearray()
+    while len(found) < size and (data := client.recv(size - len(found))):
+        found += data
+    return bytes(found)
+
+
+@pytest.mark.parametrize(("rtt", "rate"), [(0.0, None), (0.01, None), (0.01, 50e6)])
+def test_bytes_arrive_as_they_were_sent(server: str, rtt: float, rate: float | None) -> None:
+    size, clients = 3_000_000, 4
+    with Throttle(server, rtt=rtt, rate=rate) as throttle:
+        found: list[str] = []
+
+        def fetch() -> None:
+            with _connected(throttle) as client:
+                found.extend(hashlib.sha256(_ask(client, size)).hexdigest() for _ in range(2))
+
+        threads = [threading.Thread(target=fetch) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        counts = throttle.counts()
+    assert found == [hashlib.sha256(_bytes(size)).hexdigest()] * 2 * clients
+    assert (counts.connections, counts.requests) == (clients, 2 * clients)
+    assert (counts.sent, counts.received) == (2 * clients * _SIZE, 2 * clients * size)
+
+
+def test_a_connection_and_each_request_cost_a_round_trip(server: str) -> None:
+    with Throttle(server, rtt=0.2) as throttle, _connected(throttle) as client:
+        seconds = []
+        for _ in range(2):
+            before = time.monotonic()
+            _ask(client, 1)
+            seconds.append(time.monotonic() - before)
+        assert seconds[0] >= 0.39  # never sooner
+        assert seconds[1] >= 0.19
+        assert throttle.counts().round_trips == 3
+
+
+def test_requests_in_flight_together_share_a_round_trip(server: str) -> None:
+    with Throttle(server, rtt=0.5) as throttle:
+        with _connected(throttle) as one, _connected(throttle) as other:
+            for client in (one, other):
+                client.sendall((1).to_bytes(_SIZE))
+            for client in (one, other):
+                client.recv(1)
+        counts = throttle.counts()
+    assert counts.requests == 2
+    assert counts.round_trips == 2  # to connect, and to ask
+
+
+def test_all_connections_share_the_bandwidth(server: str) -> None:
+    size, clients, rate = 500_000, 4, 4e6
+    with Throttle(server, rate=rate) as throttle:
+        before = time.monotonic()
+        threads = []
+        for _ in range(clients):
+
+            def fetch() -> None:
+                with _connected(throttle) as client:
+                    _ask(client, size)
+
+            threads.append(threading.Thread(target=fetch))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - before >= 0.95 * size * clients / rate
+
+
+def test_a_client_that_leaves_ends_its_connection_and_no_other(server: str) -> None:
+    with Throttle(server, rtt=0.02, rate=20e6) as throttle, _connected(throttle) as stays:
+        with _connected(throttle) as leaves:
+            leaves.sendall((2**24).to_bytes(_SIZE))
+            leaves.recv(1)
+        assert _ask(stays, 100_000) == _bytes(100_000)
+
+
+def test_where_no_server_is_the_connection_is_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    with Throttle(f"127.0.0.1:{port}") as throttle, _connected(throttle) as client, suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+
+
+def test_the_lane_passes_bytes_at_its_rate_whoever_reads_them() -> None:
+    now = 0.0
+    lane = Lane(1000.0, lambda: now)
+    times = [lane.leave(100) for _ in range(5)]
+    assert times[0] == pytest.approx(0.1)
+    assert [later - sooner for sooner, later in pairwise(times)] == pytest.approx([0.1] * 4)
+    now = 100.0  # what was not used is lost
+    assert lane.leave(100) == pytest.approx(100.1)
+    assert Lane(None, lambda: now).leave(10**9) == now
+
+
+def test_round_trips_are_counted_by_what_could_depend_on_an_answer() -> None:
+    trips = RoundTrips(1.0)
+    for at in (0.0, 0.3, 0.9):  # before any answer
+        trips.sending(at)
+    assert trips.count == 1
+    trips.sending(1.0)
+    trips.sending(1.9)
+    assert trips.count == 2
+    trips.sending(5.0)
+    assert trips.count == 3
