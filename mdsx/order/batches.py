@@ -23,12 +23,24 @@ def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: 
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
     check_batch(start, stop)
     check_rank(rank, world_size)
-    edges = _lane_edges(np.array([start]), np.array([stop]), lanes)[0]
-    places = np.arange(rank * (stop - start) // world_size, (rank + 1) * (stop - start) // world_size)
-    lane = np.searchsorted(edges, places, side="right") - 1
-    firsts = start + (lane - start) % lanes
-    positions: NDArray[np.int64] = firsts + (places - edges[lane]) * lanes
+    positions, _ = batch_positions(np.array([start]), np.array([stop]), lanes=lanes, rank=rank, world_size=world_size)
     return positions
+
+
+def batch_positions(
+    starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What `rank_positions` is of each of the global batches `[starts[i], stops[i])`, joined; and how many of each."""
+    edges, sizes = _lane_edges(starts, stops, lanes), stops - starts
+    begin, end = _share(sizes, rank, world_size)
+    low = np.maximum(edges[:, :-1], begin)
+    counts = np.maximum(np.minimum(edges[:, 1:], end) - low, 0)  # [batches, C]: this rank's of each lane
+    starts = starts[:, None]
+    firsts = starts + (np.arange(lanes) - starts) % lanes + (low - edges[:, :-1]) * lanes
+    stretches, total = counts.ravel(), int(counts.sum())
+    before = np.cumsum(stretches) - stretches
+    positions = np.repeat(firsts.ravel() - before * lanes, stretches) + np.arange(total) * lanes
+    return positions, counts.sum(axis=1)
 
 
 def check_batch(start: int, stop: int) -> None:
@@ -95,6 +107,10 @@ def _lane_edges(starts: NDArray[np.int64], stops: NDArray[np.int64], lanes: int)
 
 
 def _lanes_between(edges: NDArray[np.int64], sizes: NDArray[np.int64], rank: int, world_size: int) -> NDArray[np.int64]:
-    begin = (rank * sizes // world_size)[:, None]
-    end = ((rank + 1) * sizes // world_size)[:, None]
+    begin, end = _share(sizes, rank, world_size)
     return np.flatnonzero((np.minimum(edges[:, 1:], end) > np.maximum(edges[:, :-1], begin)).any(axis=0))
+
+
+def _share(sizes: NDArray[np.int64], rank: int, world_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """[batches, 1] each: from and up to which place of a sorted batch `rank` reads."""
+    return (rank * sizes // world_size)[:, None], ((rank + 1) * sizes // world_size)[:, None]

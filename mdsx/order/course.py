@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.batches import rank_positions
+from mdsx.order.batches import batch_positions
 from mdsx.order.checks import MAX_SAMPLES, integer
 from mdsx.order.draws import Weight
 from mdsx.order.mixture import MixtureOrder
@@ -36,8 +36,11 @@ class Course(Protocol):
         """The shard, and the sample in it, at each of `positions`."""
         ...
 
-    def rank_positions(self, start: int, stop: int, rank: int, world_size: int) -> NDArray[np.int64]:
-        """The positions that `rank` reads of the global batch `[start, stop)`, in the order in which it reads them."""
+    def rank_positions(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The positions that `rank` reads of each of the global batches `[starts[i], stops[i])`, in the order in which
+        it reads them, joined; and how many they are of each."""
         ...
 
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
@@ -88,10 +91,14 @@ class DatasetCourse:
             shards[here], samples[here] = self._at(epoch).locate(places[here])
         return shards, samples
 
-    def rank_positions(self, start: int, stop: int, rank: int, world_size: int) -> NDArray[np.int64]:
-        epoch = start // self.samples * self.samples if self.samples else 0  # lanes are those of the dataset's epoch
-        places = rank_positions(start - epoch, stop - epoch, lanes=self.lanes, rank=rank, world_size=world_size)
-        return places + epoch
+    def rank_positions(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        epochs = starts // max(self.samples, 1) * self.samples  # lanes are those of the dataset's epoch
+        places, sizes = batch_positions(
+            starts - epochs, stops - epochs, lanes=self.lanes, rank=rank, world_size=world_size
+        )
+        return places + np.repeat(epochs, sizes), sizes
 
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
         if self.epoch_samples != self.samples:
@@ -157,8 +164,10 @@ class MixtureCourse:
         components, shards, samples = self.order.locate(positions)
         return self._shards[components] + shards, samples
 
-    def rank_positions(self, start: int, stop: int, rank: int, world_size: int) -> NDArray[np.int64]:
-        return rank_positions(start, stop, lanes=self.lanes, rank=rank, world_size=world_size)
+    def rank_positions(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return batch_positions(starts, stops, lanes=self.lanes, rank=rank, world_size=world_size)
 
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
         ahead = MixtureCourse(self.order.copy(), self._shards, self.epoch_samples)
@@ -184,19 +193,23 @@ def _needs(
     """Course.needs by looking at every position of the rank, a window of batches after the other."""
     again = 2 * course.shuffle_block  # a shard that was not needed for so many positions may be gone
     last = np.full(shards, -again - 1, np.int64)
-    most, batches = max(_WINDOW * world_size // batch_size, 1), 1  # windows grow: what comes first is found first
+    most, batches = (
+        max(_WINDOW * world_size // max(batch_size, course.lanes), 1),
+        1,
+    )  # windows grow: what comes first is found first
     while course.epoch_samples:
         end = (start // course.epoch_samples + 1) * course.epoch_samples
-        starts = range(start, min(start + batches * batch_size, end), batch_size)
-        parts = [course.rank_positions(at, min(at + batch_size, end), rank, world_size) for at in starts]
-        needed, _ = course.locate(np.concatenate(parts))
-        when = np.repeat(np.array(starts), [len(part) for part in parts])
+        starts = np.arange(start, min(start + batches * batch_size, end), batch_size)
+        positions, sizes = course.rank_positions(starts, np.minimum(starts + batch_size, end), rank, world_size)
+        needed, _ = course.locate(positions)
+        when = np.repeat(starts, sizes)
         for place in np.sort(np.unique(needed, return_index=True)[1]).tolist():
             if when[place] - last[needed[place]] > again:
                 yield int(when[place]), int(needed[place])
         np.maximum.at(last, needed, when)
-        yield starts[-1], NOTHING_NEW
-        start, batches = min(starts[-1] + batch_size, end), min(2 * batches, most)
+        reached = int(starts[-1])
+        yield reached, NOTHING_NEW
+        start, batches = min(reached + batch_size, end), min(2 * batches, most)
 
 
 def _epoch_samples(asked: int | None, samples: int) -> int:

@@ -29,6 +29,7 @@ _SHARDS_AT_ONCE = 16
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
 _RUNS_IN_BLOCK = 8
+_RUN_LANES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,9 @@ class RankReader:
     def read(self, tasks: Sequence[Task]) -> list[Batch]:
         """The rank's share of each of `tasks`, which belong to one epoch and are read as one run."""
         begin = tasks[0].epoch * self.course.epoch_samples  # positions count on over the epochs
-        parts = [
-            self.course.rank_positions(begin + task.start, begin + task.stop, self.rank, self.batching.world_size)
-            for task in tasks
-        ]
-        positions = np.concatenate(parts)
+        starts = np.array([task.start for task in tasks]) + begin
+        stops = np.array([task.stop for task in tasks]) + begin
+        positions, sizes = self.course.rank_positions(starts, stops, self.rank, self.batching.world_size)
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
         runtime = self._runtime
@@ -84,7 +83,7 @@ class RankReader:
         columns = self.view.gather(self._select(runtime, shards, samples), len(positions))
         self._let_go(runtime, begin + tasks[-1].stop, np.unique(shards).tolist())
         positions -= begin
-        stops = np.cumsum([len(part) for part in parts]).tolist()
+        ends = np.cumsum(sizes).tolist()
         return [
             Batch(
                 {name: values[start:stop] for name, values in columns.items()},
@@ -92,7 +91,7 @@ class RankReader:
                 shards[start:stop],
                 samples[start:stop],
             )
-            for start, stop in zip([0, *stops[:-1]], stops, strict=True)
+            for start, stop in zip([0, *ends[:-1]], ends, strict=True)
         ]
 
     def read_all(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Batch]]:
@@ -109,6 +108,7 @@ class RankReader:
         batches = min(_RUN_BYTES * samples // max(raw * self.batching.batch_size, 1), _RUN_BATCHES)
         if self.view.cache_limit is not None:  # prefetch goes on, and shards are let go, only from run to run
             batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
+        batches = min(batches, _RUN_LANES // self.course.lanes)  # their positions are found lane by lane
         return max(int(batches), 1)
 
     def close(self) -> None:

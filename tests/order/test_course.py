@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
 from mdsx.order import NOTHING_NEW, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, rank_positions
@@ -58,10 +59,28 @@ def test_epochs_of_any_length_leave_nothing_out(epoch_samples: int) -> None:
     assert set(Counter(read[: 2 * N]).values()) == {2}
 
 
+def of_rank(course: Course, start: int, stop: int, rank: int, world: int) -> NDArray[np.int64]:
+    """What `rank` reads of the one batch `[start, stop)`."""
+    positions, sizes = course.rank_positions(np.array([start]), np.array([stop]), rank, world)
+    assert sizes.tolist() == [len(positions)]
+    return positions
+
+
+@given(st.integers(0, 2 * N), st.lists(st.integers(0, 40), min_size=1, max_size=9), st.integers(1, 7))
+def test_many_batches_together_are_each_by_itself(start: int, sizes: list[int], world: int) -> None:
+    edges = np.cumsum([start, *sizes])
+    for course in (dataset(N // 2), dataset(), mixture()):
+        for rank in range(world):
+            positions, counts = course.rank_positions(edges[:-1], edges[1:], rank, world)
+            each = [of_rank(course, a, b, rank, world).tolist() for a, b in itertools.pairwise(edges.tolist())]
+            assert positions.tolist() == list(itertools.chain(*each))
+            assert counts.tolist() == list(map(len, each))
+
+
 @given(st.integers(0, 3 * N), st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 7]))
 def test_ranks_split_every_batch_also_where_the_dataset_begins_anew(start: int, size: int, world: int) -> None:
     for course in (dataset(N // 2), mixture()):
-        parts = [course.rank_positions(start, start + size, rank, world).tolist() for rank in range(world)]
+        parts = [of_rank(course, start, start + size, rank, world).tolist() for rank in range(world)]
         assert sorted(itertools.chain(*parts)) == list(range(start, start + size))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -72,7 +91,7 @@ def test_a_rank_keeps_its_lanes_in_every_epoch_of_the_dataset() -> None:
     for epoch in range(4):
         begin = epoch * N
         for start in range(0, N - 8, 8):
-            positions = course.rank_positions(begin + start, begin + start + 8, 1, 4) - begin
+            positions = of_rank(course, begin + start, begin + start + 8, 1, 4) - begin
             assert positions.tolist() == rank_positions(start, start + 8, lanes=4, rank=1, world_size=4).tolist()
             assert set(positions % 4) == {1}
 
@@ -87,7 +106,7 @@ def test_needs_name_every_shard_before_its_rank_reads_it(kind: str, start: int, 
     begin = start
     while begin < start + reach:
         end = min(begin + batch, (begin // course.epoch_samples + 1) * course.epoch_samples)
-        shards, _ = course.locate(course.rank_positions(begin, end, rank, world))
+        shards, _ = course.locate(of_rank(course, begin, end, rank, world))
         for shard in shards.tolist():
             first.setdefault(shard, begin)
         begin = end
