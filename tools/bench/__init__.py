@@ -1,0 +1,1 @@
+"""Benchmarks: mdsx, its peers and the limits of the machine, side by side. See docs/benchmarks.md."""

@@ -1,0 +1,103 @@
+"""LitData: `optimize` with chunks of 64 MB; StreamingDataset and StreamingDataLoader.
+
+For tokens, its TokensLoader, as its README has it for language models; its dataset is then one line of tokens, cut into
+blocks. It is not asked for the newest version of itself over the network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["LITDATA_DISABLE_VERSION_CHECK"] = "1"
+
+import litdata
+import torch
+from litdata.streaming.item_loader import TokensLoader
+
+from tools.bench import workloads
+from tools.bench.measure import Figures, rate_of_calls, rate_of_epochs, stopwatch
+
+_CHUNK = "64MB"
+_samples: list[Any] = []  # what is written: its processes are forked, and find it here
+
+
+def prepare(data: str, workload: str, samples: int, tokens_loader: bool = False) -> Figures:
+    """Write the dataset that is read."""
+    _make(workload, samples, tokens_loader)
+    _optimize(data, tokens_loader, workers=1)
+    return {}
+
+
+def write(scratch: str, workload: str, samples: int, workers: int, tokens_loader: bool = False) -> Figures:
+    """`optimize` with so many processes, which begins with their start."""
+    size = _make(workload, samples, tokens_loader)
+    figures: Figures = {}
+    with stopwatch(figures, samples, size):
+        _optimize(str(Path(scratch, "out")), tokens_loader, workers)
+    return figures
+
+
+def _make(workload: str, samples: int, tokens_loader: bool) -> int:
+    batch = workloads.columns(workload, 0, samples)
+    if tokens_loader:
+        _samples.extend(torch.from_numpy(batch["tokens"]))
+    else:
+        _samples.extend(workloads.rows(batch))
+    return workloads.size_of(batch)
+
+
+def _optimize(directory: str, tokens_loader: bool, workers: int) -> None:
+    how: dict[str, Any] = {"chunk_bytes": _CHUNK}
+    if tokens_loader:
+        how = {"chunk_size": workloads.WIDTH * (2**26 // (2 * workloads.WIDTH)), "item_loader": TokensLoader()}
+    litdata.optimize(
+        fn=_yield_tokens if tokens_loader else _sample,
+        inputs=list(range(len(_samples))),
+        output_dir=directory,
+        num_workers=workers,
+        start_method="fork",
+        verbose=False,
+        **how,
+    )
+
+
+def _sample(number: int) -> Any:
+    return _samples[number]
+
+
+def _yield_tokens(number: int) -> Iterator[Any]:
+    yield _samples[number]
+
+
+def _open(data: str, shuffle: bool, tokens_loader: bool) -> Any:
+    loader = TokensLoader(block_size=workloads.WIDTH) if tokens_loader else None
+    return litdata.StreamingDataset(data, shuffle=shuffle, seed=7, item_loader=loader, max_cache_size="100GB")
+
+
+def iterate(data: str, samples: int, shuffle: bool, tokens_loader: bool = False) -> Figures:
+    """Sample by sample, without a loader."""
+    dataset = _open(data, shuffle, tokens_loader)
+    return rate_of_epochs(lambda: dataset, 1, samples)
+
+
+def random_one(data: str, samples: int) -> Figures:
+    """`ds[i]`"""
+    dataset, numbers = _open(data, False, False), workloads.random_numbers(samples, 1 << 20).tolist()
+    return rate_of_calls(lambda call: dataset[numbers[call % len(numbers)]], 1)
+
+
+def random_many(data: str, samples: int, each: int = 512) -> Figures:
+    """`ds[i]` for each of many: it has no other way."""
+    dataset = _open(data, False, False)
+    lists = workloads.random_numbers(samples, each * 256).reshape(256, each).tolist()
+    return rate_of_calls(lambda call: [dataset[number] for number in lists[call % 256]], each)
+
+
+def loader(data: str, samples: int, batch_size: int, workers: int, tokens_loader: bool = False) -> Figures:
+    """Its StreamingDataLoader, shuffled, with its own collation; a list of values where they differ in shape."""
+    dataset = _open(data, True, tokens_loader)
+    batches = litdata.StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, drop_last=False)
+    return rate_of_epochs(lambda: batches, batch_size, samples)

@@ -1,0 +1,88 @@
+"""mdsx, with its defaults: checksums of every sample written and checked, shards of 64 MiB, fsync of every shard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mdsx
+from tools.bench import workloads
+from tools.bench.measure import Figures, rate_of_calls, rate_of_epochs, stopwatch
+
+_PREPARED_AT_ONCE = 1000
+
+
+def prepare(data: str, workload: str, samples: int) -> Figures:
+    """Write the dataset that is read."""
+    with mdsx.Writer(data, workloads.MDSX_COLUMNS[workload]) as out:
+        for first in range(0, samples, _PREPARED_AT_ONCE):
+            out.write_batch(workloads.columns(workload, first, min(first + _PREPARED_AT_ONCE, samples)))
+    return {}
+
+
+def write(scratch: str, workload: str, samples: int) -> Figures:
+    """One by one."""
+    batch = workloads.columns(workload, 0, samples)
+    figures: Figures = {}
+    each_sample = workloads.rows(batch)
+    with stopwatch(figures, samples, workloads.size_of(batch)), _writer(scratch, workload) as out:
+        for sample in each_sample:
+            out.write(sample)
+    return figures
+
+
+def write_batches(scratch: str, workload: str, samples: int, at_once: int = 1000) -> Figures:
+    """In batches, column by column."""
+    batch = workloads.columns(workload, 0, samples)
+    figures: Figures = {}
+    with stopwatch(figures, samples, workloads.size_of(batch)), _writer(scratch, workload) as out:
+        for first in range(0, samples, at_once):
+            out.write_batch({name: values[first : first + at_once] for name, values in batch.items()})
+    return figures
+
+
+def _writer(scratch: str, workload: str) -> mdsx.Writer:
+    return mdsx.Writer(Path(scratch, "out"), workloads.MDSX_COLUMNS[workload])
+
+
+def iterate(data: str, samples: int, shuffle: bool) -> Figures:
+    """Sample by sample, without a loader."""
+    from mdsx.torch import StreamingDataset
+
+    dataset = StreamingDataset(data, shuffle=shuffle, seed=7)
+    return rate_of_epochs(lambda: dataset, 1, samples)
+
+
+def iterate_dataset(data: str, samples: int) -> Figures:
+    """`for sample in mdsx.Dataset(...)`: as written."""
+    dataset = mdsx.Dataset(data)
+    return rate_of_epochs(lambda: dataset, 1, samples)
+
+
+def random_one(data: str, samples: int) -> Figures:
+    """`ds[i]`"""
+    dataset, numbers = mdsx.Dataset(data), workloads.random_numbers(samples, 1 << 20).tolist()
+    return rate_of_calls(lambda call: dataset[numbers[call % len(numbers)]], 1)
+
+
+def random_many(data: str, samples: int, each: int = 512, columns: bool = False) -> Figures:
+    """`ds[[...]]`, or `ds.take([...])`: the same as columns."""
+    dataset, numbers = mdsx.Dataset(data), workloads.random_numbers(samples, each * 256).reshape(256, each)
+    lists = numbers.tolist()
+    if columns:
+        return rate_of_calls(lambda call: dataset.take(lists[call % 256]), each)
+    return rate_of_calls(lambda call: dataset[lists[call % 256]], each)
+
+
+def loader(data: str, samples: int, batch_size: int, workers: int, dicts: bool = False) -> Figures:
+    """StreamingDataLoader, shuffled: batches of columns, or with `dicts` a list of dicts, one for each sample."""
+    from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+    dataset = StreamingDataset(data, seed=7, transform=_identity if dicts else None)
+    collate = list if dicts else None
+    batches = StreamingDataLoader(dataset, batch_size, num_workers=workers, drop_last=False, collate_fn=collate)
+    return rate_of_epochs(lambda: batches, batch_size, samples)
+
+
+def _identity(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample

@@ -1,0 +1,123 @@
+"""How contestants take the time, and the memory. Standard library alone: it works in every environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.bench.processes import session_members
+
+Figures = dict[str, Any]
+
+SECONDS = 2.0  # that are measured at least, where an epoch is short
+LONG_EPOCH = 4.0  # seconds from which on the first epoch counts, as it is no mere warming up
+ENOUGH = 8.0  # seconds after which an epoch is left
+
+
+def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int, seconds: float = SECONDS) -> Figures:
+    """Iterates epochs of `samples` samples that come `batch` at a time, and returns samples a second.
+
+    Of each epoch the time from its first batch on counts. The first epoch is for warming up, unless it lasts. "first
+    batch s" is the time to the very first batch, from the making of its iterator on.
+    """
+    clock = time.perf_counter
+    check = max(1, 64 // batch)  # batches between two looks at the clock
+    first = 0.0
+    counted, spent, warm = 0, 0.0, False
+    while spent < seconds:
+        begun = clock()
+        iterator = iter(epoch())
+        next(iterator)
+        started = clock()
+        first = first or started - begun
+        batches, left = 0, False
+        for batches, _ in enumerate(iterator, 1):
+            if batches % check == 0 and clock() - started > ENOUGH:
+                left = True
+                break
+        took = clock() - started
+        if warm or took > LONG_EPOCH or left:
+            counted += min(batches * batch, samples - batch)
+            spent += took
+        warm = True
+        if left or took > LONG_EPOCH:
+            break
+    return {"samples/s": counted / spent, "first batch s": first}
+
+
+def rate_of_calls(read: Callable[[int], Any], each: int, seconds: float = SECONDS) -> Figures:
+    """Calls `read` with 0, 1, 2, ..., each of which reads `each` samples; returns samples a second. First warms up."""
+    clock = time.perf_counter
+    number = 0
+    for duration in (seconds / 4, seconds):
+        started, begin = clock(), number
+        while clock() - started < duration:
+            for _ in range(max(1, 64 // each)):
+                read(number)
+                number += 1
+        took = clock() - started
+    return {"samples/s": (number - begin) * each / took}
+
+
+@contextlib.contextmanager
+def stopwatch(figures: Figures, samples: int, size: int = 0) -> Iterator[None]:
+    """Put samples (and bytes) a second of the block into `figures`."""
+    started = time.perf_counter()
+    yield
+    took = time.perf_counter() - started
+    figures["samples/s"] = samples / took
+    if size:
+        figures["bytes/s"] = size / took
+
+
+class PeakMemory:
+    """The most memory that this process and its children had at any of many looks, in MiB, within the block.
+
+    `rss`: resident, what is shared counted in every process; `pss`: what is shared counted once; `private`: anonymous,
+    so without what is mapped from files.
+    """
+
+    _EVERY = 0.05
+
+    def __init__(self) -> None:
+        self._peaks = {"rss": 0, "pss": 0, "anonymous": 0}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def figures(self) -> Figures:
+        return {f"peak {name} MiB": value / 1024 for name, value in self._peaks.items()}
+
+    def _watch(self) -> None:
+        while True:
+            sums = dict.fromkeys(self._peaks, 0)
+            for pid in session_members(os.getsid(0)):
+                for name, value in memory_of(pid).items():
+                    sums[name] += value
+            for name, value in sums.items():
+                self._peaks[name] = max(self._peaks[name], value)
+            if self._stop.wait(self._EVERY):
+                return
+
+
+def memory_of(pid: int) -> dict[str, int]:
+    """KiB of a process: `rss`, `pss`, `anonymous`."""
+    found = {"rss": 0, "pss": 0, "anonymous": 0}
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+            name, value = line.split()[:2]
+            if name.rstrip(":").lower() in found:
+                found[name.rstrip(":").lower()] = int(value)
+    return found

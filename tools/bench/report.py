@@ -1,0 +1,147 @@
+"""What was found: tables on the terminal and in Markdown, and JSON with every figure of every round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tools.bench.run import Line, Outcome, Verdict
+from tools.bench.subject import Goal
+
+_STYLES = {"mdsx": "bold", "limit": "dim", "peer": ""}
+_VERDICTS = {True: "green", False: "bold red", None: "yellow"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All subjects of a run."""
+
+    outcomes: tuple[Outcome, ...]
+    machine: Mapping[str, str]
+    versions: Mapping[str, str]
+    commit: str
+    date: str
+    rounds: int
+    scale: float
+    seconds: float
+
+    def table(self, outcome: Outcome) -> Table:
+        """One subject, for the terminal."""
+        subject = outcome.subject
+        table = Table(title=subject.title, title_justify="left", pad_edge=False, box=None)
+        for name in ("", subject.unit, "min .. max"):
+            table.add_column(name, justify="left" if not name else "right")
+        table.add_column("")
+        for line in outcome.lines:
+            value, spread, remark = _cells(outcome, line)
+            style = _STYLES.get(line.contestant.kind, "")
+            table.add_row(Text(line.contestant.name, style), Text(value, style), spread, Text(remark, "magenta"))
+        return table
+
+    def goal_lines(self, outcome: Outcome) -> list[Text]:
+        """How each goal was judged."""
+        return [Text(f"  {sentence(verdict)}", _VERDICTS[verdict.met]) for verdict in outcome.verdicts]
+
+    def markdown(self) -> str:
+        """Every subject as a table, its goals below."""
+        parts = []
+        for outcome in self.outcomes:
+            subject = outcome.subject
+            lines = [f"### {subject.title}", "", f"|  | {subject.unit} | min .. max |  |", "|---|--:|--:|---|"]
+            for line in outcome.lines:
+                value, spread, remark = _cells(outcome, line)
+                bold = "**" if line.contestant.kind == "mdsx" else ""
+                lines.append(f"| {bold}{line.contestant.name}{bold} | {value} | {spread} | {remark} |")
+            lines += ["", f"`python3 -m tools.bench {subject.name}`. {subject.note}".strip()]
+            lines += ["", *(f"- {sentence(verdict)}" for verdict in outcome.verdicts)] if outcome.verdicts else []
+            parts.append("\n".join(lines) + "\n")
+        return "\n".join(parts)
+
+    def goals(self) -> str:
+        """All goals in one table, in Markdown."""
+        lines = ["| goal | measured |  |", "|---|--:|---|"]
+        for outcome in self.outcomes:
+            for verdict in outcome.verdicts:
+                word = f"**{verdict.word}**" if verdict.met is not True else verdict.word
+                lines.append(f"| {verdict.goal.text} | {_measured(verdict)} | {word} |")
+        return "\n".join(lines) + "\n"
+
+    def about(self) -> str:
+        """Machine, versions, date, in Markdown."""
+        machine = ", ".join(f"{name} {value}" for name, value in self.machine.items())
+        versions = ", ".join(f"{name} {value}" for name, value in self.versions.items())
+        size = "" if self.scale == 1 else f" At {self.scale:g} of the full size."
+        return f"{self.date}, commit {self.commit}, medians of {self.rounds} rounds.{size} {machine}. {versions}.\n"
+
+    def to_json(self) -> str:
+        """Everything."""
+        value = {
+            "date": self.date,
+            "commit": self.commit,
+            "machine": self.machine,
+            "versions": self.versions,
+            "rounds": self.rounds,
+            "scale": self.scale,
+            "seconds": round(self.seconds),
+            "subjects": [_subject(outcome) for outcome in self.outcomes],
+        }
+        return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def sentence(verdict: Verdict) -> str:
+    """A goal and how it was judged."""
+    return f"{verdict.goal.text}: {verdict.word} ({_measured(verdict)})"
+
+
+def number(value: float) -> str:
+    """Three digits that count, and no more than are there."""
+    if abs(value) >= 100:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.value is None:
+        return "-"
+    return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {_bound(verdict.goal)}"
+
+
+def _bound(goal: Goal) -> str:
+    return f"≥ {goal.at_least:g}" if goal.at_least is not None else f"≤ {goal.at_most:g}"
+
+
+def _cells(outcome: Outcome, line: Line) -> tuple[str, str, str]:
+    values = line.values(outcome.subject.figure)
+    median = line.median(outcome.subject.figure)
+    if median is None:
+        return "-", "", line.failure or "no figure"
+    return number(median), f"{number(min(values))} .. {number(max(values))}", line.failure
+
+
+def _subject(outcome: Outcome) -> dict[str, Any]:
+    subject = outcome.subject
+    return {
+        "name": subject.name,
+        "title": subject.title,
+        "figure": subject.figure,
+        "unit": subject.unit,
+        "contestants": [
+            {
+                "name": line.contestant.name,
+                "kind": line.contestant.kind,
+                "median": line.median(subject.figure),
+                "rounds": line.rounds,
+                "failure": line.failure,
+            }
+            for line in outcome.lines
+        ],
+        "goals": [
+            {"text": each.goal.text, "measured": each.value, "bound": _bound(each.goal), "judged": each.word}
+            for each in outcome.verdicts
+        ],
+    }
