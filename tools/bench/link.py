@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+_FORGIVEN = 0.05  # seconds without bytes that are made up for: this process may be late
 _BACKLOG = 0.010  # seconds of bytes that wait for the link at most; longer than a timer is late
 _EARLY = 5e-4  # seconds; less than a timer's grain
 _WHOLE = 0.95  # of a round trip counts as one: timers have a grain
@@ -67,8 +68,9 @@ class Lane:
     def leave(self, size: int) -> float:
         """When the last of `size` bytes that were read now has left."""
         now = self._clock()
-        self._free = max(self._free, now) + (size / self._rate if self._rate else 0.0)
-        return self._free
+        begin = self._free if now - self._free < _FORGIVEN else now
+        self._free = begin + (size / self._rate if self._rate else 0.0)
+        return max(self._free, now)
 
     @property
     def wait(self) -> float:
