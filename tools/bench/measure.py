@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import threading
 import time
@@ -78,8 +79,8 @@ def stopwatch(figures: Figures, samples: int, size: int = 0) -> Iterator[None]:
 class PeakMemory:
     """The most memory that this process and its children had at any of many looks, in MiB, within the block.
 
-    `rss`: resident, what is shared counted in every process; `pss`: what is shared counted once; `private`: anonymous,
-    so without what is mapped from files.
+    `rss`: resident, what is shared counted in every process; `pss`: what is shared counted once; `anonymous`:
+    without what is mapped from files.
     """
 
     _EVERY = 0.05
@@ -102,22 +103,51 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while True:
-            sums = dict.fromkeys(self._peaks, 0)
-            for pid in session_members(os.getsid(0)):
-                for name, value in memory_of(pid).items():
-                    sums[name] += value
-            for name, value in sums.items():
-                self._peaks[name] = max(self._peaks[name], value)
+            found = [memory_of(pid) for pid in session_members(os.getsid(0))]
+            for name, peak in self._peaks.items():
+                self._peaks[name] = max(peak, sum(each[name] for each in found))
             if self._stop.wait(self._EVERY):
                 return
 
 
 def memory_of(pid: int) -> dict[str, int]:
-    """KiB of a process: `rss`, `pss`, `anonymous`."""
-    found = {"rss": 0, "pss": 0, "anonymous": 0}
+    """KiB of a process: `rss`, `pss`, `anonymous`, and `private`, what no other process shares."""
+    found = dict.fromkeys(("rss", "pss", "anonymous", "private"), 0)
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
             name, value = line.split()[:2]
-            if name.rstrip(":").lower() in found:
-                found[name.rstrip(":").lower()] = int(value)
+            kind = name.rstrip(":").lower().partition("_")[0]
+            if kind in found and not name.startswith("Pss_"):
+                found[kind] += int(value)
     return found
+
+
+def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:
+    """Processor seconds of this process and its children in `seconds` in which nobody reads.
+
+    They begin a second after the first batches.
+    """
+    iterator = iter(batches)
+    for _ in range(3):
+        next(iterator, None)
+    time.sleep(1.0)
+    before = _cpu_seconds()
+    time.sleep(seconds)
+    return {"cpu s": _cpu_seconds() - before}
+
+
+def _cpu_seconds() -> float:
+    ticks = 0
+    for pid in session_members(os.getsid(0)):
+        with contextlib.suppress(OSError):
+            values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(values[11]) + int(values[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory(function: str, **arguments: Any) -> Figures:
+    """Another measurement, `module:name`, and the most memory that it had on the way."""
+    module, _, name = function.partition(":")
+    with PeakMemory() as memory:
+        figures: Figures = getattr(importlib.import_module(module), name)(**arguments)
+    return {**figures, **memory.figures()}

@@ -34,13 +34,13 @@ class Report:
         """One subject, for the terminal."""
         subject = outcome.subject
         table = Table(title=subject.title, title_justify="left", pad_edge=False, box=None)
-        for name in ("", subject.unit, "min .. max"):
-            table.add_column(name, justify="left" if not name else "right")
+        for name in ("", subject.unit, "min .. max", *subject.more):
+            table.add_column(name, justify="right" if name else "left")
         table.add_column("")
         for line in outcome.lines:
-            value, spread, remark = _cells(outcome, line)
+            *values, remark = _cells(outcome, line)
             style = _STYLES.get(line.contestant.kind, "")
-            table.add_row(Text(line.contestant.name, style), Text(value, style), spread, Text(remark, "magenta"))
+            table.add_row(Text(line.contestant.name, style), *values, Text(remark, "magenta"))
         return table
 
     def goal_lines(self, outcome: Outcome) -> list[Text]:
@@ -52,11 +52,12 @@ class Report:
         parts = []
         for outcome in self.outcomes:
             subject = outcome.subject
-            lines = [f"### {subject.title}", "", f"|  | {subject.unit} | min .. max |  |", "|---|--:|--:|---|"]
+            heads = ("", subject.unit, "min .. max", *subject.more, "")
+            lines = [f"### {subject.title}", "", f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 2)}|---|"]
             for line in outcome.lines:
-                value, spread, remark = _cells(outcome, line)
                 bold = "**" if line.contestant.kind == "mdsx" else ""
-                lines.append(f"| {bold}{line.contestant.name}{bold} | {value} | {spread} | {remark} |")
+                cells = (f"{bold}{line.contestant.name}{bold}", *_cells(outcome, line))
+                lines.append(f"| {' | '.join(cells)} |")
             lines += ["", f"`python3 -m tools.bench {subject.name}`. {subject.note}".strip()]
             lines += ["", *(f"- {sentence(verdict)}" for verdict in outcome.verdicts)] if outcome.verdicts else []
             parts.append("\n".join(lines) + "\n")
@@ -115,12 +116,16 @@ def _bound(goal: Goal) -> str:
     return f"≥ {goal.at_least:g}" if goal.at_least is not None else f"≤ {goal.at_most:g}"
 
 
-def _cells(outcome: Outcome, line: Line) -> tuple[str, str, str]:
-    values = line.values(outcome.subject.figure)
-    median = line.median(outcome.subject.figure)
+def _cells(outcome: Outcome, line: Line) -> list[str]:
+    """Median, spread, further figures, remark."""
+    subject = outcome.subject
+    values = line.values(subject.figure)
+    median = line.median(subject.figure)
     if median is None:
-        return "-", "", line.failure or "no figure"
-    return number(median), f"{number(min(values))} .. {number(max(values))}", line.failure
+        return ["-", "", *("" for _ in subject.more), line.failure or "no figure"]
+    more = [line.median(name) for name in subject.more]
+    spread = f"{number(min(values))} .. {number(max(values))}"
+    return [number(median), spread, *("" if each is None else number(each) for each in more), line.failure]
 
 
 def _subject(outcome: Outcome) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class Contestant:
 
     Each measurement is one `call`, which returns figures: a mapping name -> number. It gets as further arguments
     `scratch`, an empty directory of its own, if it has such a parameter; `data`, the directory that `prepare` filled,
-    if there is one; and what the subject's `around` yields. `prepare` is called once for all contestants and subjects that
-    have an equal one; it gets `data`, an empty directory, and what `around` yields.
+    if there is one; and what the subject's `around` yields. `prepare` is called once for all contestants and subjects
+    that have an equal one; it gets `data`, an empty directory, and what `around` yields.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Subject:
     higher_is_better: bool = True
     limit: float = 120.0
     around: Callable[[Path], AbstractContextManager[Mapping[str, Any]]] | None = None
+    more: tuple[str, ...] = ()  # figures that are shown beside
     note: str = ""
 
     def __post_init__(self) -> None:

@@ -91,6 +91,12 @@ def random_numbers(samples: int, count: int) -> NDArray[np.int64]:
     return (mix(np.arange(count, dtype=np.uint64)) % np.uint64(samples)).astype(np.int64)
 
 
+def permutation(count: int) -> list[int]:
+    """0 up to `count` in a random order."""
+    found: list[int] = np.argsort(mix(np.arange(count, dtype=np.uint64))).tolist()
+    return found
+
+
 def jpeg(number: int) -> bytes:
     """A JPEG with `number` in a comment behind its first marker."""
     comment = b"\xff\xfe\x00\x12" + f"{number:016}".encode()

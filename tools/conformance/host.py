@@ -28,9 +28,9 @@ from tools.conformance.adaptors import Adaptor, adaptor, use_temporary_files_in
 from tools.conformance.matrix import Data
 from tools.conformance.rank import run_rank
 from tools.conformance.task import Task
+from tools.peers.shared_memory import have_own_shared_memory
 
 _PR_SET_PDEATHSIG = 1
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _SHARED_MEMORY = "/dev/shm/"
 _TRACKERS_END = 10.0  # seconds
 
@@ -114,20 +114,6 @@ def torchrun_environment(rank: int, world: int, port: int, nodes: bool) -> dict[
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-
-
-def have_own_shared_memory() -> None:
-    """Give this process and its children a /dev/shm of their own, as on a node of its own."""
-    system = ctypes.CDLL(None, use_errno=True)
-    user, group = os.getuid(), os.getgid()
-    if system.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) == 0:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        if system.mount(b"tmpfs", _SHARED_MEMORY.encode(), b"tmpfs", 0, None) == 0:
-            return
-    reason = os.strerror(ctypes.get_errno())
-    raise OSError(f"this machine gives no process a /dev/shm of its own, so that nodes cannot be tried: {reason}")
 
 
 class _Group:

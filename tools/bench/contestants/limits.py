@@ -6,6 +6,9 @@ Rates are of samples that are copied, hashed or written, so that they stand besi
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from tools.bench import workloads
-from tools.bench.measure import Figures, rate_of_calls, stopwatch
+from tools.bench.measure import SECONDS, Figures, rate_of_calls, stopwatch
 
 _PIECE = 2**26  # as large as a shard
 
@@ -60,3 +63,38 @@ def write(scratch: str, workload: str, samples: int) -> Figures:
                     rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
     return figures
+
+
+def decoder(samples: int, processes: bool) -> Figures:
+    """JPEGs from memory to pixels on all cores, by processes or threads, and nothing else."""
+    from tools.bench.contestants.collate import pixels
+
+    cores = len(os.sched_getaffinity(0))
+    images = [workloads.jpeg(number) for number in range(min(samples, 256))]
+    pixels(images[0])
+    begun = time.perf_counter()
+
+    def decode(core: int) -> int:
+        done = 0
+        while time.perf_counter() - begun < SECONDS:
+            pixels(images[(core + done) % len(images)])
+            done += 1
+        return done
+
+    if processes:
+        pipes = [_in_child(decode, core) for core in range(cores)]
+        done = sum(int(os.fdopen(pipe).read()) for pipe in pipes)
+    else:
+        with ThreadPoolExecutor(cores) as pool:
+            done = sum(pool.map(decode, range(cores)))
+    return {"samples/s": done / (time.perf_counter() - begun)}
+
+
+def _in_child(function: Callable[[int], int], argument: int) -> int:
+    """Forks a process that writes the function's result into a pipe; returns its reading end."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, str(function(argument)).encode())
+        os._exit(0)
+    os.close(write)
+    return read

@@ -18,7 +18,8 @@ import torch
 from litdata.streaming.item_loader import TokensLoader
 
 from tools.bench import workloads
-from tools.bench.measure import Figures, rate_of_calls, rate_of_epochs, stopwatch
+from tools.bench.contestants.collate import columns_of, decode
+from tools.bench.measure import Figures, idle_cpu, rate_of_calls, rate_of_epochs, stopwatch
 
 _CHUNK = "64MB"
 _samples: list[Any] = []  # what is written: its processes are forked, and find it here
@@ -77,27 +78,53 @@ def _open(data: str, shuffle: bool, tokens_loader: bool) -> Any:
     return litdata.StreamingDataset(data, shuffle=shuffle, seed=7, item_loader=loader, max_cache_size="100GB")
 
 
-def iterate(data: str, samples: int, shuffle: bool, tokens_loader: bool = False) -> Figures:
+def iterate(data: str, workload: str, samples: int, shuffle: bool, tokens_loader: bool = False) -> Figures:
     """Sample by sample, without a loader."""
     dataset = _open(data, shuffle, tokens_loader)
     return rate_of_epochs(lambda: dataset, 1, samples)
 
 
-def random_one(data: str, samples: int) -> Figures:
+def random_one(data: str, workload: str, samples: int) -> Figures:
     """`ds[i]`"""
     dataset, numbers = _open(data, False, False), workloads.random_numbers(samples, 1 << 20).tolist()
     return rate_of_calls(lambda call: dataset[numbers[call % len(numbers)]], 1)
 
 
-def random_many(data: str, samples: int, each: int = 512) -> Figures:
+def random_many(data: str, workload: str, samples: int, each: int = 512) -> Figures:
     """`ds[i]` for each of many: it has no other way."""
     dataset = _open(data, False, False)
     lists = workloads.random_numbers(samples, each * 256).reshape(256, each).tolist()
     return rate_of_calls(lambda call: [dataset[number] for number in lists[call % 256]], each)
 
 
-def loader(data: str, samples: int, batch_size: int, workers: int, tokens_loader: bool = False) -> Figures:
-    """Its StreamingDataLoader, shuffled, with its own collation; a list of values where they differ in shape."""
-    dataset = _open(data, True, tokens_loader)
-    batches = litdata.StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, drop_last=False)
+class _Decoded(litdata.StreamingDataset):  # type: ignore[misc]  # it ships no types
+    def __getitem__(self, at: Any) -> Any:
+        return decode(super().__getitem__(at))
+
+
+def loader(
+    data: str,
+    workload: str,
+    samples: int,
+    batch_size: int,
+    workers: int,
+    tokens_loader: bool = False,
+    decoded: bool = False,
+) -> Figures:
+    """Its StreamingDataLoader, shuffled; `decoded`: JPEGs, in the dataset's __getitem__."""
+    if decoded:
+        dataset = _Decoded(data, shuffle=True, seed=7, max_cache_size="100GB")
+    else:
+        dataset = _open(data, True, tokens_loader)
+    batches = _loader(dataset, batch_size, workers, workload)
     return rate_of_epochs(lambda: batches, batch_size, samples)
+
+
+def _loader(dataset: Any, batch_size: int, workers: int, workload: str) -> Any:
+    collate = {"collate_fn": columns_of} if workload == "mixed" else {}  # vectors of several lengths
+    return litdata.StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, drop_last=False, **collate)
+
+
+def idle(data: str, workload: str, samples: int, workers: int) -> Figures:
+    """Processor time while nobody reads."""
+    return idle_cpu(_loader(_open(data, True, False), 32, workers, workload))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import mdsx
 from tools.bench import workloads
-from tools.bench.measure import Figures, rate_of_calls, rate_of_epochs, stopwatch
+from tools.bench.contestants.collate import decode
+from tools.bench.measure import Figures, idle_cpu, rate_of_calls, rate_of_epochs, stopwatch
 
 _PREPARED_AT_ONCE = 1000
 
@@ -45,7 +48,7 @@ def _writer(scratch: str, workload: str) -> mdsx.Writer:
     return mdsx.Writer(Path(scratch, "out"), workloads.MDSX_COLUMNS[workload])
 
 
-def iterate(data: str, samples: int, shuffle: bool) -> Figures:
+def iterate(data: str, workload: str, samples: int, shuffle: bool) -> Figures:
     """Sample by sample, without a loader."""
     from mdsx.torch import StreamingDataset
 
@@ -53,19 +56,19 @@ def iterate(data: str, samples: int, shuffle: bool) -> Figures:
     return rate_of_epochs(lambda: dataset, 1, samples)
 
 
-def iterate_dataset(data: str, samples: int) -> Figures:
+def iterate_dataset(data: str, workload: str, samples: int) -> Figures:
     """`for sample in mdsx.Dataset(...)`: as written."""
     dataset = mdsx.Dataset(data)
     return rate_of_epochs(lambda: dataset, 1, samples)
 
 
-def random_one(data: str, samples: int) -> Figures:
+def random_one(data: str, workload: str, samples: int) -> Figures:
     """`ds[i]`"""
     dataset, numbers = mdsx.Dataset(data), workloads.random_numbers(samples, 1 << 20).tolist()
     return rate_of_calls(lambda call: dataset[numbers[call % len(numbers)]], 1)
 
 
-def random_many(data: str, samples: int, each: int = 512, columns: bool = False) -> Figures:
+def random_many(data: str, workload: str, samples: int, each: int = 512, columns: bool = False) -> Figures:
     """`ds[[...]]`, or `ds.take([...])`: the same as columns."""
     dataset, numbers = mdsx.Dataset(data), workloads.random_numbers(samples, each * 256).reshape(256, each)
     lists = numbers.tolist()
@@ -74,7 +77,7 @@ def random_many(data: str, samples: int, each: int = 512, columns: bool = False)
     return rate_of_calls(lambda call: dataset[lists[call % 256]], each)
 
 
-def loader(data: str, samples: int, batch_size: int, workers: int, dicts: bool = False) -> Figures:
+def loader(data: str, workload: str, samples: int, batch_size: int, workers: int, dicts: bool = False) -> Figures:
     """StreamingDataLoader, shuffled: batches of columns, or with `dicts` a list of dicts, one for each sample."""
     from mdsx.torch import StreamingDataLoader, StreamingDataset
 
@@ -86,3 +89,60 @@ def loader(data: str, samples: int, batch_size: int, workers: int, dicts: bool =
 
 def _identity(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
+
+
+def idle(data: str, workload: str, samples: int, workers: int) -> Figures:
+    """Processor time while nobody reads."""
+    from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+    return idle_cpu(StreamingDataLoader(StreamingDataset(data, seed=7), 32, num_workers=workers))
+
+
+def decode_in_workers(data: str, workload: str, samples: int, batch_size: int, workers: int) -> Figures:
+    """JPEGs decoded by `transform`, in worker processes."""
+    from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+    batches = StreamingDataLoader(StreamingDataset(data, seed=7, transform=decode), batch_size, num_workers=workers)
+    return rate_of_epochs(lambda: batches, batch_size, samples)
+
+
+def decode_in_threads(data: str, workload: str, samples: int, batch_size: int) -> Figures:
+    """JPEGs decoded by threads in `collate_fn`: without workers, as Pillow decodes beside Python's lock."""
+    import torch
+
+    from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+
+    def collate(batch: list[Any]) -> dict[str, Any]:
+        images = list(pool.map(decode, batch))
+        return {
+            "image": torch.stack([each["image"] for each in images]),
+            "label": torch.tensor([each["label"] for each in images]),
+        }
+
+    batches = StreamingDataLoader(StreamingDataset(data, seed=7), batch_size, collate_fn=collate)
+    return rate_of_epochs(lambda: batches, batch_size, samples)
+
+
+def prepare_lorem(data: str, records: int) -> Figures:
+    """The dataset of ArrayRecord's performance guide."""
+    with mdsx.Writer(data, {"record": "bytes"}) as out:
+        for first in range(0, records, _PREPARED_AT_ONCE):
+            stop = min(first + _PREPARED_AT_ONCE, records)
+            out.write_batch({"record": [workloads.lorem(number).encode() for number in range(first, stop)]})
+    return {}
+
+
+def lorem_one(data: str, records: int) -> Figures:
+    """Individual access in a random permutation."""
+    dataset, order = mdsx.Dataset(data), workloads.permutation(records)
+    return rate_of_calls(lambda call: dataset[order[call % records]], 1)
+
+
+def lorem_all(data: str, records: int, columns: bool) -> Figures:
+    """Batch access: the whole permutation in one call."""
+    dataset, order = mdsx.Dataset(data), workloads.permutation(records)
+    if columns:
+        return rate_of_calls(lambda call: dataset.take(order), records)
+    return rate_of_calls(lambda call: dataset[order], records)

@@ -6,7 +6,7 @@ import importlib
 
 from tools.bench.subject import Subject
 
-MODULES = ("loader",)
+MODULES = ("write", "read", "loader", "scale")
 
 
 def all_subjects(scale: float) -> tuple[Subject, ...]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
 from tools.conformance.task import Task, shards_of, text_of
+from tools.peers.torchvision import declare_torchvision_operators
 
 _PADDED = (
     "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
@@ -44,7 +45,7 @@ class MosaicML(Adaptor):
         return None
 
     def warm(self) -> None:
-        _declare_torchvision_operators()
+        declare_torchvision_operators()
         import streaming  # noqa: F401
 
     def prepare(self, directory: Path, data: Data) -> None:
@@ -92,25 +93,5 @@ class _Loader:
     def state(self) -> Any:
         return json.loads(json.dumps(self._loader.state_dict()))
 
-
-def _declare_torchvision_operators() -> None:
-    """`streaming` imports torchvision, and PyPI's is compiled for CUDA: beside a CPU's PyTorch it has no operators.
-
-    None of them is used here; but unless they are declared, the import fails.
-    """
-    import torch
-
-    if torch.version.cuda is None:
-        library: Any = cast(Any, torch.library.Library)("torchvision", "FRAGMENT")
-        _declared.append(library)  # it lives as long as the process
-        for operator in _OPERATORS:
-            library.define(operator)
-
-
-_declared: list[Any] = []
-_OPERATORS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
 
 ADAPTOR = MosaicML()

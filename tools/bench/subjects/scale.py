@@ -1,0 +1,67 @@
+"""What grows with the dataset: the order of 10^8, 10^10 and 10^12 samples, an index of 2,000,000 shards."""
+
+from __future__ import annotations
+
+from tools.bench.subject import Call, Contestant, Goal, Subject
+
+_MODULE = "tools.bench.contestants.mdsx_order"
+_STREAMED = 10_000_000  # samples
+_SHARDS = 2_000_000
+_PEERS_SAMPLES = 10_000_000  # mosaicml-streaming makes the whole epoch's order: 10^8 would be gigabytes
+
+
+def subjects(scale: float) -> tuple[Subject, ...]:
+    return _order(scale), _index(max(int(_SHARDS * scale), 100))
+
+
+def _order(scale: float) -> Subject:
+    streamed = max(int(_STREAMED * scale), 100_000)
+    sizes = {f"10^{power}": int(10**power * scale) for power in (8, 10, 12)}
+    found = [
+        Contestant(
+            f"mdsx, {name} samples", Call(f"{_MODULE}:order", {"samples": size, "streamed": streamed}), kind="mdsx"
+        )
+        for name, size in sizes.items()
+    ]
+    samples = max(int(_PEERS_SAMPLES * scale), 10_000)
+    arguments = {"samples": samples, "shards": max(samples // 500_000, 1)}
+    peer = Call("tools.bench.contestants.mosaicml:order", arguments, "mosaicml")
+    found.append(Contestant("mosaicml, 10^7 samples", peer))
+    largest = found[2].name
+    return Subject(
+        name="order",
+        title="The order of an epoch, in shards of 500,000 samples",
+        figure="construct s",
+        unit="construct, s",
+        more=("first batch s", "ns/sample", "MB in all"),
+        higher_is_better=False,
+        contestants=tuple(found),
+        goals=(
+            Goal("order of 10^12 samples in 2,000,000 shards: constructed under 1 s", largest, at_most=1.0),
+            Goal("its first batch at 10^11: under 0.5 s", largest, at_most=0.5, figure="first batch s"),
+            Goal("a sample streamed from there: under 100 ns", largest, at_most=100, figure="ns/sample"),
+            Goal("all of it: under 600 MB", largest, at_most=600, figure="MB in all"),
+        ),
+        note="The first batch is of 512 samples at a tenth of the epoch; memory is that of the whole process.",
+    )
+
+
+def _index(shards: int) -> Subject:
+    call = Call(f"{_MODULE}:open_index", {"shards": shards})
+    found = Contestant("mdsx", call, Call(f"{_MODULE}:prepare_index", {"shards": shards}), "mdsx")
+    of_worker = "bytes/shard of a worker"
+    return Subject(
+        name="index",
+        title="Open an index of 2,000,000 shards",
+        figure="open s",
+        unit="open, s",
+        more=("bytes/shard", "order s", "bytes/shard with order", of_worker),
+        higher_is_better=False,
+        contestants=(found,),
+        goals=(
+            Goal("index of 2,000,000 shards: opened under 4 s", "mdsx", at_most=4.0),
+            Goal("resident for each shard: under 300 bytes", "mdsx", at_most=300, figure="bytes/shard"),
+            Goal("a forked worker's own for each shard: under 300 bytes", "mdsx", at_most=300, figure=of_worker),
+        ),
+        note="A worker is forked from the process that has the order, and locates samples all over the epoch.",
+    )
