@@ -29,8 +29,8 @@ _SET_PARENT_DEATH_SIGNAL = 1
 class S3Server:
     """Serves the subdirectories of `directory` as buckets, on a free port of 127.0.0.1.
 
-    Without `etags`, all objects have the same empty one: for each answer, also to a ranged GET, rclone computes the MD5
-    of the whole object, which takes a real S3 no time.
+    Without `checksums` all objects have the same, empty ETag: for each answer, also to a ranged GET, rclone computes
+    the MD5 of the whole object, and once more when it was read to its end. That takes a real S3 no time.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class S3Server:
         port: int | None = None,
         key: str = KEY,
         secret: str = SECRET,
-        etags: bool = True,
+        checksums: bool = True,
     ) -> None:
         self.directory = Path(directory)
         self.key = key
         self.secret = secret
         self._port = port
-        self._etags = etags
+        self._checksums = checksums
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the server
 
@@ -98,7 +98,7 @@ class S3Server:
                     *(_rclone(), "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
                     *("--auth-key", f"{self.key},{self.secret}", "--config", "", "--log-level", "ERROR"),
                     *("--vfs-cache-mode", "off", "--dir-cache-time", "10ms"),
-                    *(() if self._etags else ("--etag-hash", "")),
+                    *(() if self._checksums else ("--etag-hash", "", "--no-checksum")),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
