@@ -154,12 +154,12 @@ class Dataset:
     def _columns(self, numbers: NDArray[np.int64]) -> Columns:
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         samples = self._view.stored(shards, numbers - self._first[shards])
-        wanted, which = np.unique(shards, return_inverse=True)
-        groups: list[tuple[NDArray[np.int64], int, Selection]] = []
-        for number, shard in enumerate(wanted.tolist()):
-            places = np.flatnonzero(which == number)
-            groups.append((places, shard, self._select(shard, samples[places])))
-        return self._view.present(self._view.gather(groups, len(numbers)))
+        places = np.argsort(shards, kind="stable")
+        wanted, firsts = np.unique(shards[places], return_index=True)
+        groups = np.split(samples[places], firsts[1:]) if len(wanted) else []
+        found = [(shard, self._select(shard, group)) for shard, group in zip(wanted.tolist(), groups, strict=True)]
+        (columns,) = self._view.gather(found, places, [len(numbers)])
+        return self._view.present(columns)
 
     def _select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         shards = self.part.shards

@@ -11,7 +11,7 @@ import pytest
 
 import mdsx
 from mdsx import Component, Mixture, UsageError
-from mdsx.format import value_decoder
+from mdsx.format import Column, values_decoder
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +138,11 @@ def test_a_projection_decodes_only_what_is_asked_for(tmp_path: Path, monkeypatch
         out.write({"good": 1, "long": [0] * 1000, "more": "text"})
     decoded = []
 
-    def watched(kind: Any, name: str) -> Any:
-        decoded.append(kind.base)
-        return value_decoder(kind, name)
+    def watched(column: Column, **options: bool) -> Any:
+        decoded.append(column.type.base)
+        return values_decoder(column, **options)
 
-    monkeypatch.setattr("mdsx.shards.selection.value_decoder", watched)
+    monkeypatch.setattr("mdsx.shards.gather.values_decoder", watched)
     data = mdsx.Dataset(tmp_path / "d", columns={"renamed": "more", "good": "good"})
     assert dict(data.columns) == {"renamed": "str", "good": "int64"}
     assert data[0] == {"renamed": "text", "good": 1}

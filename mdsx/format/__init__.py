@@ -22,11 +22,11 @@ from mdsx.format.index import Index, ShardEntry, build_index, fingerprint
 from mdsx.format.indexparser import parse_index
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import is_name, join_name, split_name
-from mdsx.format.rows import NULL, heap_extents, row_checksum
+from mdsx.format.rows import NULL, Extents, heap_extents, row_checksum
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.shard import ShardView
 from mdsx.format.types import ColumnType, parse_type
-from mdsx.format.values import numpy_values, value_decoder, widen_bfloat16
+from mdsx.format.values import ValuesDecoder, numpy_values, value_decoder, values_decoder, widen_bfloat16
 
 __all__ = [
     "FRAME_SIZE",
@@ -37,6 +37,7 @@ __all__ = [
     "ColumnType",
     "Encoded",
     "Encoder",
+    "Extents",
     "FrameReader",
     "Header",
     "Index",
@@ -44,6 +45,7 @@ __all__ = [
     "ShardBuilder",
     "ShardEntry",
     "ShardView",
+    "ValuesDecoder",
     "build_header",
     "build_index",
     "check_shard",
@@ -67,5 +69,6 @@ __all__ = [
     "shard_checksums",
     "split_name",
     "value_decoder",
+    "values_decoder",
     "widen_bfloat16",
 ]

@@ -45,7 +45,7 @@ def _problems(view: ShardView, checksums: bool) -> Iterator[CorruptError]:
     lost = np.zeros(view.samples, np.bool_)  # samples whose values are not where they should be
     if view.schema.variable and view.samples:
         extents = Extents.of(view.schema, view.rows, len(view.heap))
-        lost = extents.outside | extents.forbidden.any(axis=1)
+        lost = extents.wrong
         for sample in _where(lost):
             yield extents.problem(sample, file=view.file, sample=sample)
         yield from _order(view, extents)

@@ -36,29 +36,38 @@ class Extents:
     """Heap bytes of n rows as they claim to lie, and which of these claims are wrong."""
 
     schema: Schema
-    heap_size: int
+    heap_size: int | NDArray[np.uint64]  # [n] where the rows are of several heaps
     starts: NDArray[np.uint64]  # [n]
-    sums: NDArray[np.int64]  # [n]
     lengths: NDArray[np.uint32]  # [n, V], V variable-size columns; NULL is null
+    sizes: NDArray[np.int64]  # [n, V], 0 for null
+    sums: NDArray[np.int64]  # [n]
     outside: NDArray[np.bool_]  # [n]: the bytes leave the heap
     forbidden: NDArray[np.bool_]  # [n, V]: null in a column that is not nullable
 
     @classmethod
-    def of(cls, schema: Schema, rows: NDArray[Any], heap_size: int) -> Extents:
+    def of(cls, schema: Schema, rows: NDArray[Any], heap_size: int | NDArray[np.uint64]) -> Extents:
         """`schema` must have variable-size columns; `rows` need no fields but `start` and `lengths`."""
         starts, lengths = rows["start"], rows["lengths"]
         nulls = lengths == NULL
-        sums = np.where(nulls, 0, lengths).sum(axis=1, dtype=np.int64)  # fewer than 2^16 columns of 2^32: no overflow
-        outside = (starts > heap_size) | (sums > heap_size - np.minimum(starts, heap_size).astype(np.int64))
+        sizes = np.where(nulls, 0, lengths).astype(np.int64)
+        sums = sizes.sum(axis=1)  # fewer than 2^16 columns of 2^32: no overflow
+        limit = np.asarray(heap_size, np.uint64)  # never int64 beside uint64, which would be compared as floats
+        outside = (starts > limit) | (sums.astype(np.uint64) > limit - np.minimum(starts, limit))
         nullable = np.array([schema.columns[number].type.nullable for number in schema.variable])
-        return cls(schema, heap_size, starts, sums, lengths, outside, nulls & ~nullable)
+        return cls(schema, heap_size, starts, lengths, sizes, sums, outside, nulls & ~nullable)
+
+    @property
+    def wrong(self) -> NDArray[np.bool_]:
+        """[n]: these rows are damaged."""
+        return self.outside | self.forbidden.any(axis=1)
 
     def problem(self, row: int, *, file: str | None, sample: int) -> CorruptError:
         """What is wrong with row number `row`, which is that of sample number `sample`."""
         if self.outside[row]:
             message = "its heap bytes lie outside the heap"
             found = f"{self.sums[row]} bytes from {self.starts[row]}"
-            expected = f"within {self.heap_size}"
+            limit = self.heap_size if isinstance(self.heap_size, int) else int(self.heap_size[row])
+            expected = f"within {limit}"
             return CorruptError(message, file=file, place=f"sample {sample}", found=found, expected=expected)
         column = self.schema.columns[self.schema.variable[int(self.forbidden[row].argmax())]]
         message = "null in a column that is not nullable"
@@ -78,9 +87,8 @@ def heap_extents(
         nothing = np.zeros(len(rows), np.int64)
         return nothing, nothing, np.zeros((len(rows), 0), np.uint32)
     extents = Extents.of(schema, rows, heap_size)
-    wrong = extents.outside | extents.forbidden.any(axis=1)
-    if wrong.any():
-        first = int(wrong.argmax())
+    if extents.wrong.any():
+        first = int(extents.wrong.argmax())
         raise extents.problem(first, file=file, sample=int(samples[first]))
     starts = extents.starts.astype(np.int64)
     return starts, starts + extents.sums, extents.lengths

@@ -114,14 +114,18 @@ class Schema:
         dtypes: list[np.dtype[Any]] = [np.dtype("<u8")]
         if self.variable:
             names += ["start", "lengths"]
-            dtypes += [np.dtype("<u8"), np.dtype(("<u4", (len(self.variable),)))]
+            dtypes += [self.extents_dtype[name] for name in ("start", "lengths")]
             offsets += [8, 16]
         for number, offset in zip(self.fixed, self._layout[0], strict=True):
-            kind = self.columns[number].type
             names.append(f"column{number}")
-            dtypes.append(np.dtype((kind.item_dtype, kind.shape)) if kind.shape is not None else kind.item_dtype)
+            dtypes.append(self.columns[number].type.field_dtype)
             offsets.append(offset)
         return np.dtype({"names": names, "formats": dtypes, "offsets": offsets, "itemsize": self.row_size})
+
+    @cached_property
+    def extents_dtype(self) -> np.dtype[np.void]:
+        """The 8 + 4 V bytes from offset 8 of a row on, where V columns are variable-size: `start` and `lengths` [V]."""
+        return np.dtype([("start", "<u8"), ("lengths", "<u4", (len(self.variable),))])
 
     @cached_property
     def _layout(self) -> tuple[tuple[int, ...], int]:

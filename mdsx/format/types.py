@@ -82,6 +82,11 @@ class ColumnType:
         return SCALARS[self.base]
 
     @property
+    def field_dtype(self) -> np.dtype[Any]:
+        """The storage dtype of a value of a fixed-size column: a subarray's for an array."""
+        return self.item_dtype if self.shape is None else np.dtype((self.item_dtype, self.shape))
+
+    @property
     def nbytes(self) -> int:
         """Bytes of a value that is not null. Only for scalars and arrays without a star."""
         return self.item_dtype.itemsize * math.prod(d for d in self.shape or () if d is not None)

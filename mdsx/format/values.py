@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any, NoReturn
 
 import msgpack
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.jsontext import parse_json
+from mdsx.format.schema import Column
 from mdsx.format.types import ColumnType
 
 Decoder = Callable[[memoryview], object]
+ValuesDecoder = Callable[[Iterable[memoryview]], list[object]]
 
 
 def value_decoder(type: ColumnType, name: str) -> Decoder:
@@ -35,6 +38,24 @@ def value_decoder(type: ColumnType, name: str) -> Decoder:
         message = f"column {name!r} has type '{type}', which this version cannot decode"
         raise UnsupportedError(message, found=str(type), hint="upgrade mdsx, or leave the column out")
     return _OBJECTS[type.base]
+
+
+def values_decoder(column: Column, *, views: bool = False) -> ValuesDecoder:
+    """Decodes many values as `value_decoder` does each. With `views`, encoded bytes stay views of what they are in."""
+    kind = column.type
+    if views and kind.base in ("bytes", "jpeg", "png"):
+        return list
+    if kind.base == "str":
+        return _decode_texts
+    decode = value_decoder(kind, column.name)
+    return lambda pieces: list(map(decode, pieces))
+
+
+def _decode_texts(pieces: Iterable[memoryview]) -> list[object]:
+    try:
+        return list(map(str, pieces, repeat("utf-8")))
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"this is not UTF-8: {error}") from None
 
 
 def numpy_values(type: ColumnType, values: Any) -> Any:
@@ -112,11 +133,8 @@ def _starred_decoder(type: ColumnType) -> Decoder:
     return decode_starred
 
 
-def _decode_str(data: memoryview) -> str:
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptError(f"this is not UTF-8: {error}") from None
+def _decode_str(data: memoryview) -> object:
+    return _decode_texts((data,))[0]
 
 
 def _decode_json(data: memoryview) -> object:

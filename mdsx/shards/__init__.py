@@ -1,7 +1,19 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
-from mdsx.shards.selection import Columns, Selection, present
+from mdsx.shards.gather import Columns, present
+from mdsx.shards.memory import keep_freed_memory
+from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards, read_index
 from mdsx.shards.view import ColumnChoice, Part, View
 
-__all__ = ["ColumnChoice", "Columns", "Part", "Selection", "Shards", "View", "present", "read_index"]
+__all__ = [
+    "ColumnChoice",
+    "Columns",
+    "Part",
+    "Selection",
+    "Shards",
+    "View",
+    "keep_freed_memory",
+    "present",
+    "read_index",
+]

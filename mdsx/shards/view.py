@@ -6,7 +6,7 @@ Samples of a view's shard are numbered as they are stored in it; `counts` says h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError
 from mdsx.format import Schema
 from mdsx.order import AllSamples, Subset
-from mdsx.shards.selection import Columns, Group, Selection, gather, present
+from mdsx.shards.gather import Columns, gather, present
+from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Verdict
 
@@ -129,16 +130,23 @@ class View:
         part, number = self._at(shard)
         return part.shards.select(number, samples)
 
-    def gather(self, groups: Sequence[tuple[NDArray[np.int64], int, Selection]], count: int) -> Columns:
-        """Columns of `count` samples, in storage form, from (places in the result, shard, samples of it)."""
-        found: list[Group] = [(places, selection, self._at(shard)[0].columns) for places, shard, selection in groups]
-        columns = gather(self.parts[0].schema, found, count)
-        if self.part_column is not None:
-            numbers = np.empty(count, np.int64)
-            for places, shard, _ in groups:
-                numbers[places] = self._part(shard)
-            columns[self.part_column] = numbers
-        return columns
+    def gather(
+        self, found: Sequence[tuple[int, Selection]], places: NDArray[np.int64], sizes: Sequence[int]
+    ) -> Iterator[Columns]:
+        """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
+
+        `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
+        """
+        sources = [(selection, self._at(shard)[0].columns) for shard, selection in found]
+        batches = gather(self.parts[0].schema, sources, places, sizes)
+        if self.part_column is None:
+            yield from batches
+            return
+        parts = np.empty_like(places)
+        parts[places] = np.repeat([self._part(shard) for shard, _ in found], [len(each.take) for _, each in found])
+        stops = np.cumsum(sizes).tolist()
+        for columns, start, stop in zip(batches, [0, *stops[:-1]], stops, strict=True):
+            yield {**columns, self.part_column: parts[start:stop].copy()}
 
     def present(self, columns: Columns) -> Columns:
         """Columns from storage form to NumPy's."""

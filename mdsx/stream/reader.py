@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Course
-from mdsx.shards import Columns, Selection, View
+from mdsx.shards import Columns, Selection, View, keep_freed_memory
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
 
@@ -69,36 +69,36 @@ class RankReader:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime_or_none": None}
 
-    def read(self, tasks: Sequence[Task]) -> list[Batch]:
-        """The rank's share of each of `tasks`, which belong to one epoch and are read as one run."""
+    def read(self, tasks: Sequence[Task], *, joined: bool = False) -> Iterator[Batch]:
+        """The rank's share of each of `tasks`, which belong to one epoch and are read as one run; `joined`: as one."""
         begin = tasks[0].epoch * self.course.epoch_samples  # positions count on over the epochs
         starts = np.array([task.start for task in tasks]) + begin
         stops = np.array([task.stop for task in tasks]) + begin
-        positions, sizes = self.course.rank_positions(starts, stops, self.rank, self.batching.world_size)
+        positions, counts = self.course.rank_positions(starts, stops, self.rank, self.batching.world_size)
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
         runtime = self._runtime
         if runtime.prefetcher is not None:
-            runtime.prefetcher.consumed(begin + tasks[0].start, begin + tasks[-1].stop)
-        columns = self.view.gather(self._select(runtime, shards, samples), len(positions))
-        self._let_go(runtime, begin + tasks[-1].stop, np.unique(shards).tolist())
+            runtime.prefetcher.consumed(int(starts[0]), int(stops[-1]))
+        sizes = [len(positions)] if joined else counts.tolist()
+        places, found = self._select(runtime, shards, samples)
         positions -= begin
-        ends = np.cumsum(sizes).tolist()
-        return [
-            Batch(
-                {name: values[start:stop] for name, values in columns.items()},
-                positions[start:stop],
-                shards[start:stop],
-                samples[start:stop],
-            )
-            for start, stop in zip([0, *ends[:-1]], ends, strict=True)
-        ]
+        edges = pairwise(accumulate(sizes, initial=0))
+        for columns, (start, stop) in zip(self.view.gather(found, places, sizes), edges, strict=True):
+            yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop])
+        self._let_go(runtime, int(stops[-1]), [shard for shard, _ in found])
 
-    def read_all(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Batch]]:
-        """The batches of `tasks`, in runs that grow from one, so that the first is not held back."""
+    def shares(self, tasks: Iterable[Task]) -> list[int]:
+        """How many samples the rank has of each of `tasks`."""
+        rank, world_size = self.rank, self.batching.world_size
+        sizes = [task.stop - task.start for task in tasks]
+        return [(rank + 1) * size // world_size - rank * size // world_size for size in sizes]
+
+    def runs(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
+        """`tasks` in runs to be read together, which grow from one, so that the first is not held back."""
         remaining, size = iter(tasks), 1
         while run := list(islice(remaining, size)):
-            yield from zip(run, self.read(run), strict=True)
+            yield run
             size = min(2 * size, self._longest_run)
 
     @property
@@ -125,6 +125,7 @@ class RankReader:
     def _runtime(self) -> _Runtime:
         runtime = self._runtime_or_none
         if runtime is None or runtime.pid != os.getpid():
+            keep_freed_memory()
             runtime = self._runtime_or_none = _Runtime(self._prefetcher())
         return runtime
 
@@ -143,19 +144,20 @@ class RankReader:
 
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], int, Selection]]:
-        by_shard = np.lexsort((samples, shards))
-        wanted, starts = np.unique(shards[by_shard], return_index=True)
-        places = np.split(by_shard, starts[1:]) if len(wanted) else []
-        local = [self._open(shard, len(place)) for shard, place in zip(wanted.tolist(), places, strict=True)]
-
-        def select(number: int) -> Selection:
-            return self.view.select(int(wanted[number]), samples[places[number]])
-
-        remote = [number for number, there in enumerate(local) if not there]
-        fetched = dict(zip(remote, runtime.pool.map(select, remote), strict=True))  # starts all of them now
-        selections = [fetched[number] if number in fetched else select(number) for number in range(len(wanted))]
-        return list(zip(places, wanted.tolist(), selections, strict=True))
+    ) -> tuple[NDArray[np.int64], list[tuple[int, Selection]]]:
+        """Shards with the samples selected of each, and the places of all these samples in `samples`."""
+        places = np.argsort(shards)
+        wanted, firsts = np.unique(shards[places], return_index=True)
+        groups = np.split(samples[places], firsts[1:]) if len(wanted) else []
+        numbers: list[int] = wanted.tolist()
+        local = [self._open(shard, len(group)) for shard, group in zip(numbers, groups, strict=True)]
+        asked = [(shard, group) for shard, group, there in zip(numbers, groups, local, strict=True) if not there]
+        fetched = runtime.pool.map(lambda pair: self.view.select(*pair), asked)  # starts all of them now
+        found = [
+            (shard, self.view.select(shard, group) if there else next(fetched))
+            for shard, group, there in zip(numbers, groups, local, strict=True)
+        ]
+        return places, found
 
     def _open(self, shard: int, wanted: int) -> bool:
         view = self.view

@@ -43,15 +43,18 @@ def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> It
         yield from samples
         return
     for number, sample in enumerate(samples):
-        where = f"position {batch.positions[number]}, shard {batch.shards[number]}, sample {batch.samples[number]}"
         try:
             result = transform(sample)
         except StopIteration as error:
-            raise RuntimeError(f"transform raised StopIteration at {where}") from error
+            raise RuntimeError(f"transform raised StopIteration at {_place(batch, number)}") from error
         except Exception as error:
-            error.add_note(f"mdsx: in transform, at {where}")
+            error.add_note(f"mdsx: in transform, at {_place(batch, number)}")
             raise
         yield result
+
+
+def _place(batch: Batch, number: int) -> str:
+    return f"position {batch.positions[number]}, shard {batch.shards[number]}, sample {batch.samples[number]}"
 
 
 def _span(batch: Batch) -> str:
@@ -63,6 +66,8 @@ def _span(batch: Batch) -> str:
 def _column(kind: ColumnType, values: Any) -> Any:
     """A column in storage form as a tensor [n, ...], or as a list of which the arrays are tensors."""
     if isinstance(values, list):
+        if not kind.scalar:
+            return values
         return [_tensor(kind, value) if isinstance(value, np.ndarray) else _scalar(kind, value) for value in values]
     return _tensor(kind, values)
 

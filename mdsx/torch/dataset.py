@@ -214,13 +214,14 @@ class StreamingDataset(IterableDataset[Any]):
         mine = (task for number, task in tasks if number % workers == worker and task.start >= position)
         reader = self.reader(batching, workers)
         try:
-            for task, batch in reader.read_all(mine):
-                if self.batch_size is not None:
-                    result = [self.assemble(batch, None)]
-                else:  # one sample, or none for a rank beyond the tail
-                    result = list(transformed(self.view.schema, batch, self.transform))
-                self.progress.hand_out(task, batching)
-                yield from result
+            for run in reader.runs(mine):
+                for task, batch in zip(run, reader.read(run), strict=True):
+                    if self.batch_size is not None:
+                        result = [self.assemble(batch, None)]
+                    else:  # one sample, or none for a rank beyond the tail
+                        result = list(transformed(self.view.schema, batch, self.transform))
+                    self.progress.hand_out(task, batching)
+                    yield from result
             if self.progress.epoch == epoch:
                 self.progress.end()
         finally:

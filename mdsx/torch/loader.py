@@ -6,7 +6,7 @@ counts what `next()` returns. So what was prepared ahead is never lost, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 from weakref import ref
@@ -17,17 +17,19 @@ import numpy.ma
 import numpy.random  # noqa: F401
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import UsageError
 from mdsx.order import Weight
-from mdsx.stream import Background, Batching, Phases, RankReader, Task
+from mdsx.stream import Background, Batching, Phases, Task
 from mdsx.torch.batches import Collate
 from mdsx.torch.dataset import StreamingDataset, check_tail
+from mdsx.torch.handover import Produce, Runs, Worker, split
 
-_READY_BYTES = 2**26  # batches kept ready by the thread, at about this many bytes
+_READY_BYTES = 2**25  # batches kept ready by the thread, at about this many bytes
 _READY_BATCHES = 64
+_TOGETHER_BYTES = 2**20  # of shared memory, of which a container may have 64 MB, for each of the workers' results
+_TOGETHER = 16
 
 
 class StreamingDataLoader:
@@ -77,7 +79,7 @@ class StreamingDataLoader:
         self._begun: Batching | None = None
         self._progress = copy(dataset.progress)  # the loader goes on by itself
         self._last: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
-        self._tasks = _Tasks()
+        self._tasks = Runs()
         self._worker_options = {
             "num_workers": num_workers,
             "pin_memory": pin_memory,
@@ -175,7 +177,7 @@ class StreamingDataLoader:
     def _start_workers(self) -> DataLoader[Any]:
         reader = self.dataset.reader(self._batching, self.num_workers)
         return DataLoader(
-            _Batches(self.dataset, reader, self.collate_fn),
+            Worker(self.dataset, reader, self.collate_fn),
             batch_size=None,
             sampler=self._tasks,
             collate_fn=_as_it_is,
@@ -199,24 +201,46 @@ class StreamingDataLoader:
             iteration.stop()
         self._last = self._begun = None
 
-    def _open(self) -> Iterator[Any]:
+    def _open(self) -> Generator[Any, None, None]:
         """Batches from where the run stands to the epoch's end, prepared ahead."""
-        epoch, position = self._progress.epoch, self._progress.position
-        if self.num_workers > 0:
-            if self._workers is None or self._workers_batching != self._batching:
-                self._workers, self._workers_batching = self._start_workers(), self._batching
-            self._tasks.start(self._batching, epoch, position)
-            return iter(self._workers)
-        tasks = self._batching.tasks(epoch, position)
-        return Background(
-            _Produce(self.dataset, self.dataset.reader(self._batching), tasks, self.collate_fn), self._depth
-        )
+        return self._from_workers() if self.num_workers > 0 else self._from_thread()
+
+    def _from_thread(self) -> Generator[Any, None, None]:
+        tasks = self._batching.tasks(self._progress.epoch, self._progress.position)
+        size, together = self._batch_bytes, self._together
+        produce = Produce(self.dataset, self.dataset.reader(self._batching), tasks, self.collate_fn, together)
+        depth = min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
+        background = Background(produce, max(depth // together, 1))
+        try:
+            for batches in background:
+                yield from batches
+        finally:
+            background.close()
+
+    def _from_workers(self) -> Generator[Any, None, None]:
+        if self._workers is None or self._workers_batching != self._batching:
+            self._workers, self._workers_batching = self._start_workers(), self._batching
+        complete = False
+        while not complete:  # where a run breaks off, its next batch is made by itself: the error comes in its place
+            progress = self._progress
+            self._tasks.start(self._batching, progress.epoch, progress.position, self.num_workers, self._together)
+            complete = True
+            for batches, complete in self._workers:
+                yield from split(batches)
+                if not complete:
+                    break
 
     @property
-    def _depth(self) -> int:
+    def _together(self) -> int:
+        """Batches that cross threads or processes together: what hands them over costs as much as copying 100 kB."""
+        if self.dataset.transform is not None or self.collate_fn is not None:
+            return 1
+        return min(max(_TOGETHER_BYTES // max(self._batch_bytes, 1), 1), _TOGETHER)
+
+    @property
+    def _batch_bytes(self) -> int:
         view = self.dataset.view
-        size = int(view.raw_sizes.sum()) * self.batch_size // max(int(view.counts.sum()), 1)
-        return min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
+        return int(view.raw_sizes.sum()) * self.batch_size // max(int(view.counts.sum()), 1)
 
 
 class _Epoch(Iterator[Any]):
@@ -226,7 +250,7 @@ class _Epoch(Iterator[Any]):
         self.fresh = True  # no batch was taken yet
         self._loader = loader
         self._epoch = loader._progress.epoch
-        self._source: Iterator[Any] | None = None
+        self._source: Generator[Any, None, None] | None = None
         self._over = False
         self._left = False
 
@@ -272,55 +296,11 @@ class _Epoch(Iterator[Any]):
 
     def _close(self) -> None:
         source, self._source = self._source, None
-        if isinstance(source, Background):
+        if source is not None:
             source.close()
 
     def __del__(self) -> None:
         self._close()
-
-
-class _Produce:
-    """Makes the batches of `tasks` in the background thread. It must not hold the loader, whose end ends the thread."""
-
-    def __init__(
-        self, dataset: StreamingDataset, reader: RankReader, tasks: Iterator[Task], collate: Collate | None
-    ) -> None:
-        self._dataset, self._reader, self._tasks, self._collate = dataset, reader, tasks, collate
-
-    def __call__(self) -> Iterator[Any]:
-        try:
-            for _, batch in self._reader.read_all(self._tasks):
-                yield self._dataset.assemble(batch, self._collate)
-        finally:
-            self._reader.close()
-
-
-class _Batches(TorchDataset[Any]):
-    """What a worker process reads: item = task, value = the rank's batch."""
-
-    def __init__(self, dataset: StreamingDataset, reader: RankReader, collate: Collate | None) -> None:
-        self._dataset, self._reader, self._collate = dataset, reader, collate
-
-    def __getitem__(self, task: Task) -> Any:
-        return self._dataset.assemble(self._reader.read([task])[0], self._collate)
-
-
-class _Tasks(Sized):
-    """The sampler of the workers: the tasks of the iteration that begins."""
-
-    def __init__(self) -> None:
-        self._tasks: Iterator[Task] = iter(())
-        self._count = 0
-
-    def start(self, batching: Batching, epoch: int, position: int) -> None:
-        """From (epoch, position) to the epoch's end."""
-        self._tasks, self._count = batching.tasks(epoch, position), batching.count(position)
-
-    def __iter__(self) -> Iterator[Task]:
-        return self._tasks
-
-    def __len__(self) -> int:
-        return self._count
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -27,7 +27,7 @@ def main() -> None:
     course = DatasetCourse(Order(shards.index.counts, seed=3))
     reader = RankReader(View([Part.whole(shards)]), course, batching, int(rank), processes=int(world))
     seen = []
-    for _, batch in reader.read_all(batching.tasks(0, 0)):
+    for batch in (each for run in reader.runs(batching.tasks(0, 0)) for each in reader.read(run)):
         numbers = batch.columns["id"].tolist()
         assert batch.columns["text"] == [text(url, number) for number in numbers], "wrong bytes"
         seen += numbers

@@ -1,0 +1,168 @@
+"""Selections of many shards -> columns, batch by batch: the one place where samples are copied.
+
+The rows of a fixed-size column are copied with one NumPy call a batch, the values of a variable-size one are cut from
+the heaps and decoded one by one. Columns are in *storage form*: `bool` as uint8, `bfloat16` as uint16; `present` turns
+them into what NumPy users expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format import NULL, Column, Extents, Schema, ValuesDecoder, numpy_values, values_decoder
+from mdsx.shards.memory import read_records
+from mdsx.shards.selection import Selection
+
+Columns = dict[str, Any]  # name -> array [n, ...] of a fixed-size column, list of n values of a variable-size one
+
+Source = tuple[Selection, tuple[int, ...]]
+"""Samples, and which of their columns is each column of the result."""
+
+_EXTENTS = 8  # where in a row `start` and `lengths` are
+
+
+def gather(
+    schema: Schema, sources: Sequence[Source], places: NDArray[np.int64], sizes: Sequence[int], *, views: bool = False
+) -> Iterator[Columns]:
+    """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
+
+    `places[i]` is the place in the result of sample i of all sources, one after the other. With `views`, values of
+    `bytes`, `jpeg` and `png` columns are memory views of the shards, not copies. Raises CorruptError that names the
+    sample.
+    """
+    rows = _Rows.find(sources, places)
+    fixed = {
+        number: read_records(rows.fields(number), schema.columns[number].type.field_dtype, sizes)
+        for number in schema.fixed
+    }
+    varying = {
+        number: (rows.extents(number), values_decoder(_stored(schema.columns[number]), views=views))
+        for number in schema.variable
+    }
+    for start, stop in pairwise(accumulate(sizes, initial=0)):
+        yield {
+            column.name: next(fixed[number])
+            if number in fixed
+            else rows.values(*varying[number], start, stop, column.name)
+            for number, column in enumerate(schema.columns)
+        }
+
+
+def _stored(column: Column) -> Column:
+    """bfloat16 stays uint16, as NumPy has no such type."""
+    return replace(column, type=replace(column.type, base="uint16")) if column.type.base == "bfloat16" else column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Extents:
+    """Of each sample where the values of one column lie in its heap, and whether it is null."""
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    nulls: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """The rows of a result's samples, in the order of the result."""
+
+    sources: Sequence[Source]
+    source: NDArray[np.int64]  # [n], the number of the sample's source
+    samples: NDArray[np.int64]  # [n], the sample's number in its shard
+    addresses: NDArray[np.int64]  # [n]
+
+    @classmethod
+    def find(cls, sources: Sequence[Source], places: NDArray[np.int64]) -> _Rows:
+        found = [np.empty_like(places) for _ in range(3)]
+        if len(places):
+            found[0][places] = np.repeat(np.arange(len(sources)), [len(selection.take) for selection, _ in sources])
+            found[1][places] = np.concatenate([selection.samples for selection, _ in sources])
+            found[2][places] = np.concatenate([selection.addresses for selection, _ in sources])
+        return cls(sources, *found)
+
+    def layouts(self) -> Iterator[tuple[Schema, tuple[int, ...], Any]]:
+        """Each kind of row with the columns wanted of it, and which samples have it; most often there is one."""
+        kinds = {(id(selection.schema), columns): selection.schema for selection, columns in self.sources}
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        kind_of = np.array([numbers[id(selection.schema), columns] for selection, columns in self.sources], np.int64)
+        for number, ((_, columns), schema) in enumerate(kinds.items()):
+            yield schema, columns, slice(None) if len(kinds) == 1 else kind_of[self.source] == number
+
+    def fields(self, number: int) -> NDArray[np.int64]:
+        """Addresses of the values of fixed-size column `number`."""
+        found = self.addresses.copy()
+        for schema, columns, here in self.layouts():
+            found[here] += schema.row_dtype.fields[f"column{columns[number]}"][1]  # type: ignore[index]  # has fields
+        return found
+
+    def extents(self, number: int) -> _Extents:
+        """Of variable-size column `number`. Raises CorruptError that names a sample whose bytes leave the heap."""
+        starts, sizes = np.empty_like(self.addresses), np.empty_like(self.addresses)
+        nulls = np.zeros(len(sizes), np.bool_)
+        heap_sizes = np.array([len(selection.heap) for selection, _ in self.sources], np.uint64)
+        for schema, columns, here in self.layouts():
+            at, source = self.addresses[here] + _EXTENTS, self.source[here]
+            (claimed,) = read_records(at, schema.extents_dtype, [len(at)])
+            extents = Extents.of(schema, claimed, heap_sizes[source])
+            if (wrong := extents.wrong).any():
+                first = int(wrong.argmax())
+                file = self.sources[source[first]][0].file
+                raise extents.problem(first, file=file, sample=int(self.samples[here][first]))
+            place = schema.variable.index(columns[number])
+            taken = extents.sizes
+            starts[here] = extents.starts.astype(np.int64) + taken[:, :place].sum(axis=1)
+            sizes[here] = taken[:, place]
+            nulls[here] = extents.lengths[:, place] == NULL
+        return _Extents(starts, starts + sizes, nulls if nulls.any() else None)
+
+    def values(self, extents: _Extents, decode: ValuesDecoder, start: int, stop: int, name: str) -> list[object]:
+        """The values of a column of the samples from `start` up to `stop`."""
+        wanted: Any = slice(start, stop)
+        if extents.nulls is not None:
+            wanted = start + np.flatnonzero(~extents.nulls[wanted])
+        try:
+            values = decode(self._pieces(extents, wanted))
+        except CorruptError:
+            self._blame(extents, decode, wanted, name)
+            raise
+        if extents.nulls is None:
+            return values
+        found: list[object] = [None] * (stop - start)
+        for place, value in zip((wanted - start).tolist(), values, strict=True):
+            found[place] = value
+        return found
+
+    def _pieces(self, extents: _Extents, wanted: Any) -> Iterator[memoryview]:
+        cuts = map(slice, extents.starts[wanted].tolist(), extents.stops[wanted].tolist())
+        heaps = [selection.heap for selection, _ in self.sources]
+        if len(heaps) == 1:
+            return map(heaps[0].__getitem__, cuts)
+        return map(memoryview.__getitem__, map(heaps.__getitem__, self.source[wanted].tolist()), cuts)
+
+    def _blame(self, extents: _Extents, decode: ValuesDecoder, wanted: Any, name: str) -> None:
+        """Raise the error again with the place of the value that it is about."""
+        for place, piece in zip(
+            np.arange(len(self.source))[wanted].tolist(), self._pieces(extents, wanted), strict=True
+        ):
+            try:
+                decode([piece])
+            except CorruptError as error:
+                file = self.sources[self.source[place]][0].file
+                at = f"sample {self.samples[place]}, column {name!r}"
+                raise CorruptError(str(error), file=file, place=at) from error
+
+
+def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
+    """Columns from storage form to NumPy's: bool as bool_, bfloat16 widened to float32 (exact)."""
+    return {
+        column.name: numpy_values(column.type, columns[column.name])
+        for column in schema.columns
+        if column.name in columns
+    }
