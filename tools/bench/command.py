@@ -16,6 +16,7 @@ import rich.console
 
 from tools.bench import machine
 from tools.bench.report import Report
+from tools.bench.results import load, to_json
 from tools.bench.run import Outcome, Runner
 from tools.bench.subject import Subject
 from tools.bench.subjects import all_subjects
@@ -51,11 +52,15 @@ def run(arguments: Sequence[str]) -> int:
     scratch.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     try:
-        missing = _environments(console, chosen, given.loaders)
-        outcomes = _measure(console, chosen, scratch, given.rounds, given.loaders, missing)
+        before = {each.subject.name: each for path in given.load for each in load(Path(path), chosen)}
+        left = [each for each in chosen if each.name not in before]
+        missing = _environments(console, left, given.loaders)
+        after = _measure(console, left, scratch, given.rounds, given.loaders, missing)
     finally:
         if given.scratch is None:
             shutil.rmtree(scratch, ignore_errors=True)
+    found = before | {each.subject.name: each for each in after}
+    outcomes = [found[subject.name] for subject in chosen]
     used = {each.call.environment for subject in chosen for each in subject.contestants}
     report = Report(
         tuple(outcomes),
@@ -84,6 +89,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="another share of the samples")
     parser.add_argument("--loaders", type=_list, default=[], metavar="A,B", help="only these: mdsx, limit, litdata ...")
     parser.add_argument("--scratch", metavar="DIR", help="keep and use again the datasets that are written there")
+    parser.add_argument("--load", action="append", default=[], metavar="FILE", help="take what an earlier --json has")
     parser.add_argument("--json", metavar="FILE", help="every figure of every round")
     parser.add_argument("--markdown", action="store_true", help="write docs/benchmarks.md and README.md's table anew")
     return parser.parse_args(arguments)
@@ -138,7 +144,7 @@ def _measure(
 def _write(console: Console, report: Report, given: argparse.Namespace) -> None:
     console.say(f"{report.about().strip()} {report.seconds:.0f} s")
     if given.json:
-        Path(given.json).write_text(report.to_json())
+        Path(given.json).write_text(to_json(report))
     if given.markdown:
         from tools.bench.pages import write_pages
 

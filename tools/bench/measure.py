@@ -20,42 +20,42 @@ LONG_EPOCH = 4.0  # seconds from which on the first epoch counts, as it is no me
 ENOUGH = 8.0  # seconds after which an epoch is left
 
 
-def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int, seconds: float = SECONDS) -> Figures:
+def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int) -> Figures:
     """Iterates epochs of `samples` samples that come `batch` at a time, and returns samples a second.
 
     Of each epoch the time from its first batch on counts. The first epoch is for warming up, unless it lasts. "first
-    batch s" is the time to the very first batch, from the making of its iterator on.
+    batch s" is the time to the very first batch, from the making of its iterator on. An epoch has several batches.
     """
     clock = time.perf_counter
     check = max(1, 64 // batch)  # batches between two looks at the clock
-    first = 0.0
-    counted, spent, warm = 0, 0.0, False
-    while spent < seconds:
+    end = clock() + 5 * SECONDS + ENOUGH  # epochs may take long to start
+    first: float | None = None
+    epochs: list[tuple[int, float]] = []  # samples that counted, seconds that they took
+    while True:
         begun = clock()
         iterator = iter(epoch())
         next(iterator)
         started = clock()
-        first = first or started - begun
+        if first is None:
+            first = started - begun
         batches, left = 0, False
         for batches, _ in enumerate(iterator, 1):
             if batches % check == 0 and clock() - started > ENOUGH:
                 left = True
                 break
-        took = clock() - started
-        if warm or took > LONG_EPOCH or left:
-            counted += min(batches * batch, samples - batch)
-            spent += took
-        warm = True
-        if left or took > LONG_EPOCH:
+        epochs.append((min(batches * batch, samples - batch), clock() - started))
+        lasting = left or epochs[-1][1] > LONG_EPOCH
+        if lasting or clock() > end or sum(took for _, took in epochs[1:]) > SECONDS:
             break
-    return {"samples/s": counted / spent, "first batch s": first}
+    timed = epochs[-1:] if lasting else epochs[1:] or epochs
+    return {"samples/s": sum(count for count, _ in timed) / sum(took for _, took in timed), "first batch s": first}
 
 
-def rate_of_calls(read: Callable[[int], Any], each: int, seconds: float = SECONDS) -> Figures:
+def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
     """Calls `read` with 0, 1, 2, ..., each of which reads `each` samples; returns samples a second. First warms up."""
     clock = time.perf_counter
     number = 0
-    for duration in (seconds / 4, seconds):
+    for duration in (SECONDS / 4, SECONDS):
         started, begin = clock(), number
         while clock() - started < duration:
             for _ in range(max(1, 64 // each)):

@@ -1,11 +1,9 @@
-"""What was found: tables on the terminal and in Markdown, and JSON with every figure of every round."""
+"""What was found, as tables on the terminal and in Markdown."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -79,19 +77,20 @@ class Report:
         size = "" if self.scale == 1 else f" At {self.scale:g} of the full size."
         return f"{self.date}, commit {self.commit}, medians of {self.rounds} rounds.{size} {machine}. {versions}.\n"
 
-    def to_json(self) -> str:
-        """Everything."""
-        value = {
-            "date": self.date,
-            "commit": self.commit,
-            "machine": self.machine,
-            "versions": self.versions,
-            "rounds": self.rounds,
-            "scale": self.scale,
-            "seconds": round(self.seconds),
-            "subjects": [_subject(outcome) for outcome in self.outcomes],
-        }
-        return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    def summary(self, subjects: Sequence[str]) -> str:
+        """The best of each loader, in some subjects, in Markdown."""
+        outcomes = [each for name in subjects for each in self.outcomes if each.subject.name == name]
+        loaders = list(dict.fromkeys(_loader(line) for each in outcomes for line in each.lines if _competes(line)))
+        lines = [f"| {' | '.join(['samples a second', *loaders])} |", f"|---{'|--:' * len(loaders)}|"]
+        for outcome in outcomes:
+            cells = []
+            for loader in loaders:
+                medians = (line.median(outcome.subject.figure) for line in outcome.lines if _loader(line) == loader)
+                best = max((value for value in medians if value is not None), default=None)
+                text = "" if best is None else number(best)
+                cells.append(f"**{text}**" if text and loader == "mdsx" else text)
+            lines.append(f"| {' | '.join([outcome.subject.title, *cells])} |")
+        return "\n".join(lines) + "\n"
 
 
 def sentence(verdict: Verdict) -> str:
@@ -109,10 +108,11 @@ def number(value: float) -> str:
 def _measured(verdict: Verdict) -> str:
     if verdict.value is None:
         return "-"
-    return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {_bound(verdict.goal)}"
+    return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {bound(verdict.goal)}"
 
 
-def _bound(goal: Goal) -> str:
+def bound(goal: Goal) -> str:
+    """What a goal asks for."""
     return f"≥ {goal.at_least:g}" if goal.at_least is not None else f"≤ {goal.at_most:g}"
 
 
@@ -128,25 +128,9 @@ def _cells(outcome: Outcome, line: Line) -> list[str]:
     return [number(median), spread, *("" if each is None else number(each) for each in more), line.failure]
 
 
-def _subject(outcome: Outcome) -> dict[str, Any]:
-    subject = outcome.subject
-    return {
-        "name": subject.name,
-        "title": subject.title,
-        "figure": subject.figure,
-        "unit": subject.unit,
-        "contestants": [
-            {
-                "name": line.contestant.name,
-                "kind": line.contestant.kind,
-                "median": line.median(subject.figure),
-                "rounds": line.rounds,
-                "failure": line.failure,
-            }
-            for line in outcome.lines
-        ],
-        "goals": [
-            {"text": each.goal.text, "measured": each.value, "bound": _bound(each.goal), "judged": each.word}
-            for each in outcome.verdicts
-        ],
-    }
+def _competes(line: Line) -> bool:
+    return line.contestant.kind != "limit"
+
+
+def _loader(line: Line) -> str:
+    return line.contestant.name.partition(",")[0]

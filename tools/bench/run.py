@@ -64,6 +64,11 @@ class Outcome:
         return next(line for line in self.lines if line.contestant.name == name)
 
     @property
+    def measured(self) -> bool:
+        """Whether anyone has the subject's figure."""
+        return any(line.values(self.subject.figure) for line in self.lines)
+
+    @property
     def verdicts(self) -> list[Verdict]:
         return [self._judge(goal) for goal in self.subject.goals]
 

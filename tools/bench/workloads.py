@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,13 @@ _LOREM = (
 _WORDS = _LOREM.split()
 
 
+FEW = 48
+"""Samples that are written before the time is taken, and the least that a workload has."""
+
+
 def samples_of(workload: str, scale: float) -> int:
     """How many samples a workload has; at least a few batches, however small the scale."""
-    return max(int(SIZES[workload] * scale), 48)
+    return max(int(SIZES[workload] * scale), FEW)
 
 
 def columns(workload: str, first: int, stop: int) -> dict[str, Any]:
@@ -84,6 +89,13 @@ def tokens(numbers: NDArray[np.uint64]) -> NDArray[np.uint16]:
     """[n, WIDTH], of the numbers of samples."""
     lines = mix(np.arange(WIDTH // 4, dtype=np.uint64))[None, :] ^ mix(numbers)[:, None]
     return (lines * np.uint64(0xD1342543DE82EF95)).view(np.uint16)
+
+
+def made(directory: str, name: str) -> str:
+    """A new directory in another one."""
+    path = Path(directory, name)
+    path.mkdir()
+    return str(path)
 
 
 def random_numbers(samples: int, count: int) -> NDArray[np.int64]:

@@ -22,6 +22,7 @@ def write_batches(scratch: str, workload: str, samples: int) -> Figures:
     figures: Figures = {}
     size = workloads.size_of(batch)
     each_file = max(_FILE * samples // size, 1)
+    _file(Path(scratch, "warm.parquet"), batch, 0, min(workloads.FEW, samples))
     with stopwatch(figures, samples, size):
         for first in range(0, samples, each_file):
             _file(Path(scratch, f"{first:09}.parquet"), batch, first, min(first + each_file, samples))

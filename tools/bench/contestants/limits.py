@@ -15,8 +15,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tools.bench import workloads
-from tools.bench.measure import SECONDS, Figures, rate_of_calls, stopwatch
+from tools.bench import measure, workloads
+from tools.bench.measure import Figures, rate_of_calls, stopwatch
 
 _PIECE = 2**26  # as large as a shard
 
@@ -76,7 +76,7 @@ def decoder(samples: int, processes: bool) -> Figures:
 
     def decode(core: int) -> int:
         done = 0
-        while time.perf_counter() - begun < SECONDS:
+        while time.perf_counter() - begun < measure.SECONDS:
             pixels(images[(core + done) % len(images)])
             done += 1
         return done

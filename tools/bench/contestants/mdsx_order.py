@@ -76,10 +76,10 @@ def open_index(data: str, shards: int) -> Figures:
 
 
 def _private_in_child(made: mdsx.Order) -> int:
-    """KiB that a forked process has for itself after it located a batch of each 64th of the epoch."""
+    """KiB that a forked process has for itself after it located a batch of each 16th of the epoch."""
     read, write = os.pipe()
     if os.fork() == 0:
-        for position in range(0, len(made) - _BATCH, len(made) // 64):
+        for position in range(0, len(made) - _BATCH, len(made) // 16):
             made.locate(np.arange(position, position + _BATCH))
         os.write(write, str(memory_of(os.getpid())["private"]).encode())
         os._exit(0)

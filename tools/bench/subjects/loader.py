@@ -23,8 +23,9 @@ def _loader(workload: Workload, batch_size: int) -> Subject:
         loader: str, workers: int, words: str = "", prepare: dict[str, bool] | None = None, **more: bool
     ) -> Contestant:
         how = f"{words}{workers} workers"
-        return reads(loader, "loader", how, workload, prepare, batch_size=batch_size, workers=workers, **more)
+        return reads(loader, "loader", how, workload, prepare, batch_size=least, workers=workers, **more)
 
+    least = min(batch_size, workload.samples // 3)  # several batches, however small the scale
     found = [driven("mdsx", workers) for workers in (0, 2)]
     if workload.name == "text":
         found.append(driven("mdsx", 0, "dicts, ", dicts=True))

@@ -23,7 +23,7 @@ def _order(scale: float) -> Subject:
         )
         for name, size in sizes.items()
     ]
-    samples = max(int(_PEERS_SAMPLES * scale), 10_000)
+    samples = max(int(_PEERS_SAMPLES * scale), 1_000_000)
     arguments = {"samples": samples, "shards": max(samples // 500_000, 1)}
     peer = Call("tools.bench.contestants.mosaicml:order", arguments, "mosaicml")
     found.append(Contestant("mosaicml, 10^7 samples", peer))

@@ -1,0 +1,334 @@
+"""The benchmarks: that they count and judge right, hide no failure, and run end to end. Nothing here is timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.bench import measure, workloads
+from tools.bench.command import main
+from tools.bench.pages import write_pages
+from tools.bench.processes import CallFailed, call, session_members
+from tools.bench.report import Report, number
+from tools.bench.results import load, to_json
+from tools.bench.run import Line, Outcome, Runner
+from tools.bench.subject import Call, Contestant, Goal, Subject
+from tools.bench.subjects import all_subjects
+
+MODULE = "tests.tools.bench_contestants"
+TINY = 0.0001
+
+
+def contestant(name: str, kind: str = "peer", prepare: Call | None = None, **arguments: Any) -> Contestant:
+    return Contestant(name, Call(f"{MODULE}:{name}", arguments), prepare, kind)
+
+
+def subject(*contestants: Contestant, **more: Any) -> Subject:
+    return Subject("s", "a subject", "samples/s", "samples/s", contestants, **more)
+
+
+def outcome(of: Subject, *values: list[float]) -> Outcome:
+    lines = [
+        Line(each, [{"samples/s": value} for value in its]) for each, its in zip(of.contestants, values, strict=True)
+    ]
+    return Outcome(of, lines)
+
+
+class TestRounds:
+    """Who has a turn when, and what becomes of its figures."""
+
+    def run(
+        self, tmp_path: Path, of: Subject, rounds: int, answers: Mapping[str, list[Any]]
+    ) -> tuple[Outcome, list[str]]:
+        turns: list[str] = []
+
+        def answer(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
+            name = what.function.partition(":")[2]
+            turns.append(name)
+            value = answers[name].pop(0)
+            if isinstance(value, str):
+                raise CallFailed(value)
+            return {"samples/s": value}
+
+        return Runner(tmp_path, rounds, call=answer).run(of), turns
+
+    def test_contestants_alternate_and_the_median_counts(self, tmp_path: Path) -> None:
+        of = subject(contestant("a"), contestant("b"))
+        found, turns = self.run(tmp_path, of, 3, {"a": [5.0, 1.0, 2.0], "b": [7.0, 8.0, 9.0]})
+        assert turns == ["a", "b"] * 3
+        assert [line.median("samples/s") for line in found.lines] == [2.0, 8.0]
+        assert found.lines[0].values("samples/s") == [5.0, 1.0, 2.0]
+
+    def test_the_median_of_an_even_number_is_between(self) -> None:
+        assert outcome(subject(contestant("a")), [1.0, 4.0]).lines[0].median("samples/s") == 2.5
+
+    def test_one_that_fails_has_no_further_turn_and_says_why(self, tmp_path: Path) -> None:
+        of = subject(contestant("a"), contestant("b"))
+        found, turns = self.run(tmp_path, of, 3, {"a": [5.0, "it broke"], "b": [7.0, 8.0, 9.0]})
+        assert turns == ["a", "b", "a", "b", "b"]
+        assert found.lines[0].failure == "round 2: it broke"
+        assert found.lines[0].median("samples/s") == 5.0
+
+    def test_what_was_prepared_is_prepared_once(self, tmp_path: Path) -> None:
+        made = Call(f"{MODULE}:make", {"size": 3})
+        of = subject(contestant("a", prepare=made), contestant("b", prepare=made))
+        found, turns = self.run(tmp_path, of, 2, {"make": [0.0], "a": [1.0, 1.0], "b": [1.0, 1.0]})
+        assert turns == ["make", "a", "b", "a", "b"]
+        assert not any(line.failure for line in found.lines)
+
+    def test_data_that_cannot_be_written_is_a_failure(self, tmp_path: Path) -> None:
+        of = subject(contestant("a", prepare=Call(f"{MODULE}:make")))
+        found, _ = self.run(tmp_path, of, 2, {"make": ["disk full"], "a": []})
+        assert found.lines[0].failure == "round 1: its data could not be written: disk full"
+
+    def test_around_is_open_during_the_rounds_and_yields_arguments(self, tmp_path: Path) -> None:
+        events: list[str] = []
+
+        @contextmanager
+        def around(directory: Path) -> Iterator[Mapping[str, Any]]:
+            assert directory == tmp_path
+            events.append("open")
+            yield {"port": 7}
+            events.append("close")
+
+        def answer(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
+            events.append(f"port {more['port']}")
+            return {}
+
+        Runner(tmp_path, 2, call=answer).run(subject(contestant("a"), around=around))
+        assert events == ["open", "port 7", "port 7", "close"]
+
+    def test_what_is_not_installed_or_not_wanted_is_said(self, tmp_path: Path) -> None:
+        peer = Contestant("peer", Call("x:y", {}, "grain"))
+        ours = Contestant("ours", Call("x:z"), kind="mdsx")
+        runner = Runner(tmp_path, 1, call=lambda *_, **__: {"samples/s": 1.0}, missing={"grain": "no wheel"})
+        assert [line.failure for line in runner.run(subject(peer, ours)).lines] == ["not installed: no wheel", ""]
+        assert [line.failure for line in runner.run(subject(peer, ours), ["mdsx"]).lines] == ["left out", ""]
+
+
+class TestProcesses:
+    """Each measurement in a process of its own, none of which stays."""
+
+    def call(self, tmp_path: Path, name: str, limit: float = 60.0, **arguments: Any) -> dict[str, Any]:
+        return call(Call(f"{MODULE}:{name}", arguments), {"scratch": str(tmp_path)}, scratch=tmp_path, limit=limit)
+
+    def test_figures_come_back_whatever_is_printed(self, tmp_path: Path) -> None:
+        found = self.call(tmp_path, "talk", value=3)
+        assert found["value"] == 3
+        assert found["pid"] != os.getpid()
+        assert found["temporary"] == str(tmp_path)
+
+    def test_an_error_is_told_by_its_kind_and_text(self, tmp_path: Path) -> None:
+        with pytest.raises(CallFailed, match=r"^ValueError: it broke$"):
+            self.call(tmp_path, "fail")
+
+    def test_a_death_is_told_with_the_last_words(self, tmp_path: Path) -> None:
+        with pytest.raises(CallFailed, match="died with status 3: last words"):
+            self.call(tmp_path, "die")
+
+    def test_one_that_hangs_is_ended_with_its_children(self, tmp_path: Path) -> None:
+        with pytest.raises(CallFailed, match="made no end in 2 s"):
+            self.call(tmp_path, "hang", limit=2.0)
+        session = int((tmp_path / "session").read_text())
+        assert session_members(session) == []
+
+    def test_children_that_are_left_are_ended(self, tmp_path: Path) -> None:
+        assert session_members(int(self.call(tmp_path, "leave_child")["session"])) == []
+
+
+class TestGoals:
+    """A figure, or its ratio to the best of others, against a bound."""
+
+    def judge(
+        self, goal: Goal, higher: bool = True, a: float = 10.0, b: float = 4.0, c: float = 5.0
+    ) -> tuple[Any, Any]:
+        of = subject(contestant("a"), contestant("b"), contestant("c"), goals=(goal,), higher_is_better=higher)
+        (verdict,) = outcome(of, [a], [4.0], [5.0]).verdicts
+        return verdict.value, verdict.met
+
+    def test_against_the_best_of_others(self) -> None:
+        assert self.judge(Goal("", "a", ("b", "c"), at_least=2)) == (2.0, True)
+        assert self.judge(Goal("", "a", ("b", "c"), at_least=2.1)) == (2.0, False)
+
+    def test_where_less_is_better_the_best_is_the_least(self) -> None:
+        assert self.judge(Goal("", "a", ("b", "c"), at_most=2.5), higher=False) == (2.5, True)
+
+    def test_absolute_bounds(self) -> None:
+        assert self.judge(Goal("", "a", at_most=10)) == (10.0, True)
+        assert self.judge(Goal("", "a", at_most=9.9)) == (10.0, False)
+        assert self.judge(Goal("", "a", at_most=0), a=0.0) == (0.0, True)
+
+    def test_what_is_missing_is_not_measured(self) -> None:
+        of = subject(
+            contestant("a"), contestant("b"), goals=(Goal("", "a", ("b",), at_least=1), Goal("", "b", at_least=1))
+        )
+        verdicts = outcome(of, [1.0], []).verdicts
+        assert [(verdict.met, verdict.word) for verdict in verdicts] == [(None, "not measured")] * 2
+
+    def test_a_goal_has_one_bound_and_known_contestants(self) -> None:
+        with pytest.raises(ValueError, match="one bound"):
+            Goal("", "a")
+        with pytest.raises(ValueError, match="no contestant"):
+            subject(contestant("a"), goals=(Goal("", "b", at_least=1),))
+
+
+class TestMeasuring:
+    """The counting, with a clock that the test moves."""
+
+    def test_samples_from_the_first_batch_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [0.0]
+        monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+        def epoch() -> Iterator[int]:
+            now[0] += 5.0  # to the first batch
+            yield 0
+            for batch in range(9):
+                now[0] += 0.1
+                yield batch
+
+        figures = measure.rate_of_epochs(epoch, 32, 320)
+        assert figures["samples/s"] == pytest.approx(320)
+        assert figures["first batch s"] == pytest.approx(5.0)
+
+    def test_a_long_epoch_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [0.0]
+        monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+        def epoch() -> Iterator[int]:
+            for batch in range(10**9):
+                now[0] += 1.0
+                yield batch
+
+        figures = measure.rate_of_epochs(epoch, 64, 64 * 10**9)
+        assert figures["samples/s"] == pytest.approx(64)
+        assert now[0] < 20
+
+    def test_the_last_batch_may_be_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [0.0]
+        monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+        def epoch() -> Iterator[int]:
+            for batch in range(3):
+                now[0] += 1.0
+                yield batch
+
+        assert measure.rate_of_epochs(epoch, 10, 25)["samples/s"] == pytest.approx(15 / 2)
+
+    def test_memory_of_this_process(self) -> None:
+        found = measure.memory_of(os.getpid())
+        assert 0 < found["private"] <= found["rss"]
+        assert found["anonymous"] > 0
+
+
+class TestWorkloads:
+    """The samples are functions of their numbers."""
+
+    @pytest.mark.parametrize("name", workloads.SIZES)
+    def test_a_part_has_the_same_samples(self, name: str) -> None:
+        whole, part = (workloads.rows(workloads.columns(name, first, 12)) for first in (0, 7))
+        assert [str(sample) for sample in whole[7:]] == [str(sample) for sample in part]
+        assert len({str(sample) for sample in whole}) == 12
+
+    def test_sizes_are_near_those_that_are_said(self) -> None:
+        sizes = {name: workloads.size_of(workloads.columns(name, 0, 50)) / 50 for name in workloads.SIZES}
+        assert sizes["tokens"] == 4096
+        assert 90_000 < sizes["images"] < 115_000
+        assert 180 < sizes["text"] < 230
+
+    def test_images_are_pictures(self) -> None:
+        from tools.bench.contestants.collate import pixels
+
+        assert pixels(workloads.jpeg(5)).shape == (384, 512, 3)
+
+
+class TestReport:
+    """Tables, JSON and pages."""
+
+    def report(self) -> Report:
+        of = subject(
+            Contestant("mdsx", Call("x:a"), kind="mdsx"),
+            Contestant("LitData, 2 workers", Call("x:b")),
+            goals=(Goal("twice LitData", "mdsx", ("LitData, 2 workers",), at_least=2),),
+        )
+        found = outcome(of, [123_456.0, 100.0, 200_000.0], [1000.0])
+        found.lines[1].failure = "round 2: it broke"
+        return Report((found,), {"cores": "2"}, {"mdsx": "0"}, "abc", "2026-01-01", 3, 1.0, 9.0)
+
+    def test_numbers_have_three_digits(self) -> None:
+        assert [number(value) for value in (1234567.0, 100.4, 12.345, 0.01234, 0.0)] == [
+            "1,230,000",
+            "100",
+            "12.3",
+            "0.0123",
+            "0",
+        ]
+
+    def test_failures_and_goals_stand_in_the_tables(self) -> None:
+        text = self.report().markdown()
+        assert "| **mdsx** | 123,000 | 100 .. 200,000 |" in text
+        assert "| LitData, 2 workers | 1,000 | 1,000 .. 1,000 | round 2: it broke |" in text
+        assert "twice LitData: met (123 x, goal ≥ 2)" in text
+        assert "| twice LitData | 123 x, goal ≥ 2 | met |" in self.report().goals()
+
+    def test_json_comes_back(self, tmp_path: Path) -> None:
+        report = self.report()
+        (tmp_path / "x.json").write_text(to_json(report))
+        subjects = [report.outcomes[0].subject, Subject("other", "", "", "", ())]
+        (found,) = load(tmp_path / "x.json", subjects)
+        assert found == report.outcomes[0]
+        assert json.loads(to_json(report))["subjects"][0]["goals"][0]["judged"] == "met"
+
+    def test_pages_change_between_their_marks_only(self, tmp_path: Path) -> None:
+        (tmp_path / "docs").mkdir()
+        marks = "<!-- bench: {0} -->\n<!-- end of bench: {0} -->\n"
+        page = "top\n" + "".join(marks.format(name) for name in ("about", "goals", "tables")) + "end\n"
+        (tmp_path / "docs" / "benchmarks.md").write_text(page)
+        (tmp_path / "README.md").write_text("readme\n" + marks.format("summary"))
+        write_pages(self.report(), tmp_path)
+        written = (tmp_path / "docs" / "benchmarks.md").read_text()
+        assert written.startswith("top\n")
+        assert written.endswith("end\n")
+        assert "twice LitData" in written
+
+
+class TestSubjects:
+    """All of them are there, and mdsx's run from end to end."""
+
+    def test_names_are_unique(self) -> None:
+        names = [each.name for each in all_subjects(1.0)]
+        assert len(set(names)) == len(names)
+
+    def test_every_function_is_there(self) -> None:
+        for each in all_subjects(1.0):
+            for one in each.contestants:
+                for what in (one.call, one.prepare):
+                    if what is not None:
+                        module, _, name = what.function.partition(":")
+                        source = Path(*module.split(".")).with_suffix(".py").read_text()
+                        assert f"def {name}(" in source, what
+
+    def test_the_command_lists_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--list", "write-*"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == [f"write-{name}" for name in workloads.SIZES]
+
+    def test_mdsx_runs_from_end_to_end(self, tmp_path: Path) -> None:
+        program = (
+            "import sys; from tools.bench import measure; measure.SECONDS = 0.01;"
+            "from tests.tools import bench_contestants; bench_contestants.run_all(sys.argv[1], float(sys.argv[2]))"
+        )
+        command = [sys.executable, "-c", program, str(tmp_path), str(TINY)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert len(found) > 40
+        assert all(found.values()), found
