@@ -11,7 +11,7 @@ from torch.utils.data import default_collate
 
 from mdsx.dataset import Sample, as_samples
 from mdsx.format import ColumnType, Schema
-from mdsx.shards import present
+from mdsx.shards import Columns, present
 from mdsx.stream import Batch
 
 Transform = Callable[[Sample], Any]
@@ -21,11 +21,7 @@ Collate = Callable[[list[Any]], Any]
 def assemble(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate | None) -> Any:
     """What `next()` returns for `batch`: its columns as tensors and lists, or its samples, transformed and collated."""
     if transform is None and collate is None:
-        return {
-            column.name: _column(column.type, batch.columns[column.name])
-            for column in schema.columns
-            if column.name in batch.columns
-        }
+        return tensors(schema, batch.columns)
     samples = list(transformed(schema, batch, transform))
     try:
         return (collate or default_collate)(samples)
@@ -34,6 +30,11 @@ def assemble(schema: Schema, batch: Batch, transform: Transform | None, collate:
     except Exception as error:
         error.add_note(f"mdsx: in collate_fn, for {_span(batch)}")
         raise
+
+
+def tensors(schema: Schema, columns: Columns) -> Columns:
+    """Columns in storage form as tensors [n, ...], or as lists of which the arrays are tensors."""
+    return {column.name: _column(column.type, columns[column.name]) for column in schema.columns}
 
 
 def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
@@ -64,7 +65,6 @@ def _span(batch: Batch) -> str:
 
 
 def _column(kind: ColumnType, values: Any) -> Any:
-    """A column in storage form as a tensor [n, ...], or as a list of which the arrays are tensors."""
     if isinstance(values, list):
         if not kind.scalar:
             return values
@@ -72,8 +72,8 @@ def _column(kind: ColumnType, values: Any) -> Any:
     return _tensor(kind, values)
 
 
-def _tensor(kind: ColumnType, values: np.ndarray[Any, Any]) -> torch.Tensor:
-    tensor = torch.from_numpy(values)
+def _tensor(kind: ColumnType, values: np.ndarray[Any, Any] | torch.Tensor) -> torch.Tensor:
+    tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(values)
     if kind.base == "bfloat16":
         return tensor.view(torch.bfloat16)
     return tensor.view(torch.bool) if kind.base == "bool" and tensor.dtype == torch.uint8 else tensor

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate, count, islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 
+from mdsx.format import Schema
+from mdsx.shards import Columns
 from mdsx.stream import Batching, RankReader, Task
-from mdsx.torch.batches import Collate
+from mdsx.torch.batches import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
-
-Handover = tuple[Any, list[int]]
-"""Batches joined into one, and the samples of each; or a list of batches as they are, and nothing."""
+from mdsx.torch.slots import Slots
 
 
 class Produce:
@@ -59,50 +59,72 @@ class Produce:
             yield made
 
 
-class Worker(TorchDataset[Any]):
-    """What a worker process reads: item = a run of tasks, value = (batches, whether all of them are there)."""
+class Ask(NamedTuple):
+    """What a worker is to do: a run of batches, and where to put it."""
 
-    def __init__(self, dataset: StreamingDataset, reader: RankReader, collate: Collate | None) -> None:
-        self._dataset, self._reader, self._collate = dataset, reader, collate
+    run: list[Task]
+    slot: int | None
 
-    def __getitem__(self, run: list[Task]) -> tuple[Handover, bool]:
-        if len(run) > 1:
+
+class Answer(NamedTuple):
+    """What a worker did: one batch; or the columns of a whole run, in storage form, of which the batches are cut."""
+
+    batch: Any
+    columns: Columns | None
+    sizes: list[int]  # samples of the run's batches
+    slot: int | None
+    broken: bool  # only the first batch of the run is here, as there is an error in a later one
+
+
+class Worker(TorchDataset[Answer]):
+    """What a worker process reads: item = what is asked, value = the answer."""
+
+    def __init__(
+        self, dataset: StreamingDataset, reader: RankReader, collate: Collate | None, slots: Slots | None
+    ) -> None:
+        self._dataset, self._reader, self._collate, self._slots = dataset, reader, collate, slots
+
+    def __getitem__(self, ask: Ask) -> Answer:
+        broken = False
+        if self._slots is not None:
             try:
-                batch = next(self._reader.read(run, joined=True))
-                return (self._dataset.assemble(batch, self._collate), self._reader.shares(run)), True
+                columns = next(self._reader.read(ask.run, joined=True)).columns
+                sizes = self._reader.shares(ask.run)
+                return Answer(None, self._slots.put(ask.slot, columns), sizes, ask.slot, False)
             except Exception:  # the batches before it shall come first, and the error in its place
-                return ([self._make(run[0])], []), False
-        return ([self._make(run[0])], []), True
-
-    def _make(self, task: Task) -> Any:
-        return self._dataset.assemble(next(self._reader.read([task])), self._collate)
+                broken = len(ask.run) > 1
+        batch = next(self._reader.read(ask.run[:1]))
+        return Answer(self._dataset.assemble(batch, self._collate), None, [], ask.slot, broken)
 
 
-class Runs:
-    """The sampler of the workers: the tasks of the iteration that begins, in runs that grow from one task for each."""
+class Asks:
+    """The sampler of the workers: the batches of the iteration that begins, in runs that grow from one for each."""
 
-    def __init__(self) -> None:
-        self._tasks: Iterator[Task] = iter(())
-        self._workers = self._together = 1
-
-    def start(self, batching: Batching, epoch: int, position: int, workers: int, together: int) -> None:
-        """From (epoch, position) to the epoch's end, up to `together` tasks in a run."""
-        self._tasks = batching.tasks(epoch, position)
+    def __init__(self, workers: int, together: int, slots: Slots | None) -> None:
+        self.slots = slots
         self._workers, self._together = workers, together
+        self._tasks: Iterator[Task] = iter(())
 
-    def __iter__(self) -> Iterator[list[Task]]:
+    def start(self, batching: Batching, epoch: int, position: int) -> None:
+        """From (epoch, position) to the epoch's end."""
+        self._tasks = batching.tasks(epoch, position)
+
+    def batches(self, answer: Answer, schema: Schema) -> Iterator[Any]:
+        """What `next()` returns of an answer."""
+        if answer.columns is None or self.slots is None:
+            if self.slots is not None:
+                self.slots.release(answer.slot)
+            yield answer.batch
+            return
+        columns = tensors(schema, self.slots.take(answer.slot, answer.columns))
+        for start, stop in pairwise(accumulate(answer.sizes, initial=0)):
+            yield {name: values[start:stop] for name, values in columns.items()}
+
+    def __iter__(self) -> Iterator[Ask]:
+        if self.slots is not None:  # workers that persist have dropped what an iteration before asked of them
+            self.slots.release_all()
         for number in count():
             run = list(islice(self._tasks, min(2 ** min(number // self._workers, 30), self._together)))
             if not run:
                 return
-            yield run
-
-
-def split(handover: Handover) -> Iterator[Any]:
-    """The batches, one by one."""
-    batches, sizes = handover
-    if not sizes:
-        yield from batches
-        return
-    for start, stop in pairwise(accumulate(sizes, initial=0)):
-        yield {name: values[start:stop] for name, values in batches.items()}
+            yield Ask(run, self.slots.reserve() if self.slots is not None else None)

@@ -24,12 +24,14 @@ from mdsx.order import Weight
 from mdsx.stream import Background, Batching, Phases, Task
 from mdsx.torch.batches import Collate
 from mdsx.torch.dataset import StreamingDataset, check_tail
-from mdsx.torch.handover import Produce, Runs, Worker, split
+from mdsx.torch.handover import Asks, Produce, Worker
+from mdsx.torch.slots import Slots
 
 _READY_BYTES = 2**25  # batches kept ready by the thread, at about this many bytes
 _READY_BATCHES = 64
-_TOGETHER_BYTES = 2**20  # of shared memory, of which a container may have 64 MB, for each of the workers' results
+_TOGETHER_BYTES = 2**21
 _TOGETHER = 16
+_SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two with what was handed out
 
 
 class StreamingDataLoader:
@@ -79,7 +81,6 @@ class StreamingDataLoader:
         self._begun: Batching | None = None
         self._progress = copy(dataset.progress)  # the loader goes on by itself
         self._last: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
-        self._tasks = Runs()
         self._worker_options = {
             "num_workers": num_workers,
             "pin_memory": pin_memory,
@@ -89,7 +90,7 @@ class StreamingDataLoader:
             "worker_init_fn": worker_init_fn,
             "timeout": timeout,
         }
-        self._workers: DataLoader[Any] | None = None
+        self._workers: tuple[DataLoader[Any], Asks] | None = None
         self._workers_batching: Batching | None = None
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
@@ -165,24 +166,27 @@ class StreamingDataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._stop()
-        per_sample = self.dataset.transform is not None or self.collate_fn is not None
         batching = self._batching
-        check_tail(batching, self._progress.position, per_sample=per_sample)
+        check_tail(batching, self._progress.position, per_sample=self._per_sample)
         self._progress.begin(batching)
         self._begun = batching
         iteration = _Epoch(self)
         self._last = ref(iteration)
         return iteration
 
-    def _start_workers(self) -> DataLoader[Any]:
-        reader = self.dataset.reader(self._batching, self.num_workers)
-        return DataLoader(
-            Worker(self.dataset, reader, self.collate_fn),
-            batch_size=None,
-            sampler=self._tasks,
-            collate_fn=_as_it_is,
-            **self._worker_options,
-        )
+    def _start_workers(self) -> tuple[DataLoader[Any], Asks]:
+        """New ones, unless they persist: what those before were asked for may still be written to their slots."""
+        batching = self._batching
+        if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
+            slots = (
+                Slots(self.num_workers * _SLOTS, self._together * self._fixed_bytes) if not self._per_sample else None
+            )
+            options = self._worker_options if slots is None else {**self._worker_options, "pin_memory": False}
+            asks = Asks(self.num_workers, self._together, slots)
+            worker = Worker(self.dataset, self.dataset.reader(batching, self.num_workers), self.collate_fn, slots)
+            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **options)
+            self._workers, self._workers_batching = (workers, asks), batching
+        return self._workers
 
     @property
     def _iteration(self) -> _Epoch | None:
@@ -218,24 +222,33 @@ class StreamingDataLoader:
             background.close()
 
     def _from_workers(self) -> Generator[Any, None, None]:
-        if self._workers is None or self._workers_batching != self._batching:
-            self._workers, self._workers_batching = self._start_workers(), self._batching
-        complete = False
-        while not complete:  # where a run breaks off, its next batch is made by itself: the error comes in its place
-            progress = self._progress
-            self._tasks.start(self._batching, progress.epoch, progress.position, self.num_workers, self._together)
-            complete = True
-            for batches, complete in self._workers:
-                yield from split(batches)
-                if not complete:
+        broken = True
+        while broken:  # where a run breaks off, what comes next is made by itself: its error comes in its place
+            workers, asks = self._start_workers()
+            asks.start(self._batching, self._progress.epoch, self._progress.position)
+            broken = False
+            for answer in workers:
+                yield from asks.batches(answer, self.dataset.view.schema)
+                if broken := answer.broken:
                     break
 
     @property
     def _together(self) -> int:
         """Batches that cross threads or processes together: what hands them over costs as much as copying 100 kB."""
-        if self.dataset.transform is not None or self.collate_fn is not None:
+        if self._per_sample:
             return 1
         return min(max(_TOGETHER_BYTES // max(self._batch_bytes, 1), 1), _TOGETHER)
+
+    @property
+    def _per_sample(self) -> bool:
+        """Whether samples are made one by one, not columns."""
+        return self.dataset.transform is not None or self.collate_fn is not None
+
+    @property
+    def _fixed_bytes(self) -> int:
+        """Bytes of a batch's fixed-size columns, each of which begins at a multiple of 64."""
+        schema = self.dataset.view.schema
+        return sum(schema.columns[number].type.nbytes * self.batch_size + 64 for number in schema.fixed)
 
     @property
     def _batch_bytes(self) -> int:
@@ -269,7 +282,7 @@ class _Epoch(Iterator[Any]):
             if self._source is None:
                 self._source = loader._open()
             batch = next(self._source)
-            if loader.pin_memory and loader.num_workers == 0 and torch.cuda.is_available():
+            if loader.pin_memory and torch.cuda.is_available():
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
         except BaseException as error:
             self._close()
