@@ -86,9 +86,11 @@ class TestRounds:
         assert not any(line.failure for line in found.lines)
 
     def test_data_that_cannot_be_written_is_a_failure(self, tmp_path: Path) -> None:
-        of = subject(contestant("a", prepare=Call(f"{MODULE}:make")))
-        found, _ = self.run(tmp_path, of, 2, {"make": ["disk full"], "a": []})
-        assert found.lines[0].failure == "round 1: its data could not be written: disk full"
+        made = Call(f"{MODULE}:make")
+        of = subject(contestant("a", prepare=made), contestant("b", prepare=made))
+        found, turns = self.run(tmp_path, of, 2, {"make": ["disk full"], "a": [], "b": []})
+        assert [line.failure for line in found.lines] == ["round 1: its data could not be written: disk full"] * 2
+        assert turns == ["make"]  # which is not tried again
 
     def test_around_is_open_during_the_rounds_and_yields_arguments(self, tmp_path: Path) -> None:
         events: list[str] = []

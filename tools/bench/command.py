@@ -129,10 +129,12 @@ def _measure(
     missing: dict[str, str],
 ) -> list[Outcome]:
     outcomes = []
+    runner = Runner(scratch, rounds, missing=missing)
     wide = console.rich if console.rich.is_terminal else rich.console.Console(width=_WIDTH)
     for subject in chosen:
         with console.step(subject.title) as step:
-            outcome = Runner(scratch, rounds, note=step.note, missing=missing).run(subject, loaders)
+            runner.note = step.note
+            outcome = runner.run(subject, loaders)
         outcomes.append(outcome)
         report = Report((outcome,), {}, {}, "", "", rounds, 1.0, 0.0)
         wide.print(report.table(outcome))

@@ -94,6 +94,7 @@ class Runner:
     note: Callable[[str], None] = lambda text: None
     missing: Mapping[str, str] = field(default_factory=dict)  # environment -> why it is not there
     call: Caller = call
+    _failed: dict[Path, str] = field(default_factory=dict)  # data that could not be written -> why
 
     def run(self, subject: Subject, only: Sequence[str] = ()) -> Outcome:
         """A contestant that failed or hung has no further turns; its line says why.
@@ -134,13 +135,16 @@ class Runner:
         name = re.sub(r"[^A-Za-z0-9]+", "-", what.function.removeprefix("tools.bench.contestants."))
         directory = self.scratch / "data" / f"{name}-{key}"
         done = directory.with_suffix(".done")
+        if directory in self._failed:
+            raise CallFailed(self._failed[directory])
         if not done.exists():
             self._empty(directory)
             scratch = self._empty(self.scratch / "preparing")
             try:
                 self.call(what, {**around, "data": str(directory)}, scratch=scratch, limit=_PREPARE_LIMIT)
             except CallFailed as error:
-                raise CallFailed(f"its data could not be written: {error}") from None
+                self._failed[directory] = f"its data could not be written: {error}"
+                raise CallFailed(self._failed[directory]) from None
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
             done.touch()
