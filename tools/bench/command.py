@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     scratch = Path(mkdtemp(prefix="mdsx-bench-")) if given.scratch is None else Path(given.scratch).absolute()
     scratch.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
+    started, here = time.monotonic(), machine.machine()
     try:
         before = {each.subject.name: each for path in given.load for each in load(Path(path), chosen)}
         left = [each for each in chosen if each.name not in before]
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     used = {each.call.environment for subject in chosen for each in subject.contestants}
     report = Report(
         tuple(outcomes),
-        machine.machine(),
+        here,
         machine.versions(sorted(used - {None} - set(missing), key=str)),
         machine.commit(),
         machine.today(),

@@ -25,13 +25,14 @@ _PEERS = {
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, kernel."""
+    """Processor, cores, memory, kernel; and how busy the machine is already, which spoils figures."""
     return {
         "processor": _line("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{int((_line('/proc/meminfo', 'MemTotal') or '0').split()[0]) / 2**20:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "Python": platform.python_version(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
     }
 
 
