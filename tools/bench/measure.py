@@ -125,12 +125,12 @@ def memory_of(pid: int) -> dict[str, int]:
 def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:
     """Processor seconds of this process and its children in `seconds` in which nobody reads.
 
-    They begin a second after the first batches.
+    They begin two seconds after the first batches, when what is prepared ahead is ready.
     """
     iterator = iter(batches)
     for _ in range(3):
         next(iterator, None)
-    time.sleep(1.0)
+    time.sleep(2.0)
     before = _cpu_seconds()
     time.sleep(seconds)
     return {"cpu s": _cpu_seconds() - before}

@@ -112,7 +112,7 @@ def order(samples: int, shards: int) -> Figures:
     figures: Figures = {}
     sizes = np.full(shards, samples // shards, np.int64)
     with stopwatch(figures, samples):
-        partition = get_partitions("relaxed", samples, 1, 1, 1, 1, 0, 32)  # one node, rank and worker, batch 32
+        partition = get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # one node, rank and worker, batch 32
         shuffled = get_shuffle("py1e", sizes, 1, 7, 0, 262144)
         np.where(partition != -1, shuffled[partition], -1)
     return {"construct s": samples / figures["samples/s"], "ns/sample": 1e9 / figures["samples/s"]}
