@@ -1,5 +1,6 @@
 """The bounded cache on local disk: `cache.py` has the rules, `ledger.py` the books, `policy.py` who leaves first."""
 
 from mdsx.storage.cache.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache.policy import Foresight
 
-__all__ = ["Cache", "CacheKey", "Verdict"]
+__all__ = ["Cache", "CacheKey", "Foresight", "Verdict"]

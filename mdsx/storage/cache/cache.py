@@ -17,9 +17,7 @@ import fcntl
 import mmap
 import os
 import threading
-import time
 import warnings
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -27,14 +25,12 @@ from pathlib import Path
 
 from mdsx.errors import TransportError
 from mdsx.sizes import parse_size
+from mdsx.storage.cache.files import Write, allocate, date, evict, filled, map_held, size_of
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import PART, Cached, eviction_order, may_evict
+from mdsx.storage.cache.policy import PART, Foresight
+from mdsx.storage.cache.room import Room
 from mdsx.storage.filesystem import network_file_system
-
-_RESCAN = 50.0  # times as long as it takes, a scan stays true: which shards are needed last, or that none may go
-
-Write = Callable[[bytes], object]
 
 
 class Verdict(Enum):
@@ -59,9 +55,8 @@ class _Process:
 
     pid: int
     ledger: Ledger
-    lock: threading.Lock  # guards what follows, together with the ledger's lock
-    candidates: list[Cached]  # for eviction, the last is the first to go
-    true_until: float  # how long they are, monotonic
+    room: Room
+    lock: threading.Lock  # taken before the ledger's, so that only one thread of a process waits for that
 
 
 class Cache:
@@ -91,11 +86,11 @@ class Cache:
     @property
     def limit(self) -> int:
         """Bytes that the directory may hold now."""
-        ledger = self._process().ledger
+        process = self._process()
         try:
-            with ledger.locked():
-                self._register(ledger)
-                return ledger.limit()
+            with process.lock, process.ledger.locked():
+                self._register(process)
+                return process.ledger.limit()
         except OSError as error:
             if self.directory.is_dir():  # read-only: it holds what it holds
                 return self.usage() if self._given is None else self._given
@@ -117,8 +112,8 @@ class Cache:
             # Where the lock is not free, it is being evicted or was finished this instant: not here, for now.
             leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
             if leased and os.fstat(hold.descriptor).st_size == key.raw_size:
-                mapped = _map(hold)
-                _used(path, needed_in=0.0, only_later=True)
+                mapped = map_held(hold)
+                date(path, needed_in=0.0, only_later=True)
         finally:
             if mapped is None:
                 hold.release()
@@ -138,13 +133,13 @@ class Cache:
             if not isinstance(found, Hold):
                 return found
             try:
-                written = _fill(found.descriptor, fill)
+                written = filled(found.descriptor, fill)
                 if written != key.raw_size:
                     raise TransportError(
                         "the shard has another size", file=str(path), found=written, expected=key.raw_size
                     )
                 os.fsync(found.descriptor)
-                _used(part, needed_in=needed_in)
+                date(part, needed_in=needed_in)
                 mapped = self._publish(found, part, path)
             except BaseException:
                 self._withdraw(found, part)
@@ -157,8 +152,16 @@ class Cache:
         return mapped
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
-        """Tell when the shard will be needed again, in seconds from now."""
-        _used(self._path(key), needed_in=needed_in)
+        """Tell when the shard, which is not needed for now, will be needed again, in seconds from now."""
+        path = self._path(key)
+        date(path, needed_in=needed_in)
+        self._process().room.let_go(path)
+
+    def foresee(self, fingerprint: str, foresight: Foresight) -> None:
+        """Evict this dataset's shards by what `foresight` knows of them, as long as somebody else keeps it."""
+        process = self._process()
+        with process.lock:
+            process.room.foresee(fingerprint, foresight)
 
     def discard(self, key: CacheKey) -> None:
         """Remove a shard that was found damaged. Who has it mapped keeps what is mapped."""
@@ -166,7 +169,7 @@ class Cache:
         try:
             with process.lock, process.ledger.locked():
                 total = process.ledger.take_tally()
-                size = _size(self._path(key))
+                size = size_of(self._path(key))
                 self._path(key).unlink(missing_ok=True)
                 if total is not None:
                     process.ledger.write_tally(total - size)
@@ -181,24 +184,17 @@ class Cache:
     def _process(self) -> _Process:
         process = self._process_or_none
         if process is None or process.pid != os.getpid():
-            process = _Process(os.getpid(), Ledger(self.directory), threading.Lock(), [], 0.0)
-            self._process_or_none = process
+            ledger = Ledger(self.directory)
+            process = self._process_or_none = _Process(os.getpid(), ledger, Room(ledger), threading.Lock())
         return process
 
-    def _register(self, ledger: Ledger) -> None:
+    def _register(self, process: _Process) -> None:
         """With the ledger's lock held: make this process's limit count, and bring the cache within it."""
-        if ledger.is_registered():
-            return
-        ledger.register(self._given)
-        files = eviction_order(ledger.scan(), time.time())
-        total = sum(file.size for file in files)
-        ledger.take_tally()
-        for file in files:
-            if total <= ledger.limit():
-                break
-            if _evict(file):
-                total -= file.size
-        ledger.write_tally(total)
+        ledger = process.ledger
+        if not ledger.is_registered():
+            ledger.register(self._given)
+            ledger.take_tally()
+            ledger.write_tally(process.room.shrink(ledger.limit()))
 
     def _admit(self, key: CacheKey, path: Path, part: Path, needed_in: float) -> Hold | mmap.mmap | Verdict:
         """The exclusive hold on a new `.part` at its full size, or the shard if it is here, or why neither."""
@@ -206,47 +202,26 @@ class Cache:
         ledger = process.ledger
         try:
             with process.lock, ledger.locked():
-                self._register(ledger)
+                self._register(process)
                 mapped = self.open(key)
                 if mapped is not None:
                     return mapped
                 total = ledger.take_tally()
                 if total is None:
-                    total = self._rescan(process)
+                    total = process.room.scan()
                 for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
-                    size = _size(rubbish)
-                    if size and not _evict(Cached(rubbish, size, 0.0)):
+                    size = size_of(rubbish)
+                    if size and not evict(rubbish):
                         ledger.write_tally(total)
                         return Verdict.BUSY
                     total -= size
-                total = self._make_room(process, total, key.raw_size, needed_in)
-                hold = _allocate(part, key.raw_size) if total + key.raw_size <= ledger.limit() else None
+                limit = ledger.limit()
+                total = process.room.make(total, key.raw_size, limit, needed_in)
+                hold = allocate(part, key.raw_size) if total + key.raw_size <= limit else None
                 ledger.write_tally(total + (key.raw_size if hold else 0))
                 return hold or Verdict.NO_ROOM
         except PermissionError:  # a cache that may only be read
             return Verdict.NO_ROOM
-
-    def _make_room(self, process: _Process, total: int, size: int, needed_in: float) -> int:
-        """Evict until `size` more bytes fit, or nothing is left that may go; returns the bytes then in use."""
-        limit, fresh, now = process.ledger.limit(), False, time.time()
-        while total + size > limit:
-            stale = time.monotonic() >= process.true_until
-            if process.candidates and not stale and may_evict(process.candidates[-1], now, needed_in):
-                candidate = process.candidates.pop()
-                if _mtime(candidate.path) == candidate.mtime and _evict(candidate):
-                    total -= candidate.size
-            elif fresh or (needed_in > 0 and not stale):
-                break
-            else:
-                total, fresh = self._rescan(process), True
-        return total
-
-    def _rescan(self, process: _Process) -> int:
-        started = time.monotonic()
-        files = process.ledger.scan()
-        process.candidates = eviction_order(files, time.time())[::-1]
-        process.true_until = time.monotonic() + _RESCAN * (time.monotonic() - started)
-        return sum(file.size for file in files)
 
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
         """Make the finished `.part` a shard, its exclusive lock a lease; None where it was removed."""
@@ -256,97 +231,20 @@ class Cache:
                 return None
             os.rename(part, path)
             hold.lock(fcntl.LOCK_SH)
-            return _map(hold)
+            return map_held(hold)
 
     def _withdraw(self, hold: Hold, part: Path) -> None:
         process = self._process()
         try:
             with process.lock, process.ledger.locked():
                 total = process.ledger.take_tally()
-                size = _size(part) if hold.leads_to(part) else 0
+                size = size_of(part) if hold.leads_to(part) else 0
                 if size:
                     part.unlink()
                 if total is not None:
                     process.ledger.write_tally(total - size)
         finally:
             hold.release()
-
-
-def _map(hold: Hold) -> mmap.mmap:
-    """The held file, mapped; the hold ends with the last view of the mapping. CPython's mmap has its own descriptor."""
-    mapped = mmap.mmap(hold.descriptor, 0, access=mmap.ACCESS_READ)
-    weakref.finalize(mapped, hold.release)
-    return mapped
-
-
-def _fill(descriptor: int, fill: Callable[[Write], None]) -> int:
-    """Bytes written; never more than the file has, so that it does not grow."""
-    size, reached = os.fstat(descriptor).st_size, 0
-
-    def write(data: bytes) -> None:
-        nonlocal reached
-        view = memoryview(data)[: max(size - reached, 0)]
-        start = reached
-        reached += len(data)
-        while len(view):
-            done = os.pwrite(descriptor, view, start)
-            view, start = view[done:], start + done
-
-    fill(write)
-    return reached
-
-
-def _allocate(part: Path, size: int) -> Hold | None:
-    """A new file with real blocks for `size` bytes, exclusively held; None where the disk is full."""
-    part.parent.mkdir(mode=0o700, exist_ok=True)
-    hold = Hold(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    hold.lock(fcntl.LOCK_EX)
-    try:
-        os.posix_fallocate(hold.descriptor, 0, size)
-    except OSError:
-        part.unlink()
-        hold.release()
-        return None
-    return hold
-
-
-def _evict(file: Cached) -> bool:
-    """Remove a file unless somebody holds it. With the ledger's lock held."""
-    try:
-        hold = Hold(file.path, os.O_RDONLY)
-    except FileNotFoundError:
-        return True
-    try:
-        if not hold.try_lock(fcntl.LOCK_EX):
-            return False
-        file.path.unlink(missing_ok=True)
-        return True
-    finally:
-        hold.release()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _mtime(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return -1.0
-
-
-def _used(path: Path, *, needed_in: float, only_later: bool = False) -> None:
-    """Note in the file's modification time when it is needed; `only_later`: unless a later time stands there."""
-    now = time.time()
-    try:
-        if not only_later or path.stat().st_mtime < now:
-            os.utime(path, (now, now + max(needed_in, 0.0)))
-    except OSError:  # a hint only: it may have gone, or be another user's
-        return
 
 
 def _failure(path: Path, error: OSError) -> TransportError:

@@ -69,16 +69,24 @@ class Ledger:
 
     def scan(self) -> list[Cached]:
         """All files that take room, whatever they are."""
-        found = []
-        for directory, _, names in os.walk(self._directory):
-            for name in names:
-                path = Path(directory, name)
-                try:
-                    status = path.lstat()
-                except FileNotFoundError:  # the directory is being removed
-                    continue
-                if status.st_size:
-                    found.append(Cached(path, status.st_size, status.st_mtime))
+        found: list[Cached] = []
+        directories = [str(self._directory)]
+        while directories:
+            try:
+                entries = os.scandir(directories.pop())
+            except FileNotFoundError:  # the directory is being removed
+                continue
+            with entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.path)
+                        continue
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    if status.st_size:
+                        found.append(Cached(entry.path, status.st_size, status.st_mtime))
         return found
 
     # --- limits; called with the lock held

@@ -26,7 +26,7 @@ class Hold:
 
     __slots__ = ("_number", "descriptor")
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: str | Path, flags: int) -> None:
         """Raises OSError as os.open does."""
         with _guard:
             self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)

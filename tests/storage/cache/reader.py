@@ -11,7 +11,7 @@ import time
 import xxhash
 
 from mdsx.storage.cache import Cache, CacheKey, Verdict
-from mdsx.storage.cache.cache import Write
+from mdsx.storage.cache.files import Write
 
 SIZE = 64 * 1024
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import mdsx
 from mdsx.storage.cache import Cache, CacheKey, Verdict
-from mdsx.storage.cache.cache import Write
+from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from mdsx.storage.cache import Cache, CacheKey, Verdict
-from mdsx.storage.cache.cache import Write
+from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.locks import Hold
 from tests.storage.cache.reader import SIZE
 from tests.storage.cache.test_cache import SIZE as SMALL
@@ -187,7 +187,7 @@ def test_a_hundred_admissions_among_two_thousand_shards_scan_only_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The books, not the directory, are read for each admission: counted in scans, not in seconds."""
-    monkeypatch.setattr("mdsx.storage.cache.cache._RESCAN", math.inf)  # else a slow disk makes scans grow old
+    monkeypatch.setattr("mdsx.storage.cache.room._RESCAN", math.inf)  # else a slow disk makes scans grow old
     cache = Cache(tmp_path / "cache", 2000 * 10)
     directory = tmp_path / "cache" / ("f" * 32)
     directory.mkdir(parents=True)
