@@ -18,7 +18,7 @@ from mdsx.order.draws import Weight
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import active_shards, shards_needed
 from mdsx.order.order import Order
-from mdsx.order.uses import ShardUses
+from mdsx.order.uses import NEVER, ShardUses
 
 NOTHING_NEW = -1
 _WINDOW = 16384  # positions of a rank that are looked at together
@@ -57,6 +57,10 @@ class Course(Protocol):
 
     def next_use(self, shard: int, position: int) -> int:
         """About the first position behind `position` from which on a shard that was used up is drawn on again."""
+        ...
+
+    def next_needs(self, position: int) -> NDArray[np.int64] | None:
+        """int64 [shards]: about the first position from `position` on at which each is drawn on; None: not known."""
         ...
 
     def active_shards(self, lanes: int) -> int:
@@ -127,6 +131,16 @@ class DatasetCourse:
         following = self._uses_at(epoch + 1).after(shard, -1)
         return (epoch + 1) * self.samples + (following or 0)
 
+    def next_needs(self, position: int) -> NDArray[np.int64]:
+        if not self.samples:
+            return np.full(len(self.order.counts), NEVER)
+        epoch, place = divmod(position, self.samples)
+        needs = self._uses_at(epoch).needs(place)
+        over = needs == NEVER
+        needs[over] = self._uses_at(epoch + 1).needs(0)[over]
+        needs[over & (needs < NEVER)] += self.samples
+        return needs + epoch * self.samples
+
     def active_shards(self, lanes: int) -> int:
         return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes))) if self.samples else 0
 
@@ -179,6 +193,9 @@ class MixtureCourse:
     def next_use(self, shard: int, position: int) -> int:
         component = self._component(shard)
         return position + self.order.period(component, self.order.sizes[component], position)
+
+    def next_needs(self, position: int) -> None:
+        return None
 
     def active_shards(self, lanes: int) -> int:
         return self.order.active_shards(min(lanes, self.lanes))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsx.order.order import Order
+
+NEVER = 2**62
 
 
 class ShardUses:
@@ -18,6 +21,15 @@ class ShardUses:
         by_shard = np.lexsort((starts, shards))
         self._starts, self._stops = starts[by_shard], stops[by_shard]
         self._firsts = np.searchsorted(shards[by_shard], np.arange(len(order.counts) + 1))
+
+    def needs(self, position: int) -> NDArray[np.int64]:
+        """int64 [shards]: from `position` on, the first position at which each is drawn on; NEVER where none is."""
+        due = np.where(self._stops > position, np.maximum(self._starts, position), NEVER)
+        needs = np.full(len(self._firsts) - 1, NEVER, np.int64)
+        drawn = np.diff(self._firsts) > 0
+        if len(due):
+            needs[drawn] = np.minimum.reduceat(due, self._firsts[:-1][drawn])
+        return needs
 
     def after(self, shard: int, position: int) -> int | None:
         """The first position behind `position` from which on `shard` is drawn on; None where there is none."""

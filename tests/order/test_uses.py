@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.order import DatasetCourse, MixtureCourse, MixtureOrder, Order
-from mdsx.order.uses import ShardUses
+from mdsx.order.uses import NEVER, ShardUses
 
 orders = st.fixed_dictionaries(
     {
@@ -42,6 +42,25 @@ def test_a_shard_is_read_only_while_its_pieces_blocks_last(options: dict[str, An
                 assert following <= min(later)
             if used_up and following is None:
                 assert not later
+
+
+@given(orders, st.integers(0, 2))
+@settings(max_examples=60)
+def test_the_next_needs_of_all_shards_are_those_of_each(options: dict[str, Any], epoch: int) -> None:
+    course = DatasetCourse(Order(**options))
+    n, counts = course.samples, options["counts"]
+    if not n:
+        assert (course.next_needs(0) == NEVER).all()
+        return
+    shards, _ = course.locate(np.arange(epoch * n, (epoch + 2) * n))
+    for position in range(epoch * n, (epoch + 1) * n, max(n // 5, 1)):
+        needs = course.next_needs(position)
+        for shard in range(len(counts)):
+            read = [epoch * n + place for place in np.flatnonzero(shards == shard).tolist()]
+            read = [place for place in read if place >= position]
+            assert needs[shard] >= NEVER if counts[shard] == 0 else position <= needs[shard] <= min(read)
+            if counts[shard] and needs[shard] > position:  # not drawn on now: as it would be told when it is let go
+                assert needs[shard] == course.next_use(shard, position)
 
 
 def test_the_next_use_lies_in_the_next_epoch_where_this_one_is_done_with_the_shard() -> None:
