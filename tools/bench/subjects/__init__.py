@@ -6,7 +6,7 @@ import importlib
 
 from tools.bench.subject import Subject
 
-MODULES = ("write", "read", "loader", "scale")
+MODULES = ("write", "read", "loader", "scale", "s3")
 
 
 def all_subjects(scale: float) -> tuple[Subject, ...]:

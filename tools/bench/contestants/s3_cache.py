@@ -1,0 +1,124 @@
+"""A cache that is smaller than the dataset: what mdsx downloads again in each epoch, and what simulations would.
+
+The unit is the dataset: 0.5 is half of its bytes in an epoch. The first epoch, with an empty cache, does not count.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import pairwise
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from statistics import mean
+
+import mdsx
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tools.bench.contestants.s3_link import URL, place, served, size_of
+from tools.bench.measure import Figures
+from tools.bench.throttle import Throttle
+
+_SEED = 7
+_WAIT = 60.0  # seconds that a rank waits for another
+
+
+def later_epochs(
+    data: str, scratch: str, share: float, ranks: int, epochs: int, global_batch: int, step: float
+) -> Figures:
+    """`ranks` processes in step, as in training: each batch takes `step` seconds; one cache of `share` of the data."""
+    size = size_of(place(data))
+    context = multiprocessing.get_context("spawn")
+    with served(data) as link:
+        os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
+        barrier = context.Barrier(ranks + 1)
+        how = (ranks, str(Path(scratch, "cache")), int(share * size), epochs, global_batch // ranks, step, barrier)
+        processes = [context.Process(target=_train, args=(rank, *how), daemon=True) for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        received = [0, *(_after_epoch(link, barrier) for _ in range(epochs))]
+        for process in processes:
+            process.join(_WAIT)
+    shares = [(after - before) / size for before, after in pairwise(received)]
+    return {"downloaded": mean(shares[1:]), "first epoch": shares[0], "last epoch": shares[-1]}
+
+
+def _after_epoch(link: Throttle, barrier: Barrier) -> int:
+    barrier.wait(_WAIT)
+    received = link.counts().received
+    barrier.wait(_WAIT)
+    return received
+
+
+def _train(
+    rank: int, ranks: int, cache: str, limit: int, epochs: int, batch_size: int, step: float, barrier: Barrier
+) -> None:
+    dataset = StreamingDataset(URL, seed=_SEED, cache=cache, cache_limit=limit, rank=rank, world_size=ranks)
+    loader = StreamingDataLoader(dataset, batch_size=batch_size)
+    for _ in range(epochs):
+        for _ in loader:
+            time.sleep(step)
+        for _ in range(2):
+            barrier.wait(_WAIT)
+
+
+def lru(data: str, share: float, epochs: int, global_batch: int) -> Figures:
+    """Simulated: the shard that was not used for the longest time makes room."""
+    dataset = mdsx.Dataset(place(data))
+    kept: OrderedDict[int, None] = OrderedDict()
+    shards = len(_counts(dataset))
+    missed = []
+    for uses in _epochs(dataset, epochs, global_batch):
+        missed.append(0)
+        for shard in uses:
+            if shard not in kept:
+                missed[-1] += 1
+            kept[shard] = None
+            kept.move_to_end(shard)
+            while len(kept) > max(int(share * shards), 1):
+                kept.popitem(last=False)
+    return {"downloaded": mean(missed[1:]) / shards}
+
+
+def by_next_use(data: str, share: float, epochs: int, global_batch: int) -> Figures:
+    """Simulated: the shard that is needed last makes room. No cache can do better."""
+    dataset = mdsx.Dataset(place(data))
+    per_epoch = [list(uses) for uses in _epochs(dataset, epochs + 1, global_batch)]
+    line = [(epoch, shard) for epoch, uses in enumerate(per_epoch) for shard in uses]
+    following, last = [len(line)] * len(line), dict[int, int]()
+    for at in range(len(line) - 1, -1, -1):
+        following[at] = last.get(line[at][1], len(line))
+        last[line[at][1]] = at
+    room = max(int(share * len(last)), 1)
+    kept: dict[int, int] = {}  # shard -> where it is needed next
+    missed = [0] * (epochs + 1)
+    for at, (epoch, shard) in enumerate(line):
+        if shard not in kept:
+            missed[epoch] += 1
+            if len(kept) >= room:
+                del kept[max(kept, key=kept.__getitem__)]
+        kept[shard] = following[at]
+    return {"downloaded": mean(missed[1:epochs]) / len(last)}
+
+
+def _counts(dataset: mdsx.Dataset) -> list[int]:
+    """Samples in each shard."""
+    counts: list[int] = dataset.part.shards.index.counts.tolist()
+    return counts
+
+
+def _epochs(dataset: mdsx.Dataset, epochs: int, global_batch: int) -> Iterator[Iterator[int]]:
+    """For each epoch the shards as they are used, batch by batch, each once in a batch."""
+    counts = _counts(dataset)
+    samples = sum(counts)
+    for epoch in range(epochs):
+        order = mdsx.Order(counts, seed=_SEED, epoch=epoch)
+
+        def uses(order: mdsx.Order = order) -> Iterator[int]:
+            for start in range(0, samples - global_batch + 1, global_batch):
+                shards, _ = order.locate(range(start, start + global_batch))
+                yield from dict.fromkeys(shards.tolist())
+
+        yield uses()

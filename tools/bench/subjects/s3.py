@@ -1,0 +1,165 @@
+"""From S3: cold epochs and first batches over links, resuming, caches that are smaller than the dataset.
+
+The server is local, with the link of tools/bench/throttle.py before it. The workload is *tokens*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tools.bench.subject import Call, Contestant, Goal, Subject
+from tools.bench.subjects.common import TITLES
+from tools.bench.workloads import WIDTH
+
+_MODULE = "tools.bench.contestants.s3_"
+_SAMPLE = 2 * WIDTH
+_NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
+_FAR: dict[str, Any] = {"rtt": 0.05, "rate": 100e6}
+_THREADS = (2, 4, 8, 16)
+_PEERS = ("mosaicml", "litdata")
+_CODECS = {"mosaicml": "zstd:3", "litdata": "zstd"}
+_BATCH = 32
+_REPEATED = 100_000  # shards
+
+
+def subjects(scale: float) -> tuple[Subject, ...]:
+    shard = 2**26 if scale > 0.5 else 2**24
+    samples = int(2**18 * scale)
+    data = {"samples": samples, "shard_size": shard}
+    return (
+        _cold_epoch("near", "no latency", _NEAR, data, 0.9),
+        _cold_epoch("far", "50 ms, 100 MB/s", _FAR, data, 0.95),
+        _first_batch("plain", "uncompressed", data),
+        _first_batch("zstd", "zstd", data, compressed=True),
+        _resume(data),
+        *(_small_cache(share, ranks, most) for share, most in _SHARES for ranks in (1, 4)),
+        _admissions(scale),
+    )
+
+
+def _contestant(
+    module: str, function: str, how: str = "", prepare: dict[str, Any] | None = None, **arguments: Any
+) -> Contestant:
+    title = TITLES[module]
+    environment = None if module == "mdsx" else module
+    return Contestant(
+        name=f"{title}, {how}" if how else title,
+        call=Call(f"{_MODULE}{module}:{function}", arguments, environment),
+        prepare=None if prepare is None else Call(f"{_MODULE}{module}:prepare", prepare, environment),
+        kind="mdsx" if module == "mdsx" else "peer",
+    )
+
+
+def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any], least: float) -> Subject:
+    epoch = {"samples": data["samples"], "batch_size": _BATCH, **link}
+    mdsx = _contestant("mdsx", "cold_epoch", "", data, **epoch)
+    bare = [
+        Contestant(
+            f"bare downloader, {threads} threads",
+            Call(f"{_MODULE}bare:cold_epoch", {"threads": threads, **link}),
+            mdsx.prepare,
+            kind="limit",
+        )
+        for threads in _THREADS
+    ]
+    peers = [
+        _contestant(peer, "cold_epoch", f"{workers} workers", data, workers=workers, **epoch)
+        for peer in _PEERS
+        for workers in (0, 2)
+    ]
+    if link["rate"] is None:
+        goal = Goal("of the bare downloader", mdsx.name, tuple(each.name for each in bare), at_least=least)
+    else:
+        goal = Goal("MB/s, of a link of 100", mdsx.name, at_least=least * link["rate"] / 1e6)
+    return Subject(
+        name=f"s3-epoch-{name}",
+        title=f"tokens: cold epoch from S3, {title}",
+        figure="MB/s",
+        unit="MB/s",
+        contestants=(mdsx, *bare, *peers),
+        goals=(goal,),
+        limit=300.0,
+        note="From the making of the dataset to the last batch, with an empty cache that holds all of it.",
+    )
+
+
+def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool = False) -> Subject:
+    how = {"batch_size": _BATCH, **_FAR}
+
+    def prepare(codec: str) -> dict[str, Any]:
+        return {**data, "compression": codec} if compressed else data
+
+    mdsx = _contestant("mdsx", "first_batch", "", prepare("zstd"), **how)
+    peers = [_contestant(peer, "first_batch", "", prepare(_CODECS[peer]), workers=0, **how) for peer in _PEERS]
+    return Subject(
+        name=f"s3-first-{name}",
+        title=f"tokens: first batch from S3, cold, {title}, 50 ms, 100 MB/s",
+        figure="s",
+        unit="s",
+        contestants=(mdsx, *peers),
+        goals=(
+            Goal("seconds", mdsx.name, at_most=0.5),
+            Goal("round trips, fewer than 5", mdsx.name, at_most=4, figure="round trips"),
+        ),
+        higher_is_better=False,
+        note="From the making of the dataset on, in a fresh process, after all imports; full shuffle.",
+    )
+
+
+def _resume(data: dict[str, Any]) -> Subject:
+    small = {**data, "samples": data["samples"] // 10}
+    how = {"batch_size": _BATCH, "part": 0.9}
+    mdsx = [
+        _contestant("mdsx", "resume", f"{made['samples'] * _SAMPLE / 1e6:.0f} MB", made, **how)
+        for made in (small, data)
+    ]
+    one = {"samples": 256, "shard_size": 256 * (_SAMPLE + 8) + 4096, "shards": _REPEATED}
+    many = _contestant("mdsx", "resume", f"{_REPEATED:,} shards", None, **how)
+    many = replace(many, prepare=Call(f"{_MODULE}mdsx:prepare_repeated", one))
+    return Subject(
+        name="s3-resume",
+        title="tokens: resume at 90 % of an epoch, shards in the cache",
+        figure="s",
+        unit="s",
+        contestants=(*mdsx, many),
+        goals=tuple(Goal(f"seconds, {each.name}", each.name, at_most=0.3) for each in (*mdsx, many)),
+        higher_is_better=False,
+    )
+
+
+_SHARES = ((0.5, 0.52), (0.75, 0.27), (0.9, 0.12))
+
+
+def _small_cache(share: float, ranks: int, most: float) -> Subject:
+    data = {"samples": 400 * 64, "shard_size": 64 * (_SAMPLE + 8) + 256}  # 400 shards
+    order = {"share": share, "epochs": 6, "global_batch": 64}
+    mdsx = _contestant("mdsx", "cold_epoch", "", data)
+    mdsx = replace(mdsx, call=Call(f"{_MODULE}cache:later_epochs", {**order, "ranks": ranks, "step": 0.01}))
+    simulated = {"lru": "LRU, simulated", "by_next_use": "by next use, simulated"}
+    limits = [
+        Contestant(title, Call(f"{_MODULE}cache:{function}", order), mdsx.prepare, kind="limit")
+        for function, title in simulated.items()
+    ]
+    processes = "process" if ranks == 1 else "processes"
+    return Subject(
+        name=f"s3-cache-{share * 100:.0f}-{ranks}",
+        title=f"epochs 2 and on, a cache of {share:.0%} of the dataset, {ranks} {processes}",
+        figure="downloaded",
+        unit="of the dataset an epoch",
+        contestants=(mdsx, *limits),
+        goals=(Goal("downloaded", mdsx.name, at_most=most),),
+        higher_is_better=False,
+    )
+
+
+def _admissions(scale: float) -> Subject:
+    call = Call(f"{_MODULE}admissions:admissions", {"shards": 20_000, "processes": 16, "seconds": max(20 * scale, 5)})
+    return Subject(
+        name="cache-admissions",
+        title="admissions to a full cache of 20,000 shards, 16 processes",
+        figure="admissions/s",
+        unit="admissions/s",
+        contestants=(Contestant("mdsx", call, kind="mdsx"),),
+        goals=(Goal("a second, over all", "mdsx", at_least=100),),
+    )
