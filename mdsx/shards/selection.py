@@ -33,8 +33,7 @@ class Selection:
         """Where in memory the rows lie, int64 [n]; as long as this object lives."""
         if len(self.take) and int(self.take.view(np.uint64).max()) >= len(self.rows):  # also a negative one
             raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
-        start: int = self.rows.__array_interface__["data"][0]
-        return self.take * self.rows.itemsize + start
+        return self.take * self.rows.itemsize + self.rows.ctypes.data
 
 
 def select_mapped(view: ShardView, samples: NDArray[np.int64], *, file: str, verify: bool) -> Selection:

@@ -75,6 +75,11 @@ class View:
         """int64 [parts + 1]: the number of each part's first shard, and of all shards."""
 
     @property
+    def sample_bytes(self) -> int:
+        """Uncompressed bytes of a sample, on average."""
+        return int(self.raw_sizes.sum()) // max(int(self.counts.sum()), 1)
+
+    @property
     def cache_limit(self) -> int | None:
         """Bytes that the smallest of the caches may hold; None where every shard is read in place."""
         return min((part.shards.cache.limit for part in self.parts if part.shards.cache is not None), default=None)
@@ -131,14 +136,20 @@ class View:
         return part.shards.select(number, samples)
 
     def gather(
-        self, found: Sequence[tuple[int, Selection]], places: NDArray[np.int64], sizes: Sequence[int]
+        self,
+        found: Sequence[tuple[int, Selection]],
+        places: NDArray[np.int64],
+        sizes: Sequence[int],
+        *,
+        views: bool = False,
     ) -> Iterator[Columns]:
         """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
+        `views`: encoded bytes as memory views of the shards.
         """
         sources = [(selection, self._at(shard)[0].columns) for shard, selection in found]
-        batches = gather(self.parts[0].schema, sources, places, sizes)
+        batches = gather(self.parts[0].schema, sources, places, sizes, views=views)
         if self.part_column is None:
             yield from batches
             return

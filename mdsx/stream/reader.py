@@ -56,14 +56,18 @@ class _Runtime:
 
 
 class RankReader:
-    """Batches of `rank` by their task. `processes`: how many read from the same cache on this node."""
+    """Batches of `rank` by their task. `processes`: how many read from the same cache on this node; `views`: encoded
+    bytes come as memory views of the shards."""
 
-    def __init__(self, view: View, course: Course, batching: Batching, rank: int, *, processes: int = 1) -> None:
+    def __init__(
+        self, view: View, course: Course, batching: Batching, rank: int, *, processes: int = 1, views: bool = False
+    ) -> None:
         self.view = view
         self.course = course
         self.batching = batching
         self.rank = rank
         self._processes = processes
+        self._views = views
         self._runtime_or_none: _Runtime | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -84,7 +88,9 @@ class RankReader:
         places, found = self._select(runtime, shards, samples)
         positions -= begin
         edges = pairwise(accumulate(sizes, initial=0))
-        for columns, (start, stop) in zip(self.view.gather(found, places, sizes), edges, strict=True):
+        for columns, (start, stop) in zip(
+            self.view.gather(found, places, sizes, views=self._views), edges, strict=True
+        ):
             yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop])
         self._let_go(runtime, int(stops[-1]), [shard for shard, _ in found])
 
@@ -104,8 +110,8 @@ class RankReader:
     @property
     def _longest_run(self) -> int:
         """Batches that are read together: some megabytes, some dozens."""
-        raw, samples = int(self.view.raw_sizes.sum()), max(int(self.view.counts.sum()), 1)
-        batches = min(_RUN_BYTES * samples // max(raw * self.batching.batch_size, 1), _RUN_BATCHES)
+        sample = self.view.schema.row_size if self._views else self.view.sample_bytes
+        batches = min(_RUN_BYTES // max(sample * self.batching.batch_size, 1), _RUN_BATCHES)
         if self.view.cache_limit is not None:  # prefetch goes on, and shards are let go, only from run to run
             batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
         batches = min(batches, _RUN_LANES // self.course.lanes)  # their positions are found lane by lane

@@ -43,6 +43,8 @@ class StreamingDataset(IterableDataset[Any]):
       see format-spec.md, Order. With `shuffle=False` samples come in the order in which they were written.
     - `rank`, `world_size`: default torch.distributed's, else those of the environment (torchrun), else 0 and 1.
     - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything that PyTorch can collate.
+    - `zero_copy`: hand out `bytes`, `jpeg` and `png` values as read-only memory views of the mapped shards, not as
+      copies; a shard of which there are views stays in memory, and in the cache.
     - `drop_last`: whether the samples that do not fill an epoch's last batch are left out; else they are split over
       the ranks as a shorter batch. Never is a sample padded or repeated.
 
@@ -68,6 +70,7 @@ class StreamingDataset(IterableDataset[Any]):
         columns: ColumnChoice | None = None,
         epoch_samples: int | None = None,
         component_column: str | None = None,
+        zero_copy: bool = False,
     ) -> None:
         if isinstance(url, Dataset) and (cache is not None or cache_limit is not None):
             raise UsageError("cache and cache_limit are given to the mdsx.Dataset, not beside it")
@@ -83,6 +86,7 @@ class StreamingDataset(IterableDataset[Any]):
         self.transform = transform
         self.batch_size = batch_size
         self.drop_last = drop_last
+        self.zero_copy = zero_copy
         self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
         self.progress = Progress()
         self._worker: dict[str, int] | None = None  # in a worker: which batches are this one's
@@ -183,12 +187,18 @@ class StreamingDataset(IterableDataset[Any]):
         """How an epoch is cut into batches over the ranks."""
         return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
 
-    def reader(self, batching: Batching, workers: int = 0) -> RankReader:
-        """Reads this rank's part of batches, in this process or in `workers` of them; warns of a cache too small."""
+    def reader(self, batching: Batching, workers: int = 0, *, views: bool | None = None) -> RankReader:
+        """Reads this rank's part of batches, in this process or in `workers` of them; warns of a cache too small.
+
+        `views`: encoded bytes as memory views, by default as `zero_copy` says.
+        """
         here = ranks_on_this_node()
         warn_of_small_cache(self.view, self.course, ranks_here=here, world_size=batching.world_size)
         warn_of_spread(self.course, batching)
-        return RankReader(self.view, self.course, batching, self.ranks[0], processes=here * max(workers, 1))
+        views = self.zero_copy if views is None else views
+        return RankReader(
+            self.view, self.course, batching, self.ranks[0], processes=here * max(workers, 1), views=views
+        )
 
     def assemble(self, batch: Batch, collate: Collate | None) -> Any:
         """What a training loop gets for `batch`."""

@@ -5,14 +5,12 @@ Handing over costs some 20 us between threads and 200 us between processes, more
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, count, islice, pairwise
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 
-from mdsx.format import Schema
-from mdsx.shards import Columns
 from mdsx.stream import Batching, RankReader, Task
 from mdsx.torch.batches import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
@@ -67,13 +65,12 @@ class Ask(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a worker did: one batch; or the columns of a whole run, in storage form, of which the batches are cut."""
+    """What a worker did: one batch; or, with slots, the columns of a whole run in storage form, not cut yet."""
 
-    batch: Any
-    columns: Columns | None
-    sizes: list[int]  # samples of the run's batches
-    slot: int | None
-    broken: bool  # only the first batch of the run is here, as there is an error in a later one
+    made: Any
+    sizes: Sequence[int] = ()  # samples of the run's batches
+    slot: int | None = None
+    broken: bool = False  # only the first batch of the run is here, as there is an error in a later one
 
 
 class Worker(TorchDataset[Answer]):
@@ -85,16 +82,17 @@ class Worker(TorchDataset[Answer]):
         self._dataset, self._reader, self._collate, self._slots = dataset, reader, collate, slots
 
     def __getitem__(self, ask: Ask) -> Answer:
-        broken = False
-        if self._slots is not None:
-            try:
-                columns = next(self._reader.read(ask.run, joined=True)).columns
-                sizes = self._reader.shares(ask.run)
-                return Answer(None, self._slots.put(ask.slot, columns), sizes, ask.slot, False)
-            except Exception:  # the batches before it shall come first, and the error in its place
-                broken = len(ask.run) > 1
-        batch = next(self._reader.read(ask.run[:1]))
-        return Answer(self._dataset.assemble(batch, self._collate), None, [], ask.slot, broken)
+        run, slots = ask.run, self._slots
+        if slots is None:
+            return Answer(self._dataset.assemble(next(self._reader.read(run)), self._collate))
+        try:
+            columns = next(self._reader.read(run, joined=True)).columns
+        except Exception:
+            if len(run) == 1:
+                raise
+            run = run[:1]  # the batches before the error shall come first
+            columns = next(self._reader.read(run, joined=True)).columns
+        return Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
 
 
 class Asks:
@@ -109,14 +107,13 @@ class Asks:
         """From (epoch, position) to the epoch's end."""
         self._tasks = batching.tasks(epoch, position)
 
-    def batches(self, answer: Answer, schema: Schema) -> Iterator[Any]:
+    def batches(self, answer: Answer, dataset: StreamingDataset) -> Iterator[Any]:
         """What `next()` returns of an answer."""
-        if answer.columns is None or self.slots is None:
-            if self.slots is not None:
-                self.slots.release(answer.slot)
-            yield answer.batch
+        if self.slots is None:
+            yield answer.made
             return
-        columns = tensors(schema, self.slots.take(answer.slot, answer.columns))
+        columns = self.slots.take(answer.slot, answer.made, views=dataset.zero_copy)
+        columns = tensors(dataset.view.schema, columns)
         for start, stop in pairwise(accumulate(answer.sizes, initial=0)):
             yield {name: values[start:stop] for name, values in columns.items()}
 

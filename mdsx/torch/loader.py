@@ -178,12 +178,11 @@ class StreamingDataLoader:
         """New ones, unless they persist: what those before were asked for may still be written to their slots."""
         batching = self._batching
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
-            slots = (
-                Slots(self.num_workers * _SLOTS, self._together * self._fixed_bytes) if not self._per_sample else None
-            )
+            slots = None if self._per_sample else Slots(self.num_workers * _SLOTS, self._slot_bytes)
             options = self._worker_options if slots is None else {**self._worker_options, "pin_memory": False}
             asks = Asks(self.num_workers, self._together, slots)
-            worker = Worker(self.dataset, self.dataset.reader(batching, self.num_workers), self.collate_fn, slots)
+            reader = self.dataset.reader(batching, self.num_workers, views=slots is not None or self.dataset.zero_copy)
+            worker = Worker(self.dataset, reader, self.collate_fn, slots)
             workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **options)
             self._workers, self._workers_batching = (workers, asks), batching
         return self._workers
@@ -228,7 +227,7 @@ class StreamingDataLoader:
             asks.start(self._batching, self._progress.epoch, self._progress.position)
             broken = False
             for answer in workers:
-                yield from asks.batches(answer, self.dataset.view.schema)
+                yield from asks.batches(answer, self.dataset)
                 if broken := answer.broken:
                     break
 
@@ -245,15 +244,16 @@ class StreamingDataLoader:
         return self.dataset.transform is not None or self.collate_fn is not None
 
     @property
-    def _fixed_bytes(self) -> int:
-        """Bytes of a batch's fixed-size columns, each of which begins at a multiple of 64."""
-        schema = self.dataset.view.schema
-        return sum(schema.columns[number].type.nbytes * self.batch_size + 64 for number in schema.fixed)
+    def _slot_bytes(self) -> int:
+        """Room for a run: all of its fixed-size columns, and one and a half times the average of encoded bytes."""
+        columns = [column.type for column in self.dataset.view.schema.columns]
+        fixed = sum(kind.nbytes * self.batch_size + 64 for kind in columns if kind.fixed_size)
+        encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
+        return self._together * (fixed + (self._batch_bytes * 3 // 2 if encoded else 0))
 
     @property
     def _batch_bytes(self) -> int:
-        view = self.dataset.view
-        return int(view.raw_sizes.sum()) * self.batch_size // max(int(view.counts.sum()), 1)
+        return self.dataset.view.sample_bytes * self.batch_size
 
 
 class _Epoch(Iterator[Any]):

@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import weakref
+from itertools import accumulate, pairwise, starmap
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
@@ -23,12 +24,30 @@ from mdsx.shards import Columns
 _ALIGN = 64
 
 
-class _Placed(NamedTuple):
+class _Array(NamedTuple):
     """An array that lies in a slot, `start` bytes from its beginning."""
 
     start: int
     dtype: str
     shape: tuple[int, ...]
+
+    def find(self, slot: torch.Tensor) -> torch.Tensor:
+        kind = torch.from_numpy(np.empty(0, self.dtype)).dtype
+        stop = self.start + math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return slot[self.start : stop].view(kind).view(self.shape)
+
+
+class _Pieces(NamedTuple):
+    """Byte strings that lie in a slot one after the other, between these edges; or that found no room there."""
+
+    edges: list[int]
+    values: list[bytes] | None
+
+    def cut(self, slot: memoryview, *, views: bool) -> list[Any]:
+        if self.values is not None:
+            return [memoryview(value) for value in self.values] if views else self.values
+        pieces = map(slot.toreadonly().__getitem__, starmap(slice, pairwise(self.edges)))
+        return list(pieces) if views else list(map(bytes, pieces))
 
 
 class Slots:
@@ -53,53 +72,55 @@ class Slots:
         self._map()
 
     def reserve(self) -> int | None:
-        """A slot that nobody uses, or None. It is used until `release`, or until what `take` gave is gone."""
+        """A slot that nobody uses, or None. It is used until what `take` gave is gone."""
         if not self._free:
             return None
         slot = self._free.pop()
         self._reserved.add(slot)
         return slot
 
-    def release(self, slot: int | None) -> None:
-        """A reserved slot from which nothing is taken."""
-        if slot is not None:
-            self._reserved.remove(slot)
-            self._free.append(slot)
-
     def release_all(self) -> None:
         """All that are reserved: no worker writes to them any more."""
-        for slot in sorted(self._reserved):
-            self.release(slot)
+        self._free += sorted(self._reserved)
+        self._reserved.clear()
 
     def put(self, slot: int | None, columns: Columns) -> Columns:
-        """In a worker: the columns, their arrays in the slot as far as it has room."""
-        if slot is None:
-            return columns
+        """In a worker: the columns, with what is in arrays and memory views in the slot as far as it has room."""
+        size = 0 if slot is None else self._size
+        memory = self._memory.data[(slot or 0) * self._size :][:size]
         placed, reached = dict(columns), 0
         for name, values in columns.items():
             start = -(-reached // _ALIGN) * _ALIGN
-            if isinstance(values, np.ndarray) and start + values.nbytes <= self._size:
-                reached = start + values.nbytes
-                memory = self._memory[slot * self._size :][start:reached]
-                memory.view(values.dtype).reshape(values.shape)[...] = values
-                placed[name] = _Placed(start, values.dtype.str, values.shape)
+            if isinstance(values, np.ndarray):
+                if start + values.nbytes <= size:
+                    reached = start + values.nbytes
+                    np.frombuffer(memory[start:reached], values.dtype).reshape(values.shape)[...] = values
+                    placed[name] = _Array(start, values.dtype.str, values.shape)
+            elif values and all(isinstance(value, memoryview) for value in values):
+                ends = list(accumulate(map(len, values), initial=start))
+                if ends[-1] <= size:
+                    reached = ends[-1]
+                    for value, cut in zip(values, starmap(slice, pairwise(ends)), strict=True):
+                        memory[cut] = value
+                placed[name] = _Pieces(ends, None if ends[-1] <= size else list(map(bytes, values)))
+            else:
+                placed[name] = [bytes(value) if isinstance(value, memoryview) else value for value in values]
         return placed
 
-    def take(self, slot: int | None, placed: Columns) -> Columns:
-        """In the owner: what was `put`. What was an array is a tensor in the slot, which is free again with the last of
-        them: PyTorch keeps the array that it was made of for as long as any tensor looks at it."""
-        if slot is None:
-            return placed
-        self._reserved.remove(slot)
-        memory = self._memory[slot * self._size : (slot + 1) * self._size]
-        weakref.finalize(memory, self._free.append, slot).atexit = False
-        whole = torch.from_numpy(memory)
+    def take(self, slot: int | None, placed: Columns, *, views: bool) -> Columns:
+        """In the owner: what was `put`. An array comes as a tensor in the slot, a memory view as one of the slot with
+        `views`, else as bytes. The slot is free again when the last of them is gone."""
+        memory = self._memory[:0]
+        if slot is not None:
+            self._reserved.remove(slot)
+            memory = self._memory[slot * self._size : (slot + 1) * self._size]
+            weakref.finalize(memory, self._free.append, slot).atexit = False
+        whole = torch.from_numpy(memory)  # which keeps `memory` as long as any tensor looks at it
         return {
-            name: _find(whole, values) if isinstance(values, _Placed) else values for name, values in placed.items()
+            name: values.find(whole)
+            if isinstance(values, _Array)
+            else values.cut(memory.data, views=views)
+            if isinstance(values, _Pieces)
+            else values
+            for name, values in placed.items()
         }
-
-
-def _find(whole: torch.Tensor, placed: _Placed) -> torch.Tensor:
-    kind = torch.from_numpy(np.empty(0, placed.dtype)).dtype
-    size = math.prod(placed.shape) * np.dtype(placed.dtype).itemsize
-    return whole[placed.start : placed.start + size].view(kind).view(placed.shape)
