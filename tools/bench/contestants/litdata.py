@@ -116,13 +116,19 @@ def loader(
         dataset = _Decoded(data, shuffle=True, seed=7, max_cache_size="100GB")
     else:
         dataset = _open(data, True, tokens_loader)
-    batches = _loader(dataset, batch_size, workers, workload)
+    batches = _loader(dataset, batch_size, workers, workload, decoded)
     return rate_of_epochs(lambda: batches, batch_size, samples)
 
 
-def _loader(dataset: Any, batch_size: int, workers: int, workload: str) -> Any:
-    collate = {"collate_fn": columns_of} if workload == "mixed" else {}  # vectors of several lengths
+def _loader(dataset: Any, batch_size: int, workers: int, workload: str, decoded: bool = False) -> Any:
+    collates = {"mixed": columns_of, "images": None if decoded else _images_of}  # what its own collation refuses
+    collate = {"collate_fn": found} if (found := collates.get(workload)) else {}
     return litdata.StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, drop_last=False, **collate)
+
+
+def _images_of(samples: list[Any]) -> Any:
+    """It hands out memoryviews of its chunks, which go into no other process: a batch has bytes, as the others' do."""
+    return columns_of([{"image": bytes(sample["image"]), "label": sample["label"]} for sample in samples])
 
 
 def idle(data: str, workload: str, samples: int, workers: int) -> Figures:
