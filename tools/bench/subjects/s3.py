@@ -110,10 +110,7 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
 def _resume(data: dict[str, Any]) -> Subject:
     small = {**data, "samples": data["samples"] // 10}
     how = {"batch_size": _BATCH, "part": 0.9}
-    mdsx = [
-        _contestant("mdsx", "resume", f"{made['samples'] * _SAMPLE / 1e6:.0f} MB", made, **how)
-        for made in (small, data)
-    ]
+    mdsx = [_contestant("mdsx", "resume", f"{made['samples']:,} samples", made, **how) for made in (small, data)]
     one = {"samples": 256, "shard_size": 256 * (_SAMPLE + 8) + 4096, "shards": _REPEATED}
     many = _contestant("mdsx", "resume", f"{_REPEATED:,} shards", None, **how)
     many = replace(many, prepare=Call(f"{_MODULE}mdsx:prepare_repeated", one))
