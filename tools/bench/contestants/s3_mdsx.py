@@ -64,6 +64,7 @@ def resume(data: str, scratch: str, batch_size: int, part: float) -> Figures:
     """New dataset and loader, the state loaded, the first batch at `part` of an epoch; its shards are in the cache."""
     with served(data):
         before = _loader(scratch, batch_size)
+        before.dataset.view.fetch(0)  # where all shards are equal, it is all of them
         state: dict[str, Any] = before.state_dict()
         state["position"] = int(len(before) * part) * batch_size
         before.load_state_dict(state)

@@ -91,7 +91,11 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
         return {**data, "compression": codec} if compressed else data
 
     mdsx = _contestant("mdsx", "first_batch", "", prepare("zstd"), **how)
-    peers = [_contestant(peer, "first_batch", "", prepare(_CODECS[peer]), workers=0, **how) for peer in _PEERS]
+    more = {"litdata": {"compressed": True}} if compressed else {}
+    peers = [
+        _contestant(peer, "first_batch", "", prepare(_CODECS[peer]), workers=0, **more.get(peer, {}), **how)
+        for peer in _PEERS
+    ]
     return Subject(
         name=f"s3-first-{name}",
         title=f"tokens: first batch from S3, cold, {title}, 50 ms, 100 MB/s",
