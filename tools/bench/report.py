@@ -31,7 +31,7 @@ class Report:
     def table(self, outcome: Outcome) -> Table:
         """One subject, for the terminal."""
         subject = outcome.subject
-        table = Table(title=subject.title, title_justify="left", pad_edge=False, box=None)
+        table = Table(title=Text(subject.title), title_justify="left", pad_edge=False, box=None)
         for name in ("", subject.unit, "min .. max", *subject.more):
             table.add_column(name, justify="right" if name else "left")
         table.add_column("")

@@ -1,7 +1,8 @@
 """LitData: `optimize` with chunks of 64 MB; StreamingDataset and StreamingDataLoader.
 
 For tokens, its TokensLoader, as its README has it for language models; its dataset is then one line of tokens, cut into
-blocks. It is not asked for the newest version of itself over the network.
+blocks. Images, and what is read at random, with `batch_decode=1`: its default windows are there for other uses, and
+several times slower in these. It is not asked for the newest version of itself over the network.
 """
 
 from __future__ import annotations
@@ -73,26 +74,32 @@ def _yield_tokens(number: int) -> Iterator[Any]:
     yield _samples[number]
 
 
-def _open(data: str, shuffle: bool, tokens_loader: bool) -> Any:
+def _open(data: str, shuffle: bool, tokens_loader: bool = False, one_by_one: bool = False) -> Any:
     loader = TokensLoader(block_size=workloads.WIDTH) if tokens_loader else None
-    return litdata.StreamingDataset(data, shuffle=shuffle, seed=7, item_loader=loader, max_cache_size="100GB")
+    return litdata.StreamingDataset(data, item_loader=loader, **_how(shuffle, one_by_one))
+
+
+def _how(shuffle: bool, one_by_one: bool) -> dict[str, Any]:
+    """`one_by_one`: by default it decodes windows of samples, many times each where they are not read in order."""
+    decode = {"batch_decode": 1} if one_by_one else {}
+    return {"shuffle": shuffle, "seed": 7, "max_cache_size": "100GB", **decode}
 
 
 def iterate(data: str, workload: str, samples: int, shuffle: bool, tokens_loader: bool = False) -> Figures:
     """Sample by sample, without a loader."""
-    dataset = _open(data, shuffle, tokens_loader)
+    dataset = _open(data, shuffle, tokens_loader, one_by_one=shuffle and workload == "images")
     return rate_of_epochs(lambda: dataset, 1, samples)
 
 
 def random_one(data: str, workload: str, samples: int) -> Figures:
     """`ds[i]`"""
-    dataset, numbers = _open(data, False, False), workloads.random_numbers(samples, 1 << 20).tolist()
+    dataset, numbers = _open(data, False, one_by_one=True), workloads.random_numbers(samples, 1 << 20).tolist()
     return rate_of_calls(lambda call: dataset[numbers[call % len(numbers)]], 1)
 
 
 def random_many(data: str, workload: str, samples: int, each: int = 512) -> Figures:
     """`ds[i]` for each of many: it has no other way."""
-    dataset = _open(data, False, False)
+    dataset = _open(data, False, one_by_one=True)
     lists = workloads.random_numbers(samples, each * 256).reshape(256, each).tolist()
     return rate_of_calls(lambda call: [dataset[number] for number in lists[call % 256]], each)
 
@@ -110,19 +117,25 @@ def loader(
     workers: int,
     tokens_loader: bool = False,
     decoded: bool = False,
+    views: bool = False,
 ) -> Figures:
-    """Its StreamingDataLoader, shuffled; `decoded`: JPEGs, in the dataset's __getitem__."""
+    """Its StreamingDataLoader, shuffled; `decoded`: JPEGs, in the dataset's __getitem__; `views`: bytes not copied."""
     if decoded:
-        dataset = _Decoded(data, shuffle=True, seed=7, max_cache_size="100GB")
+        dataset = _Decoded(data, **_how(True, one_by_one=True))
     else:
-        dataset = _open(data, True, tokens_loader)
-    batches = _loader(dataset, batch_size, workers, workload, decoded)
+        dataset = _open(data, True, tokens_loader, one_by_one=workload == "images")
+    batches = _loader(dataset, batch_size, workers, workload, decoded, views)
     return rate_of_epochs(lambda: batches, batch_size, samples)
 
 
-def _loader(dataset: Any, batch_size: int, workers: int, workload: str, decoded: bool = False) -> Any:
-    collates = {"mixed": columns_of, "images": None if decoded else _images_of}  # what its own collation refuses
-    collate = {"collate_fn": found} if (found := collates.get(workload)) else {}
+def _loader(
+    dataset: Any, batch_size: int, workers: int, workload: str, decoded: bool = False, views: bool = False
+) -> Any:
+    collate: dict[str, Any] = {}
+    if workload == "mixed" or views:
+        collate["collate_fn"] = columns_of  # its own refuses vectors of several lengths, and memoryviews
+    elif workload == "images" and not decoded:
+        collate["collate_fn"] = _images_of
     return litdata.StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, drop_last=False, **collate)
 
 
@@ -133,4 +146,4 @@ def _images_of(samples: list[Any]) -> Any:
 
 def idle(data: str, workload: str, samples: int, workers: int) -> Figures:
     """Processor time while nobody reads."""
-    return idle_cpu(_loader(_open(data, True, False), 32, workers, workload))
+    return idle_cpu(_loader(_open(data, True), 32, workers, workload))

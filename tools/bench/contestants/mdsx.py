@@ -82,11 +82,22 @@ def random_many(data: str, workload: str, samples: int, each: int = 512, columns
     return rate_of_calls(lambda call: dataset[lists[call % 256]], each)
 
 
-def loader(data: str, workload: str, samples: int, batch_size: int, workers: int, dicts: bool = False) -> Figures:
-    """StreamingDataLoader, shuffled: batches of columns, or with `dicts` a list of dicts, one for each sample."""
+def loader(
+    data: str,
+    workload: str,
+    samples: int,
+    batch_size: int,
+    workers: int,
+    dicts: bool = False,
+    views: bool = False,
+) -> Figures:
+    """StreamingDataLoader, shuffled: batches of columns, or with `dicts` a list of dicts, one for each sample.
+
+    `views`: encoded bytes are not copied.
+    """
     from mdsx.torch import StreamingDataLoader, StreamingDataset
 
-    dataset = StreamingDataset(data, seed=7, transform=_identity if dicts else None)
+    dataset = StreamingDataset(data, seed=7, transform=_identity if dicts else None, zero_copy=views)
     collate = list if dicts else None
     batches = StreamingDataLoader(dataset, batch_size, num_workers=workers, drop_last=False, collate_fn=collate)
     return rate_of_epochs(lambda: batches, batch_size, samples)

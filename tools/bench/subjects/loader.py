@@ -29,6 +29,8 @@ def _loader(workload: Workload, batch_size: int) -> Subject:
     found = [driven("mdsx", workers) for workers in (0, 2)]
     if workload.name == "text":
         found.append(driven("mdsx", 0, "dicts, ", dicts=True))
+    if workload.name == "images":
+        found += [driven(loader, 0, "views, ", views=True) for loader in ("mdsx", "litdata")]
     for loader in PEERS:
         found += [driven(loader, workers) for workers in (0, 2)]
         if (loader, workload.name) == ("litdata", "tokens"):
@@ -63,7 +65,10 @@ def _goals(workload: str, batch_size: int, found: list[Contestant]) -> tuple[Goa
             Goal(f"{text}, a dict per sample: 1.5 x LitData", "mdsx, dicts, 0 workers", litdata, at_least=1.5),
         )
     if workload == "images":
-        return (Goal(f"{text}, as bytes: 2.5 x LitData", none, litdata, at_least=2.5),)
+        return (
+            Goal(f"{text}, as bytes: 2.5 x LitData", none, litdata, at_least=2.5),
+            Goal(f"{text}, as views: 10 x LitData", "mdsx, views, 0 workers", litdata, at_least=10),
+        )
     return ()
 
 
