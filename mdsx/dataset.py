@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -54,7 +55,7 @@ class Dataset:
     def _show(self, part: Part) -> Dataset:
         self.part = part
         self._view = View([part])
-        self._first = np.concatenate(([0], np.cumsum(part.subset.counts)))
+        self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(part.subset.counts)))
         self._asked: dict[int, int] = {}  # shard -> samples fetched by range
         return self
 
@@ -122,7 +123,7 @@ class Dataset:
         if isinstance(place, slice):
             return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
         if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0:
-            return self._samples(self._checked([operator.index(place)]))[0]
+            return self._sample(operator.index(place))
         return self._samples(self._checked(place))
 
     def __getitems__(self, places: Sequence[int]) -> list[Sample]:
@@ -161,6 +162,18 @@ class Dataset:
         (columns,) = self._view.gather(found, places, [len(numbers)])
         return self._view.present(columns)
 
+    def _sample(self, number: int) -> Sample:
+        """One sample: straight from its shard if that is open."""
+        first, part = self._first.data, self.part  # a memory view's items are Python's integers
+        count = first[-1]
+        if -count <= number < count and not part.subset.name:
+            number += count if number < 0 else 0
+            shard = bisect_right(first, number) - 1
+            sample = part.shards.decode(shard, number - first[shard], part.decoder)
+            if sample is not None:
+                return sample
+        return self._samples(self._checked([number]))[0]
+
     def _select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         shards = self.part.shards
         if not shards.open(shard, whole=False) and shards.cache is not None:
@@ -178,20 +191,17 @@ class OutOfRangeError(UsageError, IndexError):
 
 
 def as_samples(columns: Columns, count: int) -> list[Sample]:
-    """`count` samples from columns. Arrays are copies of their own, so that one sample does not hold the others."""
-    names = list(columns)
-    values = [_values(columns[name]) for name in names]
-    if not names:
-        return [{} for _ in range(count)]
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+    """`count` samples from columns. Their arrays are views of the columns, so one of them keeps all in memory."""
+    samples: list[Sample] = [{} for _ in range(count)]
+    for name, column in columns.items():
+        for sample, value in zip(samples, _values(column), strict=True):
+            sample[name] = value
+    return samples
 
 
-def _values(column: Any) -> list[Any]:
-    if isinstance(column, list):
-        return column
-    if column.dtype == np.bool_ and column.ndim == 1:
+def _values(column: Any) -> Iterable[Any]:
+    if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
         values: list[Any] = column.tolist()
         return values
-    if column.ndim == 1:
-        return list(column)
-    return [row.copy() for row in column] if len(column) > 1 else list(column)
+    values_or_rows: Iterable[Any] = column
+    return values_or_rows

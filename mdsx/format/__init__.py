@@ -22,7 +22,8 @@ from mdsx.format.index import Index, ShardEntry, build_index, fingerprint
 from mdsx.format.indexparser import parse_index
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import is_name, join_name, split_name
-from mdsx.format.rows import NULL, Extents, heap_extents, row_checksum
+from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum
+from mdsx.format.sample import SampleDecoder
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.shard import ShardView
 from mdsx.format.types import ColumnType, parse_type
@@ -41,6 +42,7 @@ __all__ = [
     "FrameReader",
     "Header",
     "Index",
+    "SampleDecoder",
     "Schema",
     "ShardBuilder",
     "ShardEntry",
@@ -48,6 +50,7 @@ __all__ = [
     "ValuesDecoder",
     "build_header",
     "build_index",
+    "check_row",
     "check_shard",
     "claimed_raw_size",
     "compress",

@@ -25,10 +25,28 @@ NULL = 0xFFFFFFFF
 
 def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     """Checksum of sample number `sample`: `row` is its whole row (the checksum field is skipped), `heap` its bytes."""
-    hasher = xxhash.xxh3_64(memoryview(row).cast("B")[8:], sample)
+    body = memoryview(row).cast("B")[8:]
+    if not len(memoryview(heap)):
+        found: int = xxhash.xxh3_64_intdigest(body, sample)
+        return found
+    hasher = xxhash.xxh3_64(body, sample)
     hasher.update(heap)
     checksum: int = hasher.intdigest()
     return checksum
+
+
+def check_row(row: Buffer, heap: Buffer, sample: int, stored: int, file: str | None) -> None:
+    """Raise CorruptError where the checksum of a sample is not the one that is stored with it."""
+    computed = row_checksum(row, heap, sample)
+    if computed != stored:
+        raise CorruptError(
+            "the sample's checksum does not match its bytes",
+            file=file,
+            place=f"sample {sample}",
+            found=f"{computed:016x}",
+            expected=f"{stored:016x}",
+            hint="the shard is damaged: run `mdsx verify`, and write or copy it anew",
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

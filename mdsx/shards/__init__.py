@@ -1,7 +1,6 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
 from mdsx.shards.gather import Columns, present
-from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards, read_index
 from mdsx.shards.view import ColumnChoice, Part, View

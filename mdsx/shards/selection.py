@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError
-from mdsx.format import Schema, ShardView, heap_extents, row_checksum
+from mdsx.format import Schema, ShardView, check_row, heap_extents
 from mdsx.shards.ranges import RawShard
 
 
@@ -54,7 +53,7 @@ def _check_mapped(view: ShardView, samples: NDArray[np.int64], file: str) -> Non
     bounds = zip(samples.tolist(), starts.tolist(), stops.tolist(), stored, strict=True)
     for sample, start, stop, checksum in bounds:
         at = view.rows_offset + sample * size
-        _check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, file)
+        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, file)
 
 
 def select_ranges(
@@ -74,21 +73,8 @@ def select_ranges(
     stored = rows["checksum"].tolist()
     for place, sample in enumerate(samples.tolist()):
         row = memoryview(data)[place * size : (place + 1) * size]
-        _check_row(row, heaps[place], sample, stored[place], raw.file)
+        check_row(row, heaps[place], sample, stored[place], raw.file)
     if schema.variable:  # the heap holds only these samples
         rows["start"] = np.cumsum(high - low) - (high - low)
     heap = memoryview(b"".join(heaps))
     return Selection(schema, raw.file, samples, rows, np.arange(len(samples)), heap)
-
-
-def _check_row(row: memoryview, heap: memoryview, sample: int, stored: int, file: str) -> None:
-    computed = row_checksum(row, heap, sample)
-    if computed != stored:
-        raise CorruptError(
-            "the sample's checksum does not match its bytes",
-            file=file,
-            place=f"sample {sample}",
-            found=f"{computed:016x}",
-            expected=f"{stored:016x}",
-            hint="the shard is damaged: run `mdsx verify`, and write or copy it anew",
-        )

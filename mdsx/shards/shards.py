@@ -20,13 +20,15 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, MissingError, UsageError
-from mdsx.format import FrameReader, Index, Schema, ShardView, check_shard, parse_index
+from mdsx.format import FrameReader, Index, SampleDecoder, Schema, ShardView, check_shard, parse_index
+from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.sizes import format_size
@@ -41,11 +43,12 @@ _DOWNLOAD_TRIES = 2  # a damaged download is fetched once more
 
 
 class _Opened:
-    __slots__ = ("verified", "view")
+    __slots__ = ("checked", "verified", "view")
 
     def __init__(self, view: ShardView, verified: bool) -> None:
         self.view = view
         self.verified = verified
+        self.checked = 0  # samples checked one by one
 
 
 class _Runtime:
@@ -56,6 +59,7 @@ class _Runtime:
         self.lock = Lock()
         self.opened: OrderedDict[int, _Opened] = OrderedDict()
         self.raw: OrderedDict[int, RawShard] = OrderedDict()
+        keep_freed_memory()
         self.requests = ThreadPoolExecutor(_REQUESTS, thread_name_prefix="mdsx-range")
 
 
@@ -184,6 +188,7 @@ class Shards:
         if opened is None:
             return self.select_ranges(shard, samples)
         try:
+            self._count(shard, opened, len(samples))
             return select_mapped(opened.view, samples, file=self.file(shard), verify=not opened.verified)
         except CorruptError:
             if self.cache is None:
@@ -191,6 +196,20 @@ class Shards:
             self.close(shard)
             self.cache.discard(self.key(shard))
             return self.select_ranges(shard, samples)
+
+    def decode(self, shard: int, sample: int, decoder: SampleDecoder) -> dict[str, Any] | None:
+        """One sample of a shard that is open; None where it is not, or found to be damaged in the cache."""
+        opened = self._runtime.opened.get(shard)
+        if opened is None:
+            return None
+        try:
+            if not opened.verified:
+                self._count(shard, opened, 1)
+            return decoder.decode(opened.view, sample, verify=not opened.verified)
+        except CorruptError:
+            if self.cache is None:
+                raise
+            return None
 
     def select_ranges(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """`samples` of a shard by range requests; damage is fetched once more before it is an error."""
@@ -212,6 +231,13 @@ class Shards:
         raise AssertionError("unreachable")
 
     # --- inside
+
+    def _count(self, shard: int, opened: _Opened, samples: int) -> None:
+        """Where as many samples were checked one by one as the shard has, check it whole: then no more of them are."""
+        if not opened.verified:
+            opened.checked += samples
+            if opened.checked > opened.view.samples:
+                self._verify(shard, opened)
 
     def _fetch(self, cache: Cache, shard: int, needed_in: float) -> mmap.mmap | Verdict:
         for _ in range(_DOWNLOAD_TRIES - 1):

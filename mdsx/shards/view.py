@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.format import Schema
+from mdsx.format import SampleDecoder, Schema
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.selection import Selection
@@ -47,6 +48,12 @@ class Part:
         asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         schema, numbers = self.schema.choose(asked)
         return replace(self, schema=schema, columns=tuple(self.columns[number] for number in numbers))
+
+    @cached_property
+    def decoder(self) -> SampleDecoder:
+        """Decodes single samples into the part's columns."""
+        names = [column.name for column in self.schema.columns]
+        return SampleDecoder(self.shards.schema, dict(zip(names, self.columns, strict=True)))
 
     @property
     def fingerprint(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Course
-from mdsx.shards import Columns, Selection, View, keep_freed_memory
+from mdsx.shards import Columns, Selection, View
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
 
@@ -131,7 +131,6 @@ class RankReader:
     def _runtime(self) -> _Runtime:
         runtime = self._runtime_or_none
         if runtime is None or runtime.pid != os.getpid():
-            keep_freed_memory()
             runtime = self._runtime_or_none = _Runtime(self._prefetcher())
         return runtime
 

@@ -27,7 +27,7 @@ from mdsx.torch.dataset import StreamingDataset, check_tail
 from mdsx.torch.handover import Asks, Produce, Worker
 from mdsx.torch.slots import Slots
 
-_READY_BYTES = 2**25  # batches kept ready by the thread, at about this many bytes
+_READY_BYTES = 2**23  # batches kept ready by the thread, at about this many bytes
 _READY_BATCHES = 64
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16

@@ -1,5 +1,7 @@
 """One rank of a training job that logs what it was given and saves its state; killed and resumed by the tests.
 
+Without a state to resume from it does not end, but waits near the epoch's end for the kill.
+
 Run as: trainer.py URL CACHE OUT BATCH WORKERS [STATE]. `RANK` and `WORLD_SIZE` are those of torchrun.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -30,6 +33,8 @@ def main() -> None:
             temporary = Path(out) / f"state.{rank}.tmp"
             temporary.write_text(json.dumps(saved))
             temporary.replace(Path(out) / f"state.{rank}")
+            if not state and loader.remaining <= 2:
+                signal.pause()
     (Path(out) / f"done.{rank}").touch()
 
 
