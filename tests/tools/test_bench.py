@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,13 +287,16 @@ class TestReport:
         (tmp_path / "x.json").write_text(to_json(report))
         subjects = [report.outcomes[0].subject, Subject("other", "", "", "", ())]
         (found,) = load(tmp_path / "x.json", subjects)
-        assert found == report.outcomes[0]
+        assert found.lines == report.outcomes[0].lines
+        assert "2026-01-01, commit abc, 3 rounds" in found.origin
+        again = replace(report, outcomes=(found,), commit="def", date="2026-02-02")
+        assert f"From {found.origin}: s." in again.about()  # figures keep the commit that they are of
         assert json.loads(to_json(report))["subjects"][0]["goals"][0]["judged"] == "met"
 
     def test_pages_change_between_their_marks_only(self, tmp_path: Path) -> None:
         (tmp_path / "docs").mkdir()
         marks = "<!-- bench: {0} -->\n<!-- end of bench: {0} -->\n"
-        page = "top\n" + "".join(marks.format(name) for name in ("about", "goals", "tables")) + "end\n"
+        page = "top\n" + "".join(marks.format(name) for name in ("about", "goals", "tables", "pictures")) + "end\n"
         (tmp_path / "docs" / "benchmarks.md").write_text(page)
         (tmp_path / "README.md").write_text("readme\n" + marks.format("summary"))
         write_pages(self.report(), tmp_path)

@@ -10,11 +10,11 @@ from tools.bench.report import Report
 from tools.marks import put_between_marks
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-_PICTURES: dict[str, Callable[[str], bool]] = {
-    "benchmarks-loader": lambda name: name.startswith("loader-") and name.endswith("-32"),
-    "benchmarks-random": lambda name: name.startswith("random"),
-    "benchmarks-iterate": lambda name: name.startswith(("sequential-", "shuffled-")),
-    "benchmarks-write": lambda name: name.startswith("write-"),
+_PICTURES: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "benchmarks-loader": ("The shuffled loader", lambda name: name.startswith("loader-") and name.endswith("-32")),
+    "benchmarks-random": ("Random access", lambda name: name.startswith("random")),
+    "benchmarks-iterate": ("Sample by sample", lambda name: name.startswith(("sequential-", "shuffled-"))),
+    "benchmarks-write": ("Writing", lambda name: name.startswith("write-")),
 }
 _SHORT = ("loader-{}-32", "random-{}", "write-{}")  # README's lines
 _WORKLOADS = ("tokens", "images", "text", "mixed")
@@ -27,8 +27,12 @@ def write_pages(report: Report, root: Path = _ROOT) -> None:
     put_between_marks(page, "bench", "goals", report.goals())
     put_between_marks(page, "bench", "tables", report.markdown())
     short = [pattern.format(workload) for pattern in _SHORT for workload in _WORKLOADS]
-    put_between_marks(root / "README.md", "bench", "summary", report.summary(short))
-    for name, wanted in _PICTURES.items():
+    pictures = []
+    for name, (title, wanted) in _PICTURES.items():
         outcomes = [each for each in report.outcomes if wanted(each.subject.name) and each.measured]
         if outcomes:
             draw(root / "docs" / f"{name}.png", outcomes)
+            pictures.append(f"![{title}]({name}.png)\n")
+    put_between_marks(page, "bench", "pictures", "\n".join(pictures))
+    chart = next(iter(pictures), "").replace("](", "](docs/")
+    put_between_marks(root / "README.md", "bench", "summary", f"{chart}\n{report.summary(short)}")

@@ -75,7 +75,12 @@ class Report:
         machine = ", ".join(f"{name} {value}" for name, value in self.machine.items())
         versions = ", ".join(f"{name} {value}" for name, value in self.versions.items())
         size = "" if self.scale == 1 else f" At {self.scale:g} of the full size."
-        return f"{self.date}, commit {self.commit}, medians of {self.rounds} rounds.{size} {machine}. {versions}.\n"
+        run = f"{self.date}, commit {self.commit or 'unknown'}, medians of {self.rounds} rounds.{size} {machine}."
+        origins: dict[str, list[str]] = {}
+        for outcome in self.outcomes:
+            origins.setdefault(outcome.origin, []).append(outcome.subject.name)
+        earlier = [f"From {origin}: {', '.join(names)}." for origin, names in origins.items() if origin]
+        return " ".join([run, *earlier, f"{versions}."]) + "\n"
 
     def summary(self, subjects: Sequence[str]) -> str:
         """The best of each loader, in some subjects, in Markdown."""

@@ -58,6 +58,7 @@ class Outcome:
 
     subject: Subject
     lines: list[Line]
+    origin: str = ""  # of which earlier run the figures are, if not of this one
 
     def line(self, name: str) -> Line:
         """A contestant's."""
