@@ -1,8 +1,8 @@
 """Brings shards into the cache in the order in which a rank will need them, ahead of it, and into the next epoch.
 
-Bounded in bytes ahead of what was consumed. Where the cache has no room that may be taken, the prefetcher stops until
-more was consumed: else two of them could evict each other's shards for ever. It never holds a lease. An error here is
-not raised: whoever needs the shard meets it in its own place.
+Bounded in bytes ahead of what was consumed, which counts once its shards are let go. Where the cache has no room that
+may be taken, the prefetcher stops until the reader goes on: else two of them could evict each other's shards for ever.
+It never holds a lease. An error here is not raised: whoever needs the shard meets it in its own place.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mdsx.errors import MdsxError
 from mdsx.order import NOTHING_NEW
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
+from mdsx.stream.foresight import Pace
 
 _THREADS = 8
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
@@ -34,28 +35,12 @@ class Need(NamedTuple):
     shard: int
 
 
-class Pace:
-    """How fast a run goes: over the last epoch or half of it, as batches are made ahead in bursts."""
-
-    def __init__(self, samples: int) -> None:
-        self._step = max(samples // 2, 1)
-        self._marks: deque[tuple[int, float]] = deque(maxlen=2)
-        self.rate = 0.0  # positions a second; 0 while it is not known
-
-    def reached(self, position: int, now: float) -> None:
-        """The run stands at `position` at the time `now`, in seconds."""
-        if not self._marks or position - self._marks[-1][0] >= self._step:
-            self._marks.append((position, now))
-        first, since = self._marks[0]
-        if now > since:
-            self.rate = (position - first) / (now - since)
-
-
 class _Plan:
     """What the threads share. `needs` is the endless list of what comes, in order."""
 
-    def __init__(self, view: View, samples: int, search: int, look_ahead: int) -> None:
+    def __init__(self, view: View, pace: Pace, samples: int, search: int, look_ahead: int) -> None:
         self.view = view
+        self.pace = pace
         self.samples = samples  # a shard needed later than that many positions may wait
         self.search = search  # positions ahead in which new needs are looked for
         self.look_ahead = look_ahead
@@ -67,7 +52,12 @@ class _Plan:
         self.returned: list[Need] = []  # a heap of those that found no room, or come too early
         self.blocked = False
         self.consumed = 0
-        self.pace = Pace(samples)
+
+    def go_on(self, position: int) -> None:
+        """The run stands at `position`, and there may be something to do. Called with the lock held."""
+        self.pace.reached(position, time.monotonic())
+        self.blocked = False
+        self.changed.notify_all()
 
     def take(self) -> Need | None:
         """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
@@ -88,27 +78,29 @@ class _Plan:
                 return need
         return None
 
-    def needed_in(self, position: int) -> float:
-        """Seconds until `position` is due at the present rate."""
-        rate = self.pace.rate
-        return max((position - self.consumed) / rate, _SOONEST) if rate else _SOONEST
-
 
 class Prefetcher:
     """`needs(position)` lists what a rank needs from there on; shards are brought `samples` positions ahead and
     `look_ahead` bytes; needs are looked for `search` positions ahead, where nothing was found sooner."""
 
     def __init__(
-        self, view: View, needs: Callable[[int], Iterator[Need]], *, samples: int, search: int, look_ahead: int
+        self,
+        view: View,
+        needs: Callable[[int], Iterator[Need]],
+        pace: Pace,
+        *,
+        samples: int,
+        search: int,
+        look_ahead: int,
     ) -> None:
         self._needs = needs
-        self._plan = _Plan(view, samples, search, look_ahead)
+        self._plan = _Plan(view, pace, samples, search, look_ahead)
         self._expected: int | None = None
         self._threads: list[threading.Thread] = []
         self._end = weakref.finalize(self, _close, self._plan)
 
-    def consumed(self, start: int, stop: int) -> None:
-        """Positions [start, stop) are being read now."""
+    def reading(self, start: int) -> None:
+        """The positions from `start` on are being read now."""
         plan = self._plan
         with plan.changed:
             if self._expected is None or not self._expected <= start <= plan.consumed + plan.samples:
@@ -117,15 +109,8 @@ class Prefetcher:
                 plan.returned.clear()
                 plan.ahead_bytes = 0
                 plan.consumed = start
-                plan.pace = Pace(plan.samples)
-            else:
-                plan.consumed = stop
-            plan.pace.reached(plan.consumed, time.monotonic())
             self._expected = start
-            while plan.ahead and plan.ahead[0].position <= plan.consumed:
-                plan.ahead_bytes -= plan.view.cached_size(plan.ahead.popleft().shard)
-            plan.blocked = False
-            plan.changed.notify_all()
+            plan.go_on(start)
         if not self._threads:
             self._threads = [
                 threading.Thread(target=_work, args=(plan,), name="mdsx-prefetch", daemon=True) for _ in range(_THREADS)
@@ -133,11 +118,14 @@ class Prefetcher:
             for thread in self._threads:
                 thread.start()
 
-    def seconds_to(self, position: int) -> float:
-        """Until the run reaches that position, at the present rate; a year where the rate is not known yet."""
+    def consumed(self, stop: int) -> None:
+        """What is used up at position `stop` was let go: there may be room."""
         plan = self._plan
         with plan.changed:
-            return plan.needed_in(position) if plan.pace.rate else 365 * 86400.0
+            plan.consumed = stop
+            while plan.ahead and plan.ahead[0].position <= stop:
+                plan.ahead_bytes -= plan.view.cached_size(plan.ahead.popleft().shard)
+            plan.go_on(stop)
 
     def close(self) -> None:
         """End the threads, each once its download is done."""
@@ -158,7 +146,7 @@ def _work(plan: _Plan) -> None:
                 plan.changed.wait()
             if need is None:
                 return
-            needed_in = plan.needed_in(need.position)
+            needed_in = max(plan.pace.seconds_to(need.position), _SOONEST)
         try:
             verdict = plan.view.bring(need.shard, needed_in=needed_in)
         except (MdsxError, OSError):

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from mdsx.order import Course
 from mdsx.shards import Columns, Selection, View
+from mdsx.stream.foresight import DatasetForesight, foresee, pace_of
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
 _LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
-_SHARDS_AHEAD = 16  # what comes sooner than that takes room from what is needed sooner
+_SHARDS_AHEAD = 64  # beyond that, bringing sooner gains nothing
 _SHARDS_AT_ONCE = 16
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
@@ -48,9 +49,10 @@ class Batch:
 class _Runtime:
     """What belongs to one process."""
 
-    def __init__(self, prefetcher: Prefetcher | None) -> None:
+    def __init__(self, prefetcher: Prefetcher | None, foresights: list[DatasetForesight]) -> None:
         self.pid = os.getpid()
         self.prefetcher = prefetcher
+        self.foresights = foresights  # the caches use them as long as they are kept here
         self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
         self.pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="mdsx-shard")
 
@@ -83,16 +85,20 @@ class RankReader:
         samples = self.view.stored(shards, samples)
         runtime = self._runtime
         if runtime.prefetcher is not None:
-            runtime.prefetcher.consumed(int(starts[0]), int(stops[-1]))
+            runtime.prefetcher.reading(int(starts[0]))
         sizes = [len(positions)] if joined else counts.tolist()
         places, found = self._select(runtime, shards, samples)
         positions -= begin
         edges = pairwise(accumulate(sizes, initial=0))
-        for columns, (start, stop) in zip(
-            self.view.gather(found, places, sizes, views=self._views), edges, strict=True
-        ):
-            yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop])
-        self._let_go(runtime, int(stops[-1]), [shard for shard, _ in found])
+        try:
+            for columns, (start, stop) in zip(
+                self.view.gather(found, places, sizes, views=self._views), edges, strict=True
+            ):
+                yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop])
+        finally:  # also where the last batch was taken, but not the end
+            wanted = [shard for shard, _ in found]
+            del found  # a selection is a lease
+            self._let_go(runtime, int(stops[-1]), wanted)
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
         """How many samples the rank has of each of `tasks`."""
@@ -131,17 +137,28 @@ class RankReader:
     def _runtime(self) -> _Runtime:
         runtime = self._runtime_or_none
         if runtime is None or runtime.pid != os.getpid():
-            runtime = self._runtime_or_none = _Runtime(self._prefetcher())
+            foresights = foresee(self.view, self.course, pace_of(self.course))
+            runtime = self._runtime_or_none = _Runtime(self._prefetcher(), foresights)
         return runtime
 
     def _prefetcher(self) -> Prefetcher | None:
         limit = self.view.cache_limit
         if limit is None:
             return None
-        largest = int(self.view.raw_sizes.max(initial=1))
-        look_ahead = max(min(_LOOK_AHEAD, _SHARDS_AHEAD * largest, limit // (2 * self._processes)), largest)
         samples, search = self.course.samples, 4 * self.course.shuffle_block
-        return Prefetcher(self.view, self._needs, samples=samples, search=search, look_ahead=look_ahead)
+        look_ahead, pace = self._look_ahead(limit), pace_of(self.course)
+        return Prefetcher(self.view, self._needs, pace, samples=samples, search=search, look_ahead=look_ahead)
+
+    def _look_ahead(self, limit: int) -> int:
+        """Bytes of shards that this process brings ahead: for a fourth of the room that is left beside what the node's
+        ranks draw on, as it is taken from what is needed later; but the next block of a lane, where there is room."""
+        course, sizes = self.course, self.view.raw_sizes
+        lanes = self._processes * -(-course.lanes // self.batching.world_size)
+        active = int(course.active_shards(lanes) * sizes.mean()) if course.samples else 0
+        spare = max(limit - active, 0) // self._processes
+        block = int(sizes.sum()) * course.shuffle_block // (max(course.samples, 1) * course.lanes)
+        most = max(block, min(_SHARDS_AHEAD * int(sizes.max(initial=0)), spare // 4))
+        return max(min(most, spare, _LOOK_AHEAD), int(sizes.max(initial=1)))
 
     def _needs(self, position: int) -> Iterator[Need]:
         needs = self.course.needs(position, self.batching.global_batch, self.rank, self.batching.world_size)
@@ -195,4 +212,5 @@ class RankReader:
                 del runtime.open[shard]
                 self.view.close(shard)
                 if until <= now:
-                    self.view.touch(shard, runtime.prefetcher.seconds_to(self.course.next_use(shard, now - 1)))
+                    self.view.touch(shard, pace_of(self.course).seconds_to(self.course.next_use(shard, now - 1)))
+        runtime.prefetcher.consumed(now)

@@ -14,7 +14,8 @@ from mdsx import TransportError
 from mdsx.order import NOTHING_NEW
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
-from mdsx.stream.prefetch import Need, Pace, Prefetcher
+from mdsx.stream.foresight import Pace
+from mdsx.stream.prefetch import Need, Prefetcher
 
 SHARDS, SAMPLES = 10, 100  # shard k of epoch e is needed from position 100 e + 10 k on
 PATIENCE = 30.0
@@ -60,7 +61,14 @@ def needs(position: int) -> Iterator[Need]:
 
 
 def prefetcher(brought: Brought, look_ahead: int = 3000) -> Prefetcher:
-    return Prefetcher(cast(View, brought), needs, samples=SAMPLES, search=SAMPLES, look_ahead=look_ahead)
+    pace = Pace(SAMPLES)
+    return Prefetcher(cast(View, brought), needs, pace, samples=SAMPLES, search=SAMPLES, look_ahead=look_ahead)
+
+
+def read(prefetch: Prefetcher, start: int, stop: int) -> None:
+    """What a reader tells when it reads positions [start, stop)."""
+    prefetch.reading(start)
+    prefetch.consumed(stop)
 
 
 def idle(prefetch: Prefetcher) -> None:
@@ -76,11 +84,11 @@ def idle(prefetch: Prefetcher) -> None:
 def test_shards_come_as_needed_and_no_farther_ahead_than_the_bytes_allow() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
-    prefetch.consumed(0, 5)
+    read(prefetch, 0, 5)
     brought.wait(4)  # the one needed now, and three thousand bytes ahead
     idle(prefetch)
     assert sorted(brought.shards) == [0, 1, 2, 3]
-    prefetch.consumed(5, 20)
+    read(prefetch, 5, 20)
     brought.wait(6)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 1, 2, 3, 4, 5]
@@ -90,11 +98,11 @@ def test_shards_come_as_needed_and_no_farther_ahead_than_the_bytes_allow() -> No
 def test_it_goes_on_into_the_next_epoch_but_no_farther() -> None:
     brought = Brought()
     prefetch = prefetcher(brought, look_ahead=10**9)
-    prefetch.consumed(0, 35)
+    prefetch.reading(0)
     brought.wait(11)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 0, *range(1, 10)]  # as far as one epoch ahead of where the run stood
-    prefetch.consumed(35, 60)
+    read(prefetch, 35, 60)
     brought.wait(17)
     idle(prefetch)
     assert sorted(brought.shards[11:]) == [1, 2, 3, 4, 5, 6]
@@ -104,7 +112,7 @@ def test_it_goes_on_into_the_next_epoch_but_no_farther() -> None:
 def test_without_room_it_stops_until_something_was_consumed_and_then_brings_the_soonest_first() -> None:
     brought = Brought(room=2)
     prefetch = prefetcher(brought, look_ahead=10**9)
-    prefetch.consumed(0, 1)
+    read(prefetch, 0, 1)
     brought.wait(2)
     idle(prefetch)
     refused = brought.refused
@@ -113,7 +121,7 @@ def test_without_room_it_stops_until_something_was_consumed_and_then_brings_the_
         brought.room = 3
     idle(prefetch)
     assert len(brought.shards) == 2  # room alone does not wake it: it does not poll
-    prefetch.consumed(1, 2)
+    read(prefetch, 1, 2)
     brought.wait(3)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 1, 2]
@@ -123,11 +131,11 @@ def test_without_room_it_stops_until_something_was_consumed_and_then_brings_the_
 def test_a_jump_begins_anew() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
-    prefetch.consumed(50, 55)
+    read(prefetch, 50, 55)
     brought.wait(4)
     idle(prefetch)
     assert sorted(brought.shards) == [5, 6, 7, 8]
-    prefetch.consumed(0, 5)  # set_epoch, or a state was loaded
+    read(prefetch, 0, 5)  # set_epoch, or a state was loaded
     brought.wait(8)
     idle(prefetch)
     assert sorted(brought.shards[4:]) == [0, 1, 2, 3]
@@ -138,7 +146,7 @@ def test_an_error_is_left_to_the_one_who_needs_the_shard() -> None:
     brought = Brought()
     brought.damaged = {1}
     prefetch = prefetcher(brought)
-    prefetch.consumed(0, 5)
+    read(prefetch, 0, 5)
     brought.wait(3)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 2, 3]
@@ -155,24 +163,28 @@ def test_the_search_stops_where_nothing_new_is_found() -> None:
             position += 10
 
     brought = Brought()
-    prefetch = Prefetcher(cast(View, brought), nothing, samples=10**6, search=50, look_ahead=1000)
-    prefetch.consumed(0, 5)
+    prefetch = Prefetcher(cast(View, brought), nothing, Pace(10**6), samples=10**6, search=50, look_ahead=1000)
+    read(prefetch, 0, 5)
     idle(prefetch)
     assert looked == [0, 10, 20, 30, 40, 50, 60]
-    prefetch.consumed(5, 25)
+    read(prefetch, 5, 25)
     idle(prefetch)
     assert looked[-1] == 80
     assert not brought.shards
     prefetch.close()
 
 
-def test_how_soon_a_shard_is_needed_follows_the_rate_of_the_run() -> None:
+def test_what_is_being_read_makes_no_room_until_it_is_let_go() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
-    prefetch.consumed(0, 5)
-    assert prefetch.seconds_to(50) > 86400  # not known yet
-    prefetch.consumed(5, 10)
-    assert 0 < prefetch.seconds_to(50) < prefetch.seconds_to(500) < PATIENCE * 100
+    prefetch.reading(0)
+    brought.wait(4)
+    idle(prefetch)
+    prefetch.consumed(15)
+    brought.wait(5)
+    prefetch.reading(15)
+    idle(prefetch)
+    assert sorted(brought.shards) == [0, 1, 2, 3, 4]
     assert min(brought.needed_in) > 0  # never "now", which may evict anything
     prefetch.close()
 
@@ -180,7 +192,7 @@ def test_how_soon_a_shard_is_needed_follows_the_rate_of_the_run() -> None:
 def test_its_threads_end_when_it_is_closed_or_dropped() -> None:
     for drop in (False, True):
         prefetch = prefetcher(Brought())
-        prefetch.consumed(0, 5)
+        read(prefetch, 0, 5)
         threads = prefetch._threads
         if drop:
             del prefetch
@@ -190,15 +202,3 @@ def test_its_threads_end_when_it_is_closed_or_dropped() -> None:
         for thread in threads:
             thread.join(PATIENCE)
             assert not thread.is_alive()
-
-
-def test_the_pace_is_that_of_the_last_epoch_not_of_a_burst() -> None:
-    pace = Pace(1000)
-    pace.reached(0, 0.0)
-    assert pace.rate == 0
-    for position in range(10, 3001, 10):
-        pace.reached(position, position / 100 - (0.09 if position % 100 else 0))
-    assert 99 < pace.rate < 102
-    for position in range(3010, 6001, 10):  # ten times slower
-        pace.reached(position, 30 + (position - 3000) / 10)
-    assert 9 < pace.rate < 11

@@ -91,6 +91,7 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
         return {**data, "compression": codec} if compressed else data
 
     mdsx = _contestant("mdsx", "first_batch", "", prepare("zstd"), **how)
+    slow = _contestant("mdsx", "first_batch", "500 ms", prepare("zstd"), **{**how, "rtt": 0.5})
     more = {"litdata": {"compressed": True}} if compressed else {}
     peers = [
         _contestant(peer, "first_batch", "", prepare(_CODECS[peer]), workers=0, **more.get(peer, {}), **how)
@@ -101,13 +102,14 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
         title=f"tokens: first batch from S3, cold, {title}, 50 ms, 100 MB/s",
         figure="s",
         unit="s",
-        contestants=(mdsx, *peers),
+        contestants=(mdsx, slow, *peers),
         goals=(
             Goal("seconds", mdsx.name, at_most=0.5),
-            Goal("round trips, fewer than 5", mdsx.name, at_most=4, figure="round trips"),
+            Goal("round trips, fewer than 5", slow.name, at_most=4, figure="round trips"),
         ),
         higher_is_better=False,
-        note="From the making of the dataset on, in a fresh process, after all imports; full shuffle.",
+        note="From the making of the dataset on, in a fresh process, after all imports; full shuffle. Round trips are "
+        "counted on a link of 500 ms, so that requests which are merely sent slowly do not count as if they waited.",
     )
 
 

@@ -1,0 +1,98 @@
+"""From the second epoch on, a cache of 50 / 75 / 90 % of the dataset downloads 50 / 25 / 10 % of it, and little more.
+
+No clock: each rank reads on only when all prefetchers have nothing to do, so what is downloaded does not depend on the
+speed of anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mdsx
+from mdsx.order import DatasetCourse, Order
+from mdsx.shards import Part, Shards, View
+from mdsx.storage.local import LocalStorage
+from mdsx.stream import Batching, RankReader
+from tests.stream.test_prefetch import idle
+
+SHARDS, SAMPLES, EPOCHS = 200, 16, 3
+BATCH, RUN = 32, 2  # of all ranks; batches
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compressed, so that it is read through the cache although it is local."""
+    path = tmp_path_factory.mktemp("dataset")
+    size = 24
+    with mdsx.Writer(
+        path, {"id": "int64", "more": "uint8[8]"}, shard_size=128 + SAMPLES * size, compression="zstd"
+    ) as out:
+        for number in range(SHARDS * SAMPLES):
+            out.write({"id": number, "more": [number % 251] * 8})
+    return str(path)
+
+
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of whole shards downloaded, and of ranges."""
+    counts, lock = [0, 0], threading.Lock()
+    download, get = LocalStorage.download, LocalStorage.get
+
+    def counted(self: LocalStorage, key: str, *args: Any, **options: Any) -> None:
+        with lock:
+            counts[0] += 1
+        download(self, key, *args, **options)
+
+    def counted_get(self: LocalStorage, key: str, **options: Any) -> Any:
+        with lock:
+            counts[1] += key != "index.json"
+        return get(self, key, **options)
+
+    monkeypatch.setattr(LocalStorage, "download", counted)
+    monkeypatch.setattr(LocalStorage, "get", counted_get)
+    monkeypatch.setattr("mdsx.storage.cache.room._RESCAN", 0.0)  # what others did is seen at once, however fast we are
+    monkeypatch.setattr("mdsx.storage.cache.room._RETRY", 0.0)
+    return counts
+
+
+def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[RankReader]:
+    found = []
+    for rank in range(ranks):
+        shards = Shards(url, cache=cache, cache_limit=limit)
+        course = DatasetCourse(Order(shards.index.counts, seed=3, lanes=lanes, shuffle_block=32 * SAMPLES))
+        batching = Batching(shards.index.samples, BATCH // ranks, ranks, drop_last=True)
+        found.append(RankReader(View([Part.whole(shards)]), course, batching, rank, processes=ranks))
+    return found
+
+
+@pytest.mark.parametrize(("part", "most"), [(0.5, 0.52), (0.75, 0.27), (0.9, 0.12)])
+@pytest.mark.parametrize(("ranks", "lanes", "joined"), [(1, 8, False), (4, 8, False), (1, 1, False), (1, 8, True)])
+def test_downloads_of_the_later_epochs(
+    url: str, tmp_path: Path, downloads: list[int], part: float, most: float, ranks: int, lanes: int, joined: bool
+) -> None:
+    raw = int(Shards(url, cache=tmp_path / "other").index.raw_sizes.sum())
+    group = readers(url, tmp_path / "cache", int(part * raw), ranks, lanes)
+    seen: list[int] = []
+    for epoch in range(EPOCHS):
+        if epoch == 1:
+            downloads[:] = [0, 0]
+        tasks = list(group[0].batching.tasks(epoch, 0))
+        for start in range(0, len(tasks), RUN):
+            for reader in group:
+                batches = reader.read(tasks[start : start + RUN], joined=joined)
+                for batch in [next(batches)] if joined else batches:  # workers take the only one, and not the end
+                    seen += batch.columns["id"].tolist()
+                del batches
+            for reader in group:
+                prefetcher = reader._runtime.prefetcher
+                assert prefetcher is not None
+                idle(prefetcher)
+        for reader in group:  # as a loader does at the end of each epoch
+            reader.close()
+    assert sorted(seen) == sorted([*range(SHARDS * SAMPLES)] * EPOCHS)
+    assert downloads[1] <= 0.01 * SHARDS * (EPOCHS - 1), "read by range"
+    assert downloads[0] <= most * SHARDS * (EPOCHS - 1)
