@@ -29,7 +29,10 @@ def to_json(report: Report) -> str:
 
 def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
     """Those of `subjects` that are in the file; what has another name by now is left out."""
-    found = {each["name"]: each for each in json.loads(path.read_text())["subjects"]}
+    whole = json.loads(path.read_text())
+    found = {each["name"]: each for each in whole["subjects"]}
+    here = f"{whole['machine'].get('processor', '')}, load before {whole['machine'].get('load before', 'unknown')}"
+    run = f"{whole['date']}, commit {whole['commit'] or 'unknown'}, {whole['rounds']} rounds, {here}"
     outcomes = []
     for subject in subjects:
         if subject.name in found:
@@ -40,7 +43,7 @@ def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
                 else Line(each, failure="left out")
                 for each in subject.contestants
             ]
-            outcomes.append(Outcome(subject, lines))
+            outcomes.append(Outcome(subject, lines, found[subject.name].get("origin") or run))
     return outcomes
 
 
@@ -51,6 +54,7 @@ def _subject(outcome: Outcome) -> dict[str, Any]:
         "title": subject.title,
         "figure": subject.figure,
         "unit": subject.unit,
+        "origin": outcome.origin,
         "contestants": [
             {
                 "name": line.contestant.name,
