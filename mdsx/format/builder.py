@@ -20,6 +20,7 @@ from mdsx.format.shard import ShardView
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while the processor has them at hand
 _FIRST_IMAGE = 2**26
+_LARGE_PIECE = 2**12  # bytes from which a value is not joined with its neighbours first
 
 
 class ShardBuilder:
@@ -94,7 +95,7 @@ class ShardBuilder:
         rows: NDArray[Any] = image.view(self.schema.row_dtype)
         for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items[start:stop]
-        heap, heaps = b"", None
+        heap_size, heaps = 0, None
         if width:
             pieces = encoded.pieces[start * width : stop * width]
             before = int(encoded.stops[start - 1]) if start else 0
@@ -102,11 +103,16 @@ class ShardBuilder:
             rows["start"][0] = self._heap_size
             rows["start"][1:] = self._heap_size + stops[:-1]
             rows["lengths"] = encoded.lengths[start:stop]
-            heap = b"".join(pieces)
-            heaps = pieces if width == 1 else cut(heap, stops)
-            self._heap.append(heap)
-            self._heap_size += len(heap)
-        rows["checksum"] = row_checksums(image, size, heaps, heap_size=len(heap), first=self.samples)
+            heap_size = int(stops[-1])
+            if heap_size < _LARGE_PIECE * len(pieces):
+                heap = b"".join(pieces)
+                heaps = pieces if width == 1 else cut(heap, stops)
+                self._heap.append(heap)
+            else:  # they are copied once, into the finished shard
+                heaps = pieces if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
+                self._heap += heaps
+            self._heap_size += heap_size
+        rows["checksum"] = row_checksums(image, size, heaps, heap_size=heap_size, first=self.samples)
         self.samples += stop - start
 
     def _reserve(self, size: int) -> None:

@@ -139,7 +139,7 @@ def _integer_encoder(base: str) -> Callable[[object], bytes]:
 
     def encode(value: object) -> bytes:
         if type(value) is not int:
-            if not isinstance(value, int):
+            if not isinstance(value, int | np.integer):
                 return _encode_item(base, value)
             value = int(value)
         try:
