@@ -1,0 +1,110 @@
+"""Records from wherever they lie in memory: what plain indexing would give, as copies that are the caller's."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mdsx.shards.memory import read_records
+
+_SIMPLE = ["u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8"]
+_shapes = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)
+_simple = st.sampled_from(_SIMPLE).map(np.dtype)
+_fields = st.lists(_simple | st.builds(lambda kind, shape: np.dtype((kind, shape)), _simple, _shapes), min_size=1)
+_structured = _fields.map(lambda kinds: np.dtype([(f"f{number}", kind) for number, kind in enumerate(kinds)]))
+dtypes: st.SearchStrategy[np.dtype[Any]] = st.one_of(
+    _simple, _structured, st.builds(lambda kind, shape: np.dtype((kind, shape)), _simple | _structured, _shapes)
+)
+Places = list[tuple[int, int]]  # block, byte of it
+
+
+def block(data: bytes, mapped: bool) -> NDArray[np.uint8]:
+    """Read-only memory with `data`: mapped from the kernel, or an array's."""
+    if not mapped or not data:
+        return np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+    memory = mmap.mmap(-1, len(data))
+    memory[:] = data
+    return np.frombuffer(memory, np.uint8)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> tuple[np.dtype[Any], list[NDArray[np.uint8]], Places, list[int]]:
+    """A dtype, blocks of memory, records in them (some twice, some overlapping, most unaligned), and a cut."""
+    dtype = draw(dtypes)
+    blocks = [
+        block(np.random.default_rng(draw(st.integers(0, 99))).bytes(dtype.itemsize + draw(st.integers(0, 99))), mapped)
+        for mapped in draw(st.lists(st.booleans(), min_size=1, max_size=4))
+    ]
+    places = [
+        (number, draw(st.integers(0, len(blocks[number]) - dtype.itemsize)))
+        for number in draw(st.lists(st.integers(0, len(blocks) - 1), max_size=20))
+    ]
+    stops = sorted(draw(st.lists(st.integers(0, len(places)), max_size=4)))
+    return dtype, blocks, places, np.diff([0, *stops, len(places)]).tolist()
+
+
+def read(
+    dtype: np.dtype[Any], blocks: Sequence[NDArray[np.uint8]], places: Places, sizes: list[int]
+) -> list[NDArray[Any]]:
+    addresses = np.array([blocks[number].ctypes.data + at for number, at in places], np.int64)
+    return list(read_records(addresses, dtype, sizes))
+
+
+@given(records())
+def test_records_are_what_plain_indexing_gives(
+    made: tuple[np.dtype[Any], list[NDArray[np.uint8]], Places, list[int]],
+) -> None:
+    dtype, blocks, places, sizes = made
+    found = read(dtype, blocks, places, sizes)
+    assert [len(part) for part in found] == sizes
+    stops = np.cumsum(sizes).tolist()
+    for part, start, stop in zip(found, [0, *stops[:-1]], stops, strict=True):
+        assert (part.dtype, part.shape) == (dtype.base, (stop - start, *dtype.shape))
+        for record, (number, at) in zip(part, places[start:stop], strict=True):
+            plain = np.ndarray((1,), dtype, blocks[number], at)[0]  # an array of dtype's shape, or a scalar
+            assert np.asarray(record).tobytes() == np.asarray(plain).tobytes()
+
+
+@given(records())
+def test_they_are_copies_that_may_be_written_to(
+    made: tuple[np.dtype[Any], list[NDArray[np.uint8]], Places, list[int]],
+) -> None:
+    dtype, blocks, places, sizes = made
+    before = [each.tobytes() for each in blocks]
+    found = read(dtype, blocks, places, sizes)
+    kept = [part.copy() for part in found]
+    for number, part in enumerate(found):
+        assert part.flags.writeable
+        assert part.flags.c_contiguous
+        part[...] = np.zeros((), dtype.base)
+        for other, copy in zip(found[number + 1 :], kept[number + 1 :], strict=True):
+            assert other.tobytes() == copy.tobytes()
+    assert [each.tobytes() for each in blocks] == before
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "(0,3)<f4", "(2,)u1"])
+@pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
+def test_no_records_are_arrays_of_the_right_shape(dtype: str, sizes: list[int]) -> None:
+    kind = np.dtype(dtype)
+    found = read(kind, [], [], sizes)
+    assert [(part.dtype, part.shape) for part in found] == [(kind.base, (0, *kind.shape))] * len(sizes)
+
+
+def test_what_lies_between_the_records_is_not_touched() -> None:
+    """Of three pages the middle one may not be read: who does is killed."""
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 3 * page)
+    memory[:64] = memory[2 * page : 2 * page + 64] = bytes(range(64))
+    pages = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(pages.ctypes.data + page), ctypes.c_size_t(page), 0) == 0
+    (found,) = read(np.dtype("<u2"), [pages], [(0, 0), (0, 2 * page + 62), (0, 3)], [3])
+    assert found.tolist() == [0x0100, 0x3F3E, 0x0403]
