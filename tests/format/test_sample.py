@@ -1,0 +1,183 @@
+"""One sample decoded by itself is what it is in a batch, of the same types; a damaged one is an error that names it."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from mdsx.dataset import as_samples
+from mdsx.errors import CorruptError
+from mdsx.format import NULL, Encoder, SampleDecoder, Schema, ShardBuilder, ShardView
+from mdsx.shards import present
+from mdsx.shards.gather import gather
+from mdsx.shards.selection import select_mapped
+from tests.format import reference
+from tests.format.test_round_trip import columns_and_samples
+
+Sample = dict[str, Any]
+
+
+def shard(columns: dict[str, str], samples: list[Sample]) -> bytes:
+    schema = Schema.from_columns(columns)
+    encoder, builder = Encoder(schema), ShardBuilder(schema, 2**40)
+    builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
+    return bytes(builder.finish())
+
+
+def decoder(view: ShardView, *names: str) -> SampleDecoder:
+    """Of the columns `names`, or of all."""
+    numbers = {column.name: number for number, column in enumerate(view.schema.columns)}
+    return SampleDecoder(view.schema, {name: numbers[name] for name in names or numbers})
+
+
+def batch(view: ShardView) -> list[Sample]:
+    """All samples, read together."""
+    numbers = np.arange(view.samples)
+    found = select_mapped(view, numbers, file="a shard", verify=True)
+    sources = [(found, tuple(range(len(view.schema.columns))))]
+    (columns,) = gather(view.schema, sources, numbers, [view.samples])
+    return as_samples(present(view.schema, columns), view.samples)
+
+
+def told(value: Any) -> tuple[Any, ...]:
+    """A value with all that a user can tell of it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return type(value), value.dtype, value.shape, value.tobytes(), value.flags.writeable, value.flags.c_contiguous
+    return type(value), repr(value)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(columns_and_samples())
+def test_it_is_what_it_is_in_a_batch(made: tuple[dict[str, str], list[Sample]]) -> None:
+    view = ShardView.parse(shard(*made))
+    decode, together = decoder(view).decode, batch(view)
+    for number, expected in enumerate(together):
+        for verify in (False, True):
+            found = decode(view, number, verify=verify)
+            assert list(found) == list(expected)
+            for name, value in expected.items():
+                assert told(found[name]) == told(value), name
+
+
+COLUMNS = {"n": "int16", "flag": "bool", "half": "bfloat16[2]", "text": "str", "list": "uint8[*]?", "data": "json"}
+
+
+def sample(number: int) -> Sample:
+    listed = None if number == 1 else np.arange(number, dtype=np.uint8)
+    return {"n": -number, "flag": True, "half": [0.5, -1.0], "text": "ab" * number, "list": listed, "data": [number]}
+
+
+def small(count: int = 3) -> bytes:
+    return shard(COLUMNS, [sample(number) for number in range(count)])
+
+
+def test_only_the_columns_wanted_are_decoded_under_the_names_they_get() -> None:
+    view = ShardView.parse(small())
+    found = SampleDecoder(view.schema, {"words": 3, "number": 0}).decode(view, 2, verify=True)
+    assert list(found.items()) == [("words", "abab"), ("number", -2)]
+    broken = bytearray(small())
+    broken[broken.rindex(b"[2]")] = ord("x")
+    view = ShardView.parse(broken)
+    assert decoder(view, "text").decode(view, 2, verify=False) == {"text": "abab"}
+    with pytest.raises(CorruptError, match="JSON"):
+        decoder(view, "data").decode(view, 2, verify=False)
+
+
+def test_an_array_is_a_writable_copy() -> None:
+    data = bytearray(small())
+    view, before = ShardView.parse(data), bytes(data)
+    found = decoder(view).decode(view, 2, verify=True)
+    found["half"][...] = 0
+    found["list"][...] = 9
+    assert bytes(data) == before
+
+
+def test_it_may_be_pickled() -> None:
+    view = ShardView.parse(small())
+    again = pickle.loads(pickle.dumps(decoder(view, "text", "n", "list")))
+    for number in range(3):
+        found = again.decode(view, number, verify=True)
+        assert list(found) == ["text", "n", "list"]
+        assert repr(found) == repr(decoder(view, "text", "n", "list").decode(view, number, verify=True))
+
+
+# --- damage
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, {"n": "int16", "flag": "bool"}])
+def test_every_flipped_byte_of_a_sample_is_found_and_the_others_are_read(columns: dict[str, str]) -> None:
+    """Each byte of rows, row padding and heap belongs to one sample: that one is an error, no other is."""
+    data = shard(columns, [{name: sample(number)[name] for name in columns} for number in range(3)])
+    whole = ShardView.parse(data, file="a shard")
+    decode, size = decoder(whole).decode, whole.schema.row_size
+    at = whole.rows_offset
+    owners = {place: number for number in range(3) for place in range(at + number * size, at + (number + 1) * size)}
+    heap, at = len(data) - len(whole.heap), 0
+    if whole.schema.variable:
+        for number, lengths in enumerate(whole.rows["lengths"]):
+            for _ in range(sum(int(length) for length in lengths if length != NULL)):
+                owners[heap + at] = number
+                at += 1
+    assert len(owners) == 3 * size + len(whole.heap)  # all of them
+    plain = [repr(decode(whole, number, verify=True)) for number in range(3)]
+    for place, owner in owners.items():
+        for bit in (1, 0x80):
+            changed = bytearray(data)
+            changed[place] ^= bit
+            view = ShardView.parse(changed, file="a shard")
+            for number in range(3):
+                if number != owner:
+                    assert repr(decode(view, number, verify=True)) == plain[number]
+                    continue
+                with pytest.raises(CorruptError) as caught:
+                    decode(view, number, verify=True)
+                assert caught.value.file == "a shard"
+                assert str(caught.value.place).startswith(f"sample {number}")
+
+
+def test_a_row_in_the_place_of_another_is_found() -> None:
+    """Its checksum is right, but for another number."""
+    data = bytearray(small())
+    view = ShardView.parse(data)
+    size, at = view.schema.row_size, view.rows_offset
+    data[at : at + size] = data[at + size : at + 2 * size]
+    with pytest.raises(CorruptError, match="checksum"):
+        decoder(view).decode(view, 0, verify=True)
+    assert decoder(view).decode(view, 0, verify=False)["n"] == -1
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize(
+    ("start", "lengths", "problem"),
+    [
+        (2**64 - 1, (0, 4, 3), "outside the heap"),
+        (0, (NULL - 1, NULL, 3), "outside the heap"),
+        (0, (10_000, 4, 3), "outside the heap"),
+        (0, (NULL, 4, 3), "column 'text'"),
+        (0, (0, NULL, NULL), "column 'data'"),
+    ],
+)
+def test_a_row_that_would_lead_out_of_the_heap_is_refused_before_its_checksum(
+    start: int, lengths: tuple[int, ...], problem: str, verify: bool
+) -> None:
+    view = ShardView.parse(small(), file="a shard")
+    changed = bytearray(view.buffer)
+    struct.pack_into("<Q3I", changed, view.rows_offset + 8, start, *lengths)
+    view = ShardView.parse(changed, file="a shard")
+    with pytest.raises(CorruptError, match=problem) as caught:
+        decoder(view).decode(view, 0, verify=verify)
+    assert caught.value.file == "a shard"
+
+
+def test_bytes_that_are_no_value_are_an_error_that_names_sample_and_column() -> None:
+    changed = bytearray(small())
+    changed[changed.rindex(b"[2]")] = ord("x")
+    view = ShardView.parse(reference.seal_rows(bytes(changed)), file="a shard")  # as a writer with a bug makes it
+    with pytest.raises(CorruptError, match="JSON") as caught:
+        decoder(view).decode(view, 2, verify=True)
+    assert (caught.value.file, caught.value.place) == ("a shard", "sample 2, column 'data'")
