@@ -174,6 +174,55 @@ def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_p
     assert "shard.00000.mdsx" in str(caught.value)
 
 
+def test_a_damaged_sample_is_an_error_each_time_and_the_others_stay_readable(tmp_path: Path) -> None:
+    """Also after so many accesses that the shard is checked whole, which finds the damage of another sample."""
+    write(str(tmp_path / "dataset"))
+    index = mdsx.Dataset(tmp_path / "dataset").shards.index
+    flip(tmp_path / "dataset" / "shard.00000.mdsx", index.rows_offset + 3 * index.row_size + 60)
+    dataset, count = mdsx.Dataset(tmp_path / "dataset"), int(index.counts[0])
+    for access in range(3 * count):
+        if access % 5 == 0:
+            with pytest.raises(mdsx.CorruptError, match="sample 3"):
+                dataset[3]
+            with pytest.raises(mdsx.CorruptError, match="sample 3"):
+                dataset[[2, 3]]
+        number = (2, 4, count - 1)[access % 3]
+        check(dataset[number], number)
+        check(dataset[[number]][0], number)
+    with pytest.raises(mdsx.CorruptError, match="sample 3"):
+        dataset.shards.open(0, whole=True)  # as a stream opens it
+
+
+def test_a_sound_shard_is_checked_whole_once_as_many_samples_were_read_as_it_has(tmp_path: Path) -> None:
+    """From then on its samples are taken as they are: the row that changes then is not checked any more."""
+    write(str(tmp_path / "dataset"))
+    dataset = mdsx.Dataset(tmp_path / "dataset")
+    index, shard = dataset.shards.index, tmp_path / "dataset" / "shard.00000.mdsx"
+    for _ in range(int(index.counts[0]) + 1):
+        check(dataset[5], 5)
+    flip(shard, index.rows_offset + 5 * index.row_size + index.row_size - 1)
+    dataset[5]
+    with pytest.raises(mdsx.CorruptError, match="sample 5"):
+        mdsx.Dataset(tmp_path / "dataset")[5]
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_samples_read_one_by_one_through_the_cache_are_right_though_it_rots(
+    s3_url: str, tmp_path: Path, single: bool
+) -> None:
+    """A row that changes in a cached file is found, and the shard fetched anew."""
+    write(f"{s3_url}/dataset")
+    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
+    list(mdsx.Dataset(f"{s3_url}/dataset", **options))
+    for path in (tmp_path / "cache").rglob("*.mdsx"):
+        os.chmod(path, 0o600)
+        flip(path, path.stat().st_size // 2)
+    dataset = mdsx.Dataset(f"{s3_url}/dataset", **options)
+    for _ in range(3):
+        for number in range(0, N, 7 if single else 1):
+            check(dataset[number] if single else dataset[[number]][0], number)
+
+
 def test_a_cached_shard_that_rotted_is_fetched_anew(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
     options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}

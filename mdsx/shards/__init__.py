@@ -12,7 +12,6 @@ __all__ = [
     "Selection",
     "Shards",
     "View",
-    "keep_freed_memory",
     "present",
     "read_index",
 ]

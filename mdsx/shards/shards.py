@@ -43,12 +43,13 @@ _DOWNLOAD_TRIES = 2  # a damaged download is fetched once more
 
 
 class _Opened:
-    __slots__ = ("checked", "verified", "view")
+    __slots__ = ("checked", "damaged", "verified", "view")
 
     def __init__(self, view: ShardView, verified: bool) -> None:
         self.view = view
         self.verified = verified
         self.checked = 0  # samples checked one by one
+        self.damaged = False  # found so when it was checked whole
 
 
 class _Runtime:
@@ -203,8 +204,7 @@ class Shards:
         if opened is None:
             return None
         try:
-            if not opened.verified:
-                self._count(shard, opened, 1)
+            self._count(shard, opened, 1)
             return decoder.decode(opened.view, sample, verify=not opened.verified)
         except CorruptError:
             if self.cache is None:
@@ -233,11 +233,20 @@ class Shards:
     # --- inside
 
     def _count(self, shard: int, opened: _Opened, samples: int) -> None:
-        """Where as many samples were checked one by one as the shard has, check it whole: then no more of them are."""
-        if not opened.verified:
-            opened.checked += samples
-            if opened.checked > opened.view.samples:
+        """Where as many samples were checked one by one as the shard has, check it whole: then no more of them are.
+
+        One that is damaged in place is checked one by one on: those of its samples that are sound can be read.
+        """
+        if opened.verified or opened.damaged:
+            return
+        opened.checked += samples
+        if opened.checked > opened.view.samples:
+            try:
                 self._verify(shard, opened)
+            except CorruptError:
+                if self.cache is not None:  # it is fetched anew
+                    raise
+                opened.damaged = True
 
     def _fetch(self, cache: Cache, shard: int, needed_in: float) -> mmap.mmap | Verdict:
         for _ in range(_DOWNLOAD_TRIES - 1):
