@@ -42,12 +42,18 @@ class _Pieces(NamedTuple):
 
     edges: list[int]
     values: list[bytes] | None
+    nulls: list[int]  # places of the result where there is none
 
     def cut(self, slot: memoryview, *, views: bool) -> list[Any]:
+        found: list[Any]
         if self.values is not None:
-            return [memoryview(value) for value in self.values] if views else self.values
-        pieces = map(slot.toreadonly().__getitem__, starmap(slice, pairwise(self.edges)))
-        return list(pieces) if views else list(map(bytes, pieces))
+            found = [memoryview(value) for value in self.values] if views else list(self.values)
+        else:
+            pieces = map(slot.toreadonly().__getitem__, starmap(slice, pairwise(self.edges)))
+            found = list(pieces) if views else list(map(bytes, pieces))
+        for place in self.nulls:
+            found.insert(place, None)
+        return found
 
 
 class Slots:
@@ -96,15 +102,14 @@ class Slots:
                     reached = start + values.nbytes
                     np.frombuffer(memory[start:reached], values.dtype).reshape(values.shape)[...] = values
                     placed[name] = _Array(start, values.dtype.str, values.shape)
-            elif values and all(isinstance(value, memoryview) for value in values):
-                ends = list(accumulate(map(len, values), initial=start))
+            elif pieces := [value for value in values if isinstance(value, memoryview)]:
+                ends = list(accumulate(map(len, pieces), initial=start))
                 if ends[-1] <= size:
                     reached = ends[-1]
-                    for value, cut in zip(values, starmap(slice, pairwise(ends)), strict=True):
-                        memory[cut] = value
-                placed[name] = _Pieces(ends, None if ends[-1] <= size else list(map(bytes, values)))
-            else:
-                placed[name] = [bytes(value) if isinstance(value, memoryview) else value for value in values]
+                    for piece, cut in zip(pieces, starmap(slice, pairwise(ends)), strict=True):
+                        memory[cut] = piece
+                nulls = [place for place, value in enumerate(values) if value is None]
+                placed[name] = _Pieces(ends, None if ends[-1] <= size else list(map(bytes, pieces)), nulls)
         return placed
 
     def take(self, slot: int | None, placed: Columns, *, views: bool) -> Columns:
