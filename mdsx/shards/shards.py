@@ -168,10 +168,10 @@ class Shards:
         self._keep(shard, result, whole=False, verified=True)
         return None
 
-    def bring(self, shard: int, *, needed_in: float) -> Verdict | None:
-        """Bring a shard into the cache without holding it open: for prefetch."""
+    def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
+        """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came."""
         assert self.cache is not None
-        result = self._fetch(self.cache, shard, needed_in)
+        result = self._fetch(self.cache, shard, needed_in, received)
         return result if isinstance(result, Verdict) else None
 
     def close(self, shard: int) -> None:
@@ -248,13 +248,23 @@ class Shards:
                     raise
                 opened.damaged = True
 
-    def _fetch(self, cache: Cache, shard: int, needed_in: float) -> mmap.mmap | Verdict:
+    def _fetch(
+        self, cache: Cache, shard: int, needed_in: float, received: Callable[[int], None] | None = None
+    ) -> mmap.mmap | Verdict:
+        def fill(write: Callable[[bytes], object]) -> None:
+            def counted(data: bytes) -> None:
+                write(data)
+                if received is not None:
+                    received(len(data))
+
+            self._download(shard, counted)
+
         for _ in range(_DOWNLOAD_TRIES - 1):
             try:
-                return cache.fetch(self.key(shard), lambda write: self._download(shard, write), needed_in=needed_in)
+                return cache.fetch(self.key(shard), fill, needed_in=needed_in)
             except CorruptError:
                 continue
-        return cache.fetch(self.key(shard), lambda write: self._download(shard, write), needed_in=needed_in)
+        return cache.fetch(self.key(shard), fill, needed_in=needed_in)
 
     def _path(self, shard: int) -> Path:
         path = self.storage.path(self.index.name(shard))

@@ -6,7 +6,7 @@ Samples of a view's shard are numbered as they are stored in it; `counts` says h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -124,9 +124,11 @@ class View:
         part, number = self._at(shard)
         return part.shards.fetch(number)
 
-    def bring(self, shard: int, *, needed_in: float) -> Verdict | None:
+    def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
         part, number = self._at(shard)
-        return None if part.shards.cache is None else part.shards.bring(number, needed_in=needed_in)
+        if part.shards.cache is None:
+            return None
+        return part.shards.bring(number, needed_in=needed_in, received=received)
 
     def close(self, shard: int) -> None:
         part, number = self._at(shard)

@@ -3,6 +3,9 @@
 Bounded in bytes ahead of what was consumed, which counts once its shards are let go. Where the cache has no room that
 may be taken, the prefetcher stops until the reader goes on: else two of them could evict each other's shards for ever.
 It never holds a lease. An error here is not raised: whoever needs the shard meets it in its own place.
+
+Who needs a shard that is on its way may wait for it, as long as it comes soon: fetching samples by range beside it
+costs more than it gains.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from mdsx.errors import MdsxError
@@ -23,6 +26,9 @@ from mdsx.stream.foresight import Pace
 
 _THREADS = 8
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
+_PATIENCE = 15.0  # seconds until which a shard must be here to be waited for
+_LONGEST_WAIT = 30.0
+_LOOK_AGAIN = 1.0  # seconds after which a wait asks how fast shards come
 
 
 class Need(NamedTuple):
@@ -47,11 +53,70 @@ class _Plan:
         self.changed = threading.Condition()
         self.closed = False
         self.needs: Iterator[Need] = iter(())
+        self.due: deque[Need] = deque()  # taken from `needs` before their turn, to know of them
         self.ahead: deque[Need] = deque()  # taken from `needs`, not consumed yet
         self.ahead_bytes = 0
         self.returned: list[Need] = []  # a heap of those that found no room, or come too early
         self.blocked = False
         self.consumed = 0
+        self.stop = 0  # of what is being read
+        self.under_way: set[int] = set()
+        self.received = 0  # bytes
+        self._busy = 0.0  # seconds in which shards were under way, up to
+        self._busy_since = 0.0
+
+    def begin_anew(self, position: int, needs: Iterator[Need]) -> None:
+        """The run goes on at `position`, which was not foreseen. Called with the lock held."""
+        self.needs, self.consumed = needs, position
+        self.due.clear()
+        self.ahead.clear()
+        self.returned.clear()
+        self.ahead_bytes = 0
+
+    def foresee(self, stop: int) -> None:
+        """What is needed before `stop` is needed now: know of all of it. Called with the lock held."""
+        self.stop = stop
+        while not self.due or self.due[-1].position < stop:
+            need = next(self.needs, None)
+            if need is None:
+                return
+            self.due.append(need)
+
+    def is_coming(self, shard: int) -> bool:
+        """Whether a shard that is needed now is under way, or will be next. Called with the lock held."""
+        if self.closed:
+            return False
+        waiting = () if self.blocked else (*self.due, *self.returned)
+        return shard in self.under_way or any(need.shard == shard and need.position < self.stop for need in waiting)
+
+    def _following(self) -> Need | None:
+        if self.due and self.due[0].position < self.stop:
+            return self.due.popleft()
+        if self.ahead_bytes >= self.look_ahead:
+            return None
+        return self.due.popleft() if self.due else next(self.needs, None)
+
+    def seconds_for(self, size: int) -> float:
+        """How long so many bytes take, as fast as they came up to now. Called with the lock held."""
+        busy = self._busy + (time.monotonic() - self._busy_since if self.under_way else 0.0)
+        return size / (self.received / busy) if self.received else 0.0
+
+    def begin(self, shard: int) -> None:
+        """A shard is under way. Called with the lock held."""
+        if not self.under_way:
+            self._busy_since = time.monotonic()
+        self.under_way.add(shard)
+
+    def end(self, shard: int) -> None:
+        """It is here, or failed. Called with the lock held."""
+        self.under_way.discard(shard)
+        if not self.under_way:
+            self._busy += time.monotonic() - self._busy_since
+        self.changed.notify_all()
+
+    def count(self, size: int) -> None:
+        with self.changed:
+            self.received += size
 
     def go_on(self, position: int) -> None:
         """The run stands at `position`, and there may be something to do. Called with the lock held."""
@@ -64,11 +129,12 @@ class _Plan:
         while not self.blocked:
             if self.returned:
                 need = heapq.heappop(self.returned)
-            elif self.ahead_bytes >= self.look_ahead or (following := next(self.needs, None)) is None:
-                return None
             else:
+                following = self._following()
+                if following is None:
+                    return None
                 need = following
-                if need.shard != NOTHING_NEW and need.position > self.consumed:
+                if need.shard != NOTHING_NEW and need.position >= self.stop:
                     self.ahead.append(need)
                     self.ahead_bytes += self.view.cached_size(need.shard)
             if need.position > self.consumed + (self.samples if need.shard != NOTHING_NEW else self.search):
@@ -99,17 +165,14 @@ class Prefetcher:
         self._threads: list[threading.Thread] = []
         self._end = weakref.finalize(self, _close, self._plan)
 
-    def reading(self, start: int) -> None:
-        """The positions from `start` on are being read now."""
+    def reading(self, start: int, stop: int) -> None:
+        """The positions from `start` up to `stop` are being read now."""
         plan = self._plan
         with plan.changed:
             if self._expected is None or not self._expected <= start <= plan.consumed + plan.samples:
-                plan.needs = self._needs(start)
-                plan.ahead.clear()
-                plan.returned.clear()
-                plan.ahead_bytes = 0
-                plan.consumed = start
+                plan.begin_anew(start, self._needs(start))
             self._expected = start
+            plan.foresee(stop)
             plan.go_on(start)
         if not self._threads:
             self._threads = [
@@ -126,6 +189,16 @@ class Prefetcher:
             while plan.ahead and plan.ahead[0].position <= stop:
                 plan.ahead_bytes -= plan.view.cached_size(plan.ahead.popleft().shard)
             plan.go_on(stop)
+
+    def wait_for(self, shards: Sequence[int]) -> None:
+        """Return when none of `shards`, which are needed now, is on its way any more, or when that takes too long."""
+        plan, deadline = self._plan, time.monotonic() + _LONGEST_WAIT
+        with plan.changed:
+            while coming := [shard for shard in shards if plan.is_coming(shard)]:
+                size = sum(map(plan.view.cached_size, coming))
+                if plan.seconds_for(size) > _PATIENCE or time.monotonic() > deadline:
+                    return
+                plan.changed.wait(_LOOK_AGAIN)
 
     def close(self) -> None:
         """End the threads, each once its download is done."""
@@ -146,12 +219,17 @@ def _work(plan: _Plan) -> None:
                 plan.changed.wait()
             if need is None:
                 return
+            plan.begin(need.shard)
             needed_in = max(plan.pace.seconds_to(need.position), _SOONEST)
         try:
-            verdict = plan.view.bring(need.shard, needed_in=needed_in)
+            verdict = plan.view.bring(need.shard, needed_in=needed_in, received=plan.count)
         except (MdsxError, OSError):
-            continue
-        if verdict is Verdict.NO_ROOM:
-            with plan.changed:
+            verdict = None  # whoever needs it will see
+        except BaseException:
+            _close(plan)  # nobody shall wait for this thread
+            raise
+        with plan.changed:
+            if verdict is Verdict.NO_ROOM:
                 heapq.heappush(plan.returned, need)
                 plan.blocked = True
+            plan.end(need.shard)

@@ -1,8 +1,9 @@
 """Reads a rank's batches of the global order as columns: locate, make local, gather.
 
-Runs of batches are read together: their samples are grouped by shard, and each shard is visited once. A shard that is
-not local is not waited for: its samples are fetched by range, while the whole shard is brought in behind them (unless
-much of it is wanted at once; then it is fetched whole). A mapped shard is verified as a whole when it is opened.
+Runs of batches are read together: their samples are grouped by shard, and each shard is visited once. A mapped shard
+is verified as a whole when it is opened. Of a shard that is not local, and does not come soon, samples are fetched by
+range (unless much of it is wanted at once; then it is fetched whole). The first batch waits for nothing: what is not
+local comes by range, before any shard is brought in behind it, and what is local is verified sample by sample.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from mdsx.stream.progress import Batching, Task
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
 _LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
 _SHARDS_AHEAD = 64  # beyond that, bringing sooner gains nothing
-_SHARDS_AT_ONCE = 16
+_SHARDS_AT_ONCE = 64
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
+_RUN_SAMPLES = 512  # so many at least, where batches are tiny
 _RUNS_IN_BLOCK = 8
 _RUN_LANES = 2**20
 
@@ -54,6 +56,7 @@ class _Runtime:
         self.prefetcher = prefetcher
         self.foresights = foresights  # the caches use them as long as they are kept here
         self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
+        self.begun = False  # the first run was found
         self.pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="mdsx-shard")
 
 
@@ -83,11 +86,14 @@ class RankReader:
         positions, counts = self.course.rank_positions(starts, stops, self.rank, self.batching.world_size)
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
-        runtime = self._runtime
-        if runtime.prefetcher is not None:
-            runtime.prefetcher.reading(int(starts[0]))
+        runtime, prefetcher, first = self._runtime, self._runtime.prefetcher, not self._runtime.begun
+        if prefetcher is not None and not first:
+            prefetcher.reading(int(starts[0]), int(stops[-1]))
         sizes = [len(positions)] if joined else counts.tolist()
         places, found = self._select(runtime, shards, samples)
+        if prefetcher is not None and first:
+            prefetcher.reading(int(starts[0]), int(stops[-1]))
+        runtime.begun = True
         positions -= begin
         edges = pairwise(accumulate(sizes, initial=0))
         try:
@@ -118,6 +124,7 @@ class RankReader:
         """Batches that are read together: some megabytes, some dozens."""
         sample = self.view.schema.row_size if self._views else self.view.sample_bytes
         batches = min(_RUN_BYTES // max(sample * self.batching.batch_size, 1), _RUN_BATCHES)
+        batches = max(batches, min(_RUN_BYTES // max(sample, 1), _RUN_SAMPLES) // self.batching.batch_size)
         if self.view.cache_limit is not None:  # prefetch goes on, and shards are let go, only from run to run
             batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
         batches = min(batches, _RUN_LANES // self.course.lanes)  # their positions are found lane by lane
@@ -172,7 +179,13 @@ class RankReader:
         wanted, firsts = np.unique(shards[places], return_index=True)
         groups = np.split(samples[places], firsts[1:]) if len(wanted) else []
         numbers: list[int] = wanted.tolist()
-        local = [self._open(shard, len(group)) for shard, group in zip(numbers, groups, strict=True)]
+        missing = [shard for shard in numbers if not self.view.open(shard, whole=runtime.begun)]
+        if missing and runtime.prefetcher is not None and runtime.begun:
+            runtime.prefetcher.wait_for(missing)
+        absent = set(missing)
+        local = [
+            shard not in absent or self._open(shard, len(group)) for shard, group in zip(numbers, groups, strict=True)
+        ]
         asked = [(shard, group) for shard, group, there in zip(numbers, groups, local, strict=True) if not there]
         fetched = runtime.pool.map(lambda pair: self.view.select(*pair), asked)  # starts all of them now
         found = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -20,6 +21,7 @@ from mdsx.stream import (
     Phases,
     Progress,
     RankReader,
+    Task,
     warn_of_small_cache,
     warn_of_spread,
 )
@@ -225,17 +227,22 @@ class StreamingDataset(IterableDataset[Any]):
         reader = self.reader(batching, workers)
         try:
             for run in reader.runs(mine):
-                for task, batch in zip(run, reader.read(run), strict=True):
-                    if self.batch_size is not None:
-                        result = [self.assemble(batch, None)]
-                    else:  # one sample, or none for a rank beyond the tail
-                        result = list(transformed(self.view.schema, batch, self.transform))
+                for task, results in zip(run, self._results(reader, run), strict=True):
                     self.progress.hand_out(task, batching)
-                    yield from result
+                    yield from results
             if self.progress.epoch == epoch:
                 self.progress.end()
         finally:
             reader.close()
+
+    def _results(self, reader: RankReader, run: list[Task]) -> Iterator[list[Any]]:
+        """What each task of a run yields: its batch; or one sample, or none on a rank beyond the tail."""
+        if self.batch_size is not None:
+            yield from ([self.assemble(batch, None)] for batch in reader.read(run))
+            return
+        samples = transformed(self.view.schema, next(reader.read(run, joined=True)), self.transform)
+        for share in reader.shares(run):
+            yield list(islice(samples, share))
 
     def _origin(self, position: int, worker: int, workers: int) -> int:
         """The position from which on batches are dealt to the workers, round-robin."""

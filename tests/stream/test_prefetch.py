@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
+
+import pytest
 
 from mdsx import TransportError
 from mdsx.order import NOTHING_NEW
@@ -30,12 +32,16 @@ class Brought:
         self.room = room
         self.refused = 0
         self.damaged: set[int] = set()
+        self.held: threading.Event | None = None  # nothing arrives before it
         self.changed = threading.Condition()
 
     def cached_size(self, shard: int) -> int:
         return 1000
 
-    def bring(self, shard: int, *, needed_in: float) -> Verdict | None:
+    def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
+        received(1000)
+        if self.held is not None:
+            assert self.held.wait(PATIENCE)
         with self.changed:
             self.changed.notify_all()
             if shard in self.damaged:
@@ -67,7 +73,7 @@ def prefetcher(brought: Brought, look_ahead: int = 3000) -> Prefetcher:
 
 def read(prefetch: Prefetcher, start: int, stop: int) -> None:
     """What a reader tells when it reads positions [start, stop)."""
-    prefetch.reading(start)
+    prefetch.reading(start, stop)
     prefetch.consumed(stop)
 
 
@@ -98,7 +104,7 @@ def test_shards_come_as_needed_and_no_farther_ahead_than_the_bytes_allow() -> No
 def test_it_goes_on_into_the_next_epoch_but_no_farther() -> None:
     brought = Brought()
     prefetch = prefetcher(brought, look_ahead=10**9)
-    prefetch.reading(0)
+    prefetch.reading(0, 5)
     brought.wait(11)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 0, *range(1, 10)]  # as far as one epoch ahead of where the run stood
@@ -177,15 +183,64 @@ def test_the_search_stops_where_nothing_new_is_found() -> None:
 def test_what_is_being_read_makes_no_room_until_it_is_let_go() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
-    prefetch.reading(0)
+    prefetch.reading(0, 5)
     brought.wait(4)
     idle(prefetch)
     prefetch.consumed(15)
     brought.wait(5)
-    prefetch.reading(15)
+    prefetch.reading(15, 20)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 1, 2, 3, 4]
     assert min(brought.needed_in) > 0  # never "now", which may evict anything
+    prefetch.close()
+
+
+def test_what_is_on_its_way_may_be_waited_for() -> None:
+    brought = Brought()
+    brought.held = threading.Event()
+    prefetch = prefetcher(brought)
+    prefetch.reading(0, 35)
+    waits = threading.Thread(target=prefetch.wait_for, args=([0, 1, 2, 3],))
+    waits.start()
+    waits.join(0.05)
+    assert waits.is_alive()
+    brought.held.set()
+    waits.join(PATIENCE)
+    assert not waits.is_alive()
+    assert set(brought.shards) >= {0, 1, 2, 3}
+    prefetch.wait_for([0, 3, 9])  # here, or not needed now: nothing to wait for
+    prefetch.close()
+
+
+def test_nobody_waits_for_what_finds_no_room_or_fails() -> None:
+    brought = Brought(room=1)
+    brought.damaged = {1}
+    prefetch = prefetcher(brought)
+    prefetch.reading(0, 35)
+    prefetch.wait_for([0, 1, 2, 3])
+    assert len(brought.shards) == 1
+    assert brought.refused
+    prefetch.close()
+
+
+def test_nobody_waits_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.stream.prefetch._PATIENCE", 0.0)
+    brought = Brought()
+    brought.held = threading.Event()
+    prefetch = prefetcher(brought)
+    prefetch.reading(0, 35)
+    prefetch.wait_for([0, 1, 2, 3])
+    assert not brought.shards
+    brought.held.set()
+    prefetch.close()
+
+
+def test_shards_needed_now_come_however_many_bytes_they_are() -> None:
+    brought = Brought()
+    prefetch = prefetcher(brought, look_ahead=1000)
+    prefetch.reading(0, 75)
+    prefetch.wait_for(list(range(8)))
+    assert set(brought.shards) >= set(range(8))
     prefetch.close()
 
 
