@@ -38,7 +38,7 @@ from mdsx.storage.filesystem import network_file_system
 
 INDEX_KEY = "index.json"
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
-_REQUESTS = 16  # ranged requests in flight
+_REQUESTS = 64  # ranged requests in flight: a first batch is one wave of them
 _DOWNLOAD_TRIES = 2  # a damaged download is fetched once more
 
 
