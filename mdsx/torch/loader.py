@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import copy
+from traceback import clear_frames
 from typing import Any
 from weakref import ref
 
@@ -226,10 +227,14 @@ class StreamingDataLoader:
             workers, asks = self._start_workers()
             asks.start(self._batching, self._progress.epoch, self._progress.position)
             broken = False
-            for answer in workers:
-                yield from asks.batches(answer, self.dataset)
-                if broken := answer.broken:
-                    break
+            try:
+                for answer in workers:
+                    yield from asks.batches(answer, self.dataset)
+                    if broken := answer.broken:
+                        break
+            except Exception as error:
+                clear_frames(error.__traceback__)  # PyTorch's are in a cycle, which would keep the workers
+                raise
 
     @property
     def _together(self) -> int:

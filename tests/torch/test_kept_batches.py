@@ -1,0 +1,264 @@
+"""Whoever keeps a batch keeps it as it was: no later batch, epoch or shard is ever written over it."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mdsx
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+COLUMNS = {
+    "id": "int64",
+    "half": "bfloat16[2]",
+    "flag": "bool",
+    "none": "uint16[0,3]",
+    "text": "str",
+    "raw": "bytes",
+    "image": "jpeg?",
+    "list": "float32[*]?",
+}
+N, BATCH = 301, 4
+RUNS = 19  # of an epoch of 76 batches, at 2 workers: more than there are slots
+
+
+def sample(number: int) -> dict[str, Any]:
+    """Later ones are larger: far beyond the average, for which slots have room."""
+    noise = random.Random(number).randbytes(number * 4)
+    image = None if number % 3 == 0 else b"\xff\xd8\xff" + noise[: number % 50]
+    listed = None if number % 5 == 0 else np.full(number % 4, number, np.float32)
+    values = {"half": [number % 256, 0.5], "flag": number % 2 == 0, "none": np.zeros((0, 3), np.uint16)}
+    return {"id": number, **values, "text": f"text {number}", "raw": noise, "image": image, "list": listed}
+
+
+def write(url: str, **options: Any) -> str:
+    with mdsx.Writer(url, COLUMNS, shard_size=32768, **options) as out:
+        for number in range(N):
+            out.write(sample(number))
+    return url
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(str(tmp_path_factory.mktemp("kept") / "dataset"))
+
+
+def told(values: Any) -> Any:
+    """What a user sees of a batch, copied."""
+    if isinstance(values, dict):
+        return {name: told(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [told(value) for value in values]
+    if isinstance(values, torch.Tensor):
+        return values.dtype, tuple(values.shape), values.tolist()
+    return (type(values), bytes(values)) if isinstance(values, bytes | memoryview) else values
+
+
+def loader(url: str, workers: int, *, zero_copy: bool = False, shuffle: bool = True, **options: Any) -> Any:
+    data = StreamingDataset(url, seed=3, zero_copy=zero_copy, shuffle=shuffle)
+    return StreamingDataLoader(data, BATCH, workers, drop_last=False, **options)
+
+
+def epochs(made: Any, count: int) -> list[list[Any]]:
+    return [list(made) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"persistent_workers": True},
+        {"persistent_workers": True, "prefetch_factor": 5},
+        {"persistent_workers": True, "multiprocessing_context": "spawn"},
+        {"pin_memory": True},
+        {"zero_copy": True},
+        {"zero_copy": True, "persistent_workers": True},
+        {"shuffle": False, "persistent_workers": True},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:'pin_memory'")
+def test_all_batches_of_two_epochs_that_were_kept_are_right_at_the_end(url: str, options: dict[str, Any]) -> None:
+    plain = {name: value for name, value in options.items() if name in ("zero_copy", "shuffle")}
+    kept = epochs(loader(url, 2, **options), 2)
+    gc.collect()
+    assert told(kept) == told(epochs(loader(url, 0, **plain), 2))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_leaving_an_epoch_in_its_midst_gives_no_slot_to_two(url: str, persistent: bool) -> None:
+    """Some of the batches are kept for good, some for a while, some not; workers are still busy at each leaving."""
+    chance = random.Random(7)
+    left, plain = loader(url, 2, persistent_workers=persistent), loader(url, 0)
+    kept: list[tuple[int, int, Any]] = []
+    for epoch in range(20 if persistent else 4):
+        for number, batch in enumerate(itertools.islice(left, chance.choice([1, 2, 7, 25]))):
+            kept.append((epoch, number, batch))
+            if len(kept) > 10 and chance.random() < 0.7:
+                kept.pop(chance.randrange(len(kept)))
+    right = {}
+    for epoch in range(20 if persistent else 4):
+        plain.set_epoch(epoch)
+        right[epoch] = list(itertools.islice(plain, 25))
+    assert len(kept) > 10
+    for epoch, number, batch in kept:
+        assert told(batch) == told(right[epoch][number])
+
+
+def test_what_is_changed_in_a_batch_changes_no_other(url: str) -> None:
+    """Tensors of several batches lie side by side, and may be written to."""
+    kept = list(loader(url, 2))
+    for batch in kept[::2]:
+        batch["id"].fill_(-1)
+        batch["half"].zero_()
+    right = list(loader(url, 0))
+    for batch, expected in zip(kept[1::2], right[1::2], strict=True):
+        assert told(batch) == told(expected)
+
+
+# --- zero_copy
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_zero_copy_gives_read_only_views_of_encoded_bytes_and_nothing_else(url: str, workers: int) -> None:
+    copies = loader(url, 0)
+    for found, expected in zip(loader(url, workers, zero_copy=True), copies, strict=True):
+        for name in ("raw", "image"):
+            assert found[name] == expected[name]
+            for value in found[name]:
+                assert value is None or (isinstance(value, memoryview) and value.readonly)
+            del found[name], expected[name]
+        assert told(found) == told(expected)
+
+
+def test_a_transform_gets_the_views(url: str) -> None:
+    data = StreamingDataset(url, shuffle=False, zero_copy=True, transform=lambda found: type(found["raw"]).__name__)
+    for workers in (0, 1):
+        assert next(iter(StreamingDataLoader(data, 2, workers))) == ["memoryview"] * 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("place", ["in place", "zstd", "s3"])
+def test_views_stay_right_when_all_else_is_gone_and_the_cache_is_another_datasets(
+    place: str, workers: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"{request.getfixturevalue('s3_url')}/d" if place == "s3" else str(tmp_path / "d")
+    write(url, compression="zstd" if place == "zstd" else None)
+    other = str(tmp_path / "other")
+    with mdsx.Writer(other, {"raw": "bytes"}, shard_size=32768, compression="zstd") as out:
+        for _ in range(100):
+            out.write({"raw": b"\xee" * 10_000})
+    cache: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
+    options: dict[str, Any] = {} if place == "in place" else cache
+    data = StreamingDataset(url, seed=3, zero_copy=True, **options)
+    batches = iter(StreamingDataLoader(data, BATCH, workers, drop_last=False))
+    kept = list(itertools.islice(batches, 30))
+    del batches, data
+    gc.collect()
+    assert all(set(raw) == {0xEE} for raw in mdsx.Dataset(other, **cache).take(range(100))["raw"])
+    expected = list(itertools.islice(loader(url, 0), 30)) if place == "in place" else None
+    for number, batch in enumerate(kept):
+        for id, raw, image in zip(batch["id"].tolist(), batch["raw"], batch["image"], strict=True):
+            assert (raw, image) == (sample(id)["raw"], sample(id)["image"])
+        assert expected is None or told(batch["id"]) == told(expected[number]["id"])
+
+
+# --- a damaged shard in the midst of a run
+
+ORDER: dict[str, Any] = {"seed": 3, "lanes": 1, "shuffle_block": 100}
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 1},
+    {"num_workers": 2},
+    {"num_workers": 2, "persistent_workers": True},
+]
+
+
+def damage(url: str, shard: int, samples: list[int]) -> str:
+    """Flip a bit of each of the `samples` of a shard of the dataset; returns the file's name."""
+    index = mdsx.Dataset(url).shards.index
+    path = Path(url) / index.name(shard)
+    changed = bytearray(path.read_bytes())
+    for sample in samples:
+        changed[index.rows_offset + sample * index.row_size + index.row_size - 1] ^= 1
+    path.write_bytes(changed)
+    return path.name
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
+    tmp_path: Path, options: dict[str, Any], shuffle: bool
+) -> None:
+    """And again there, when `next()` is called again: no batch is skipped, the position stays. All of a shard."""
+    url = write(str(tmp_path / "dataset"))
+    data = StreamingDataset(url, shuffle=shuffle, **ORDER)
+    shard, counts = len(data.view.counts) // 2, data.view.counts.tolist()
+    lost = range(sum(counts[:shard]), sum(counts[: shard + 1]))
+    whole = list(StreamingDataLoader(data, BATCH))
+    before = next(number for number, batch in enumerate(whole) if set(batch["id"].tolist()) & set(lost))
+    assert before > 8
+    name = damage(url, shard, list(range(counts[shard])))
+
+    reading = StreamingDataLoader(StreamingDataset(url, shuffle=shuffle, **ORDER), BATCH, **options)
+    batches = iter(reading)
+    for expected in whole[:before]:
+        assert told(next(batches)) == told(expected)
+    for _ in range(3):
+        with pytest.raises(mdsx.CorruptError, match=rf"{name}.*sample \d+"):
+            next(batches)
+        assert reading.state_dict()["position"] == before * BATCH
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_a_single_damaged_sample_is_never_handed_out_nor_are_batches_before_it_lost(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """The error comes at the first batch of its shard, which is refused as a whole, or at the latest at its own."""
+    url = write(str(tmp_path / "dataset"))
+    data = StreamingDataset(url, **ORDER)
+    shard = len(data.view.counts) // 2
+    first, count = int(data.view.counts[:shard].sum()), int(data.view.counts[shard])
+    whole = list(StreamingDataLoader(data, BATCH))
+    touched = [
+        number for number, batch in enumerate(whole) if set(batch["id"].tolist()) & set(range(first, first + count))
+    ]
+    before = next(number for number in touched if first + 5 in whole[number]["id"].tolist())
+    damage(url, shard, [5])
+
+    reading = StreamingDataLoader(StreamingDataset(url, **ORDER), BATCH, **options)
+    batches, found, errors = iter(reading), 0, 0
+    while errors < 40:
+        try:
+            batch = next(batches)
+        except mdsx.CorruptError as error:
+            assert "sample 5" in str(error)  # noqa: PT017  # as often as it comes
+            errors += 1
+        else:
+            assert told(batch) == told(whole[found])
+            found += 1
+        assert reading.state_dict()["position"] == found * BATCH
+    assert touched[0] <= found <= before
+
+
+def test_after_an_error_no_worker_is_left_waiting(tmp_path: Path) -> None:
+    """They end with the error, not when garbage is collected: PyTorch's frames are in a cycle with it."""
+    url = write(str(tmp_path / "dataset"))
+    damage(url, 0, list(range(int(mdsx.Dataset(url).shards.index.counts[0]))))
+    batches = iter(loader(url, 2, shuffle=False))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            with pytest.raises(mdsx.CorruptError):
+                next(batches)
+            assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
