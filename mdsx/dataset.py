@@ -47,10 +47,13 @@ class Dataset:
         mmap: bool = True,
         columns: ColumnChoice | None = None,
     ) -> None:
-        shards = Shards(url, cache=cache, cache_limit=cache_limit, mmap=mmap)
-        shards.check_cache()
-        part = Part.whole(shards)
+        part = _whole(Shards(url, cache=cache, cache_limit=cache_limit, mmap=mmap))
         self._show(part if columns is None else part.choose(columns))
+
+    @classmethod
+    def of(cls, shards: Shards) -> Dataset:
+        """All samples of `shards`."""
+        return object.__new__(cls)._show(_whole(shards))
 
     def _show(self, part: Part) -> Dataset:
         self.part = part
@@ -188,6 +191,11 @@ class Dataset:
 
 class OutOfRangeError(UsageError, IndexError):
     """A sample number at or beyond the dataset's end; an IndexError, so that Python's sequence protocol works."""
+
+
+def _whole(shards: Shards) -> Part:
+    shards.check_cache()
+    return Part.whole(shards)
 
 
 def as_samples(columns: Columns, count: int) -> list[Sample]:

@@ -74,8 +74,12 @@ class Shards:
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         mmap: bool = True,
+        connections: int = 0,
     ) -> None:
+        """`connections` are opened beside the request for the index, for who will soon make many."""
         self.storage: Storage = open_storage(url)
+        if connections:
+            self.storage.connect(INDEX_KEY, connections)
         self.index: Index = read_index(self.storage)
         path = self.storage.path(INDEX_KEY)
         self.local = path is not None

@@ -57,6 +57,13 @@ class Storage(Protocol):
         Raises TruncatedError or ChangedError where the object has another size.
         """
 
+    def connect(self, key: str, count: int) -> None:
+        """Open `count` connections in the background, for requests that will be made at once; `key` is an object.
+
+        What goes wrong shows in those requests. Nothing where there are no connections.
+        """
+        ...
+
     def put(self, key: str, data: Buffer) -> None:
         """Store an object: it is there whole and durable when this returns, and not at all before."""
 

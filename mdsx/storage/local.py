@@ -72,6 +72,9 @@ class LocalStorage:
             if size:
                 raise TruncatedError("the file was cut while it was read", file=str(path), found=f"{size} bytes less")
 
+    def connect(self, key: str, count: int) -> None:
+        return
+
     def put(self, key: str, data: Buffer) -> None:
         path = self._path(key)
         with _errors(path):

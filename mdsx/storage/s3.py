@@ -14,7 +14,8 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -95,6 +96,20 @@ class S3Storage:
                 if failures >= _TRIES:
                     raise TruncatedError(str(error)) from error
                 _pause(failures)
+
+    def connect(self, key: str, count: int) -> None:
+        client, where = self._client, {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
+
+        def ask() -> None:  # boto3 opens a connection only for a request
+            with suppress(Exception):
+                client.get_object(**where, Range="bytes=0-0")["Body"].read()
+
+        pool = ThreadPoolExecutor(count, thread_name_prefix="mdsx-connect")
+        for _ in range(count):
+            future = pool.submit(ask)
+            _connecting.add(future)
+            future.add_done_callback(_connecting.discard)
+        pool.shutdown(wait=False)
 
     def put(self, key: str, data: Buffer) -> None:
         view = memoryview(data).cast("B")
@@ -264,6 +279,17 @@ class _View(io.RawIOBase):
         buffer[: len(part)] = part
         self._at += len(part)
         return len(part)
+
+
+_connecting: set[Future[None]] = set()
+
+
+def _settle() -> None:
+    """A fork in the midst of a connection could leave locks behind that nobody releases."""
+    wait(set(_connecting), _TIMEOUT)
+
+
+os.register_at_fork(before=_settle)
 
 
 def _make_client() -> Any:

@@ -13,7 +13,7 @@ from mdsx.dataset import Dataset, Sample
 from mdsx.errors import StateError, UsageError
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
-from mdsx.shards import ColumnChoice, View
+from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.stream import (
     Batch,
     Batching,
@@ -27,6 +27,8 @@ from mdsx.stream import (
 )
 from mdsx.torch.batches import Collate, assemble, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
+
+_CONNECTIONS = 32  # about as many as samples of a first batch
 
 
 class StreamingDataset(IterableDataset[Any]):
@@ -77,7 +79,8 @@ class StreamingDataset(IterableDataset[Any]):
         if isinstance(url, Dataset) and (cache is not None or cache_limit is not None):
             raise UsageError("cache and cache_limit are given to the mdsx.Dataset, not beside it")
         if not isinstance(url, Dataset | Mixture):
-            url = Dataset(url, cache=cache, cache_limit=cache_limit)
+            shards = Shards(url, cache=cache, cache_limit=cache_limit, connections=_CONNECTIONS)
+            url = Dataset.of(shards)
         self.dataset = url
         if isinstance(url, Mixture):
             self.view = url.view(columns, component_column, cache, cache_limit)

@@ -118,3 +118,14 @@ def test_it_crosses_pickle_threads_and_forks(storage: Storage) -> None:
         os._exit(0 if storage.get("key").data == DATA else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert storage.get("key").data == DATA
+
+
+def test_connections_may_be_opened_ahead_of_what_follows_also_a_fork(storage: Storage) -> None:
+    storage.put("key", DATA)
+    for key in ("key", "missing"):  # what is wrong shows in what is asked for later
+        storage.connect(key, 8)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if storage.get("key").data == DATA else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert storage.get("key").data == DATA
