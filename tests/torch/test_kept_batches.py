@@ -112,6 +112,23 @@ def test_leaving_an_epoch_in_its_midst_gives_no_slot_to_two(url: str, persistent
         assert told(batch) == told(right[epoch][number])
 
 
+def test_slots_of_iterations_that_were_left_are_used_again(url: str) -> None:
+    """Tensors that nobody keeps come in shared memory, however often an epoch was left."""
+    left = loader(url, 2, persistent_workers=True)
+    for _ in range(20):
+        for batch in itertools.islice(left, 4):
+            assert "mdsx-slots" in mapping(batch["id"].data_ptr())
+
+
+def mapping(address: int) -> str:
+    """The line of /proc/self/maps that an address lies in."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, stop = (int(edge, 16) for edge in line.split()[0].split("-"))
+        if start <= address < stop:
+            return line
+    return ""
+
+
 def test_what_is_changed_in_a_batch_changes_no_other(url: str) -> None:
     """Tensors of several batches lie side by side, and may be written to."""
     kept = list(loader(url, 2))
