@@ -106,6 +106,19 @@ class RankReader:
             del found  # a selection is a lease
             self._let_go(runtime, int(stops[-1]), wanted)
 
+    def read_each(self, tasks: Sequence[Task]) -> Iterator[Batch]:
+        """The same; where there is an error in one batch of the run, those before it come first."""
+        done = 0
+        try:
+            for batch in self.read(tasks):
+                yield batch
+                done += 1
+        except Exception:
+            if len(tasks) == 1:
+                raise
+            for task in tasks[done:]:
+                yield from self.read([task])
+
     def shares(self, tasks: Iterable[Task]) -> list[int]:
         """How many samples the rank has of each of `tasks`."""
         rank, world_size = self.rank, self.batching.world_size

@@ -241,9 +241,17 @@ class StreamingDataset(IterableDataset[Any]):
     def _results(self, reader: RankReader, run: list[Task]) -> Iterator[list[Any]]:
         """What each task of a run yields: its batch; or one sample, or none on a rank beyond the tail."""
         if self.batch_size is not None:
-            yield from ([self.assemble(batch, None)] for batch in reader.read(run))
+            yield from ([self.assemble(batch, None)] for batch in reader.read_each(run))
             return
-        samples = transformed(self.view.schema, next(reader.read(run, joined=True)), self.transform)
+        try:
+            batch = next(reader.read(run, joined=True))
+        except Exception:
+            if len(run) == 1:
+                raise
+            for task in run:  # the samples before the error shall come first
+                yield from self._results(reader, [task])
+            return
+        samples = transformed(self.view.schema, batch, self.transform)
         for share in reader.shares(run):
             yield list(islice(samples, share))
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 
-from mdsx.stream import Batch, Batching, RankReader, Task
+from mdsx.stream import Batching, RankReader, Task
 from mdsx.torch.batches import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.slots import Slots
@@ -37,21 +37,11 @@ class Produce:
     def __call__(self) -> Iterator[list[Any]]:
         try:
             for run in self._reader.runs(self._tasks):
-                yield from self._lists(self._dataset.assemble(batch, self._collate) for batch in self._read(run))
+                yield from self._lists(
+                    self._dataset.assemble(batch, self._collate) for batch in self._reader.read_each(run)
+                )
         finally:
             self._reader.close()
-
-    def _read(self, run: list[Task]) -> Iterator[Batch]:
-        made = 0
-        try:
-            for batch in self._reader.read(run):
-                yield batch
-                made += 1
-        except Exception:
-            if len(run) == 1:
-                raise
-            for task in run[made:]:  # the batches before the error shall come first
-                yield from self._reader.read([task])
 
     def _lists(self, batches: Iterator[Any]) -> Iterator[list[Any]]:
         made: list[Any] = []

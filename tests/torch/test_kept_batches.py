@@ -234,6 +234,25 @@ def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
         assert reading.state_dict()["position"] == before * BATCH
 
 
+@pytest.mark.parametrize("size", [None, BATCH])
+def test_so_it_is_under_pytorchs_own_loader(tmp_path: Path, size: int | None) -> None:
+    url = write(str(tmp_path / "dataset"))
+    data = StreamingDataset(url, batch_size=size, **ORDER)
+    shard, counts = len(data.view.counts) // 2, data.view.counts.tolist()
+    lost = range(sum(counts[:shard]), sum(counts[: shard + 1]))
+    whole = [torch.as_tensor(batch["id"]).reshape(-1).tolist() for batch in data]
+    before = next(number for number, ids in enumerate(whole) if set(ids) & set(lost))
+    damage(url, shard, list(range(counts[shard])))
+
+    reading = StreamingDataset(url, batch_size=size, **ORDER)
+    batches = iter(reading)
+    assert [torch.as_tensor(next(batches)["id"]).reshape(-1).tolist() for _ in range(before)] == whole[:before]
+    for _ in range(2):
+        with pytest.raises(mdsx.CorruptError, match=r"sample \d+"):
+            next(batches)
+        assert reading.state_dict()["position"] == before * (size or 1)
+
+
 @pytest.mark.parametrize("options", WAYS)
 def test_a_single_damaged_sample_is_never_handed_out_nor_are_batches_before_it_lost(
     tmp_path: Path, options: dict[str, Any]
