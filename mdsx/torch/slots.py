@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import sys
+import tempfile
 import weakref
 from itertools import accumulate, pairwise, starmap
 from multiprocessing.reduction import DupFd
@@ -61,7 +63,7 @@ class Slots:
 
     def __init__(self, count: int, size: int) -> None:
         self._size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._descriptor = os.memfd_create("mdsx-slots")
+        self._descriptor = _file_without_a_name()
         os.ftruncate(self._descriptor, max(count * self._size, 1))
         self._map()
         self._free, self._reserved = list(range(count)), set[int]()
@@ -129,3 +131,10 @@ class Slots:
             else values
             for name, values in placed.items()
         }
+
+
+def _file_without_a_name() -> int:
+    if sys.platform == "linux":
+        return os.memfd_create("mdsx-slots")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
