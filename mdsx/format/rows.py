@@ -19,19 +19,27 @@ from mdsx.format.schema import Schema
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_SMALL = 1024  # bytes below which joining what is hashed is cheaper than hashing it in turn
+
 NULL = 0xFFFFFFFF
 """The length that says null; so a value has at most 2^32 - 2 bytes."""
 
 
 def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
-    """Checksum of sample number `sample`: `row` is its whole row (the checksum field is skipped), `heap` its bytes."""
-    body = memoryview(row).cast("B")[8:]
-    if not len(memoryview(heap)):
-        found: int = xxhash.xxh3_64_intdigest(body, sample)
-        return found
-    hasher = xxhash.xxh3_64(body, sample)
-    hasher.update(heap)
-    checksum: int = hasher.intdigest()
+    """Checksum of sample number `sample`: `row` is its whole row (the checksum field is skipped), `heap` its bytes.
+
+    Both are buffers of bytes.
+    """
+    body, heap = memoryview(row)[8:], memoryview(heap)
+    checksum: int
+    if len(body) + len(heap) < _SMALL:
+        checksum = xxhash.xxh3_64_intdigest(b"".join((body, heap)), sample)
+    elif not len(heap):
+        checksum = xxhash.xxh3_64_intdigest(body, sample)
+    else:
+        hasher = xxhash.xxh3_64(body, sample)
+        hasher.update(heap)
+        checksum = hasher.intdigest()
     return checksum
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ class SampleDecoder:
     """Decodes samples of shards of `schema`; `columns`: the number of each column wanted, by the name it gets."""
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
-        self._schema, self._columns = schema, dict(columns)
+        self._schema, self._columns, self._row_size = schema, dict(columns), schema.row_size
         self._extents = Struct(f"<Q{len(schema.variable)}I")
         self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
@@ -41,22 +41,24 @@ class SampleDecoder:
 
     def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
         """The values of a sample that the shard has; with `verify` after its checksum. Raises CorruptError."""
-        size = self._schema.row_size
-        row = view.buffer[view.rows_offset + sample * size :][:size]
-        edges: list[int] = [0]
-        lengths: list[int] = []
+        at = view.rows_offset + sample * self._row_size
+        row, heap = view.buffer[at : at + self._row_size], view.heap
+        edges: Sequence[int] = (0, 0)
+        lengths: Sequence[int] = ()
         if self._may_be_null:
             start, *lengths = self._extents.unpack_from(row, 8)
             if NULL in lengths:
                 if not all(may for may, length in zip(self._may_be_null, lengths, strict=True) if length == NULL):
                     self._refuse(view, sample)
                 edges = list(accumulate((0 if length == NULL else length for length in lengths), initial=start))
+            elif len(lengths) == 1:
+                edges = start, start + lengths[0]
             else:
                 edges = list(accumulate(lengths, initial=start))
-            if edges[-1] > len(view.heap):
+            if edges[-1] > len(heap):
                 self._refuse(view, sample)
         if verify:
-            check_row(row, view.heap[edges[0] : edges[-1]], sample, int.from_bytes(row[:8], "little"), view.file)
+            check_row(row, heap[edges[0] : edges[-1]], sample, int.from_bytes(row[:8], "little"), view.file)
         values: dict[str, Any] = {}
         for name in self._columns:
             read = self._fixed.get(name)
@@ -66,7 +68,7 @@ class SampleDecoder:
             place, decode = self._variable[name]
             try:
                 null = lengths[place] == NULL
-                values[name] = None if null else decode(view.heap[edges[place] : edges[place + 1]])
+                values[name] = None if null else decode(heap[edges[place] : edges[place + 1]])
             except CorruptError as error:
                 raise CorruptError(str(error), file=view.file, place=f"sample {sample}, column {name!r}") from error
         return values

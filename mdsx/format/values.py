@@ -133,8 +133,11 @@ def _starred_decoder(type: ColumnType) -> Decoder:
     return decode_starred
 
 
-def _decode_str(data: memoryview) -> object:
-    return _decode_texts((data,))[0]
+def _decode_str(data: memoryview) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"this is not UTF-8: {error}") from None
 
 
 def _decode_json(data: memoryview) -> object:
