@@ -3,7 +3,7 @@
 Runs of batches are read together: their samples are grouped by shard, and each shard is visited once. A mapped shard
 is verified as a whole when it is opened. Of a shard that is not local, and does not come soon, samples are fetched by
 range (unless much of it is wanted at once; then it is fetched whole). The first batch waits for nothing: what is not
-local comes by range, before any shard is brought in behind it, and what is local is verified sample by sample.
+local comes by range, before any shard is brought in behind it, and what is cached is verified sample by sample.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ class RankReader:
         wanted, firsts = np.unique(shards[places], return_index=True)
         groups = np.split(samples[places], firsts[1:]) if len(wanted) else []
         numbers: list[int] = wanted.tolist()
-        missing = [shard for shard in numbers if not self.view.open(shard, whole=runtime.begun)]
+        view = self.view  # what is in the cache was whole when it came, so that the first batch need not wait for that
+        missing = [shard for shard in numbers if not view.open(shard, whole=runtime.begun or not view.cached(shard))]
         if missing and runtime.prefetcher is not None and runtime.begun:
             runtime.prefetcher.wait_for(missing)
         absent = set(missing)

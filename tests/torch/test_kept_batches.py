@@ -6,6 +6,7 @@ import gc
 import itertools
 import multiprocessing
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,18 @@ def test_after_an_error_no_worker_is_left_waiting(tmp_path: Path) -> None:
             assert not multiprocessing.active_children()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_a_shard_of_another_dataset_is_refused_though_all_of_its_samples_are_sound(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    for name, first in (("mine", 0), ("other", 1000)):
+        with mdsx.Writer(tmp_path / name, {"id": "int64"}, shard_size="1KB") as out:
+            out.write_batch({"id": np.arange(first, first + 200)})
+    shutil.copy(tmp_path / "other" / "shard.00001.mdsx", tmp_path / "mine" / "shard.00001.mdsx")
+    seen: list[Any] = []
+    batches = StreamingDataLoader(StreamingDataset(tmp_path / "mine", seed=1), 8, **options)
+    with pytest.raises(mdsx.CorruptError, match=r"shard\.00001\.mdsx"):
+        seen.extend(batches)
+    assert all(int(batch["id"].max()) < 200 for batch in seen)
