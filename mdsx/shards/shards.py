@@ -76,18 +76,20 @@ class Shards:
         mmap: bool = True,
         connections: int = 0,
     ) -> None:
-        """`connections` are opened beside the request for the index, for who will soon make many."""
+        """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
         self.storage: Storage = open_storage(url)
-        if connections:
-            self.storage.connect(INDEX_KEY, connections)
-        self.index: Index = read_index(self.storage)
         path = self.storage.path(INDEX_KEY)
+        self.cache: Cache | None = None
+        if path is None:
+            self.cache = Cache(cache, cache_limit)
+            if connections and self.cache.is_empty():
+                self.storage.connect(INDEX_KEY, connections)
+        self.index: Index = read_index(self.storage)
         self.local = path is not None
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
         )
-        self.cache: Cache | None = None
-        if not self.local or self.index.compression is not None:
+        if self.local and self.index.compression is not None:
             self.cache = Cache(cache, cache_limit)
         self._runtime_or_none: _Runtime | None = None
 

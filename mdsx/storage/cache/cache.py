@@ -96,6 +96,10 @@ class Cache:
                 return self.usage() if self._given is None else self._given
             raise _failure(self.directory, error) from error
 
+    def is_empty(self) -> bool:
+        """Whether it holds no shard at all."""
+        return not any(self.directory.glob("*/*.mdsx"))
+
     def usage(self) -> int:
         """Bytes that the directory holds, those in flight included."""
         return sum(file.size for file in self._process().ledger.scan())
