@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH = 2048
+PIXELS = (384, 512, 3)  # of an image: height, width, colours
 SIZES = {"tokens": 60_000, "images": 6_000, "text": 200_000, "mixed": 100_000}
 
 MDSX_COLUMNS = {
@@ -122,10 +123,11 @@ def _pictures() -> Sequence[bytes]:
 
     found = []
     for number in range(_PICTURES):  # smooth shapes with some noise, as in photographs: about 100 kB
-        y, x = np.mgrid[0:384, 0:512].astype(np.float32)
-        noise = mix(np.arange(384 * 512 * 3, dtype=np.uint64) + np.uint64(number << 32)).astype(np.uint8)
+        height, width, _ = PIXELS
+        y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+        noise = mix(np.arange(np.prod(PIXELS), dtype=np.uint64) + np.uint64(number << 32)).astype(np.uint8)
         waves = [np.sin(x / (9 + number + 3 * channel)) * np.cos(y / (7 + channel)) for channel in range(3)]
-        picture = 128 + 80 * np.stack(waves, -1) + (noise.reshape(384, 512, 3).astype(np.float32) - 128) / 5
+        picture = 128 + 80 * np.stack(waves, -1) + (noise.reshape(PIXELS).astype(np.float32) - 128) / 5
         output = io.BytesIO()
         Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8)).save(output, "JPEG", quality=90)
         found.append(output.getvalue())
