@@ -27,7 +27,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, MissingError, UsageError
-from mdsx.format import FrameReader, Index, SampleDecoder, Schema, ShardView, check_shard, parse_index
+from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard
+from mdsx.shards.download import INDEX_KEY, download_shard, hash_mismatch, read_index
 from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
@@ -36,7 +37,6 @@ from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.filesystem import network_file_system
 
-INDEX_KEY = "index.json"
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
 _REQUESTS = 64  # ranged requests in flight: a first batch is one wave of them
 _DOWNLOAD_TRIES = 2  # a damaged download is fetched once more
@@ -263,7 +263,7 @@ class Shards:
                 if received is not None:
                     received(len(data))
 
-            self._download(shard, counted)
+            download_shard(self.storage, self.index, shard, counted, file=self.file(shard))
 
         for _ in range(_DOWNLOAD_TRIES - 1):
             try:
@@ -322,47 +322,8 @@ class Shards:
         if found != expected:
             for problem in check_shard(opened.view.buffer, file=self.file(shard), schema=self.schema):
                 raise problem
-            raise _hash_mismatch(self.file(shard), found, expected)
+            raise hash_mismatch(self.file(shard), found, expected)
         opened.verified = True
-
-    def _download(self, shard: int, write: Callable[[bytes], object]) -> None:
-        """Stream the stored shard through its checks into `write`, raw; CorruptError where a hash differs."""
-        index, name = self.index, self.index.name(shard)
-        size, raw_size = int(index.sizes[shard]), int(index.raw_sizes[shard])
-        stored, raw = xxhash.xxh3_128(), xxhash.xxh3_128()
-        if index.compression is None:
-
-            def sink(chunk: bytes) -> None:
-                stored.update(chunk)
-                write(chunk)
-
-            self.storage.download(name, sink, size=size)
-        else:
-            frames = FrameReader(raw_size=raw_size, size=size, file=self.file(shard))
-
-            def sink(chunk: bytes) -> None:
-                stored.update(chunk)
-                for piece in frames.feed(chunk):
-                    raw.update(piece)
-                    write(piece)
-
-            self.storage.download(name, sink, size=size)
-            frames.finish()
-            if raw.hexdigest() != index.raw_hash(shard):
-                raise _hash_mismatch(self.file(shard), raw.hexdigest(), index.raw_hash(shard))
-        if stored.hexdigest() != index.hash(shard):
-            raise _hash_mismatch(self.file(shard), stored.hexdigest(), index.hash(shard))
-
-
-def _hash_mismatch(file: str, found: str, expected: str) -> CorruptError:
-    return CorruptError(
-        "the shard's bytes do not match the index",
-        file=file,
-        place="XXH3-128",
-        found=found,
-        expected=expected,
-        hint="the shard is damaged: run `mdsx verify`, and write or copy it anew",
-    )
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -373,17 +334,3 @@ def _map(path: Path) -> mmap.mmap:
         raise MissingError("the index names this shard, but it is not there", file=str(path)) from error
     except ValueError as error:  # an empty file cannot be mapped
         raise CorruptError("the shard is empty", file=str(path)) from error
-
-
-def read_index(storage: Storage) -> Index:
-    """The index of the dataset in `storage`. Raises MissingError where there is none, CorruptError."""
-    file = f"{storage.url.rstrip('/')}/{INDEX_KEY}"
-    try:
-        data = storage.get(INDEX_KEY).data
-    except MissingError as error:
-        raise MissingError(
-            "no dataset is here: it has no index.json",
-            file=storage.url,
-            hint="check the URL; a dataset that is still being written, or whose writer died, has no index yet",
-        ) from error
-    return parse_index(data, file=file)
