@@ -122,7 +122,10 @@ class Dataset:
     @overload
     def __getitem__(self, place: slice | Sequence[int] | NDArray[np.integer[Any]]) -> list[Sample]: ...
     def __getitem__(self, place: Any) -> Sample | list[Sample]:
-        """One sample for an integer (negative ones count from the end), a list of them for a slice or a list."""
+        """One sample for an integer (negative ones count from the end), a list of them for a slice or a list.
+
+        The arrays of such a list lie in one memory, which the last of them keeps: copy what you keep for long.
+        """
         if isinstance(place, slice):
             return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
         if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0:
