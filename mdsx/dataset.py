@@ -161,10 +161,8 @@ class Dataset:
     def _columns(self, numbers: NDArray[np.int64]) -> Columns:
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         samples = self._view.stored(shards, numbers - self._first[shards])
-        places = np.argsort(shards, kind="stable")
-        wanted, firsts = np.unique(shards[places], return_index=True)
-        groups = np.split(samples[places], firsts[1:]) if len(wanted) else []
-        found = [(shard, self._select(shard, group)) for shard, group in zip(wanted.tolist(), groups, strict=True)]
+        places, groups = self._view.by_shard(shards, samples)
+        found = [(shard, self._select(shard, group)) for shard, group in groups]
         (columns,) = self._view.gather(found, places, [len(numbers)])
         return self._view.present(columns)
 
@@ -212,7 +210,6 @@ def as_samples(columns: Columns, count: int) -> list[Sample]:
 
 def _values(column: Any) -> Iterable[Any]:
     if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
-        values: list[Any] = column.tolist()
-        return values
-    values_or_rows: Iterable[Any] = column
-    return values_or_rows
+        column = column.tolist()  # as Python's bool
+    values: Iterable[Any] = column
+    return values

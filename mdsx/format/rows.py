@@ -113,8 +113,8 @@ def heap_extents(
         nothing = np.zeros(len(rows), np.int64)
         return nothing, nothing, np.zeros((len(rows), 0), np.uint32)
     extents = Extents.of(schema, rows, heap_size)
-    if extents.wrong.any():
-        first = int(extents.wrong.argmax())
+    if (wrong := extents.wrong).any():
+        first = int(wrong.argmax())
         raise extents.problem(first, file=file, sample=int(samples[first]))
     starts = extents.starts.astype(np.int64)
     return starts, starts + extents.sums, extents.lengths

@@ -42,8 +42,9 @@ def gather(
         number: read_records(rows.fields(number), schema.columns[number].type.field_dtype, sizes)
         for number in schema.fixed
     }
+    extents = rows.extents(schema.variable)
     varying = {
-        number: (rows.extents(number), values_decoder(_stored(schema.columns[number]), views=views))
+        number: (extents[number], values_decoder(_stored(schema.columns[number]), views=views))
         for number in schema.variable
     }
     for start, stop in pairwise(accumulate(sizes, initial=0)):
@@ -102,10 +103,12 @@ class _Rows:
             found[here] += schema.row_dtype.fields[f"column{columns[number]}"][1]  # type: ignore[index]  # has fields
         return found
 
-    def extents(self, number: int) -> _Extents:
-        """Of variable-size column `number`. Raises CorruptError that names a sample whose bytes leave the heap."""
-        starts, sizes = np.empty_like(self.addresses), np.empty_like(self.addresses)
-        nulls = np.zeros(len(sizes), np.bool_)
+    def extents(self, numbers: Sequence[int]) -> dict[int, _Extents]:
+        """Of variable-size columns. Raises CorruptError that names a sample whose bytes leave the heap."""
+        if not numbers:
+            return {}
+        starts, sizes = ({number: np.empty_like(self.addresses) for number in numbers} for _ in range(2))
+        nulls = {number: np.zeros(len(self.addresses), np.bool_) for number in numbers}
         heap_sizes = np.array([len(selection.heap) for selection, _ in self.sources], np.uint64)
         for schema, columns, here in self.layouts():
             at, source = self.addresses[here] + _EXTENTS, self.source[here]
@@ -115,12 +118,17 @@ class _Rows:
                 first = int(wrong.argmax())
                 file = self.sources[source[first]][0].file
                 raise extents.problem(first, file=file, sample=int(self.samples[here][first]))
-            place = schema.variable.index(columns[number])
-            taken = extents.sizes
-            starts[here] = extents.starts.astype(np.int64) + taken[:, :place].sum(axis=1)
-            sizes[here] = taken[:, place]
-            nulls[here] = extents.lengths[:, place] == NULL
-        return _Extents(starts, starts + sizes, nulls if nulls.any() else None)
+            for number in numbers:
+                place = schema.variable.index(columns[number])
+                starts[number][here] = extents.starts.astype(np.int64) + extents.sizes[:, :place].sum(axis=1)
+                sizes[number][here] = extents.sizes[:, place]
+                nulls[number][here] = extents.lengths[:, place] == NULL
+        return {
+            number: _Extents(
+                starts[number], starts[number] + sizes[number], nulls[number] if nulls[number].any() else None
+            )
+            for number in numbers
+        }
 
     def values(self, extents: _Extents, decode: ValuesDecoder, start: int, stop: int, name: str) -> list[object]:
         """The values of a column of the samples from `start` up to `stop`."""

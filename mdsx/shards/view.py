@@ -144,6 +144,15 @@ class View:
         part, number = self._at(shard)
         return part.shards.select(number, samples)
 
+    def by_shard(
+        self, shards: NDArray[np.int64], samples: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], list[tuple[int, NDArray[np.int64]]]]:
+        """Each shard with the `samples` that are of it, and the places in `samples` of all of these, joined."""
+        places = np.argsort(shards)
+        numbers, firsts = np.unique(shards[places], return_index=True)
+        groups = np.split(samples[places], firsts[1:]) if len(numbers) else []
+        return places, list(zip(numbers.tolist(), groups, strict=True))
+
     def gather(
         self,
         found: Sequence[tuple[int, Selection]],

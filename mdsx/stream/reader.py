@@ -188,24 +188,16 @@ class RankReader:
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, Selection]]]:
         """Shards with the samples selected of each, and the places of all these samples in `samples`."""
-        places = np.argsort(shards)
-        wanted, firsts = np.unique(shards[places], return_index=True)
-        groups = np.split(samples[places], firsts[1:]) if len(wanted) else []
-        numbers: list[int] = wanted.tolist()
+        places, groups = self.view.by_shard(shards, samples)
         view = self.view  # what is in the cache was whole when it came, so that the first batch need not wait for that
-        missing = [shard for shard in numbers if not view.open(shard, whole=runtime.begun or not view.cached(shard))]
+        missing = [shard for shard, _ in groups if not view.open(shard, whole=runtime.begun or not view.cached(shard))]
         if missing and runtime.prefetcher is not None and runtime.begun:
             runtime.prefetcher.wait_for(missing)
-        absent = set(missing)
-        local = [
-            shard not in absent or self._open(shard, len(group)) for shard, group in zip(numbers, groups, strict=True)
-        ]
-        asked = [(shard, group) for shard, group, there in zip(numbers, groups, local, strict=True) if not there]
-        fetched = runtime.pool.map(lambda pair: self.view.select(*pair), asked)  # starts all of them now
-        found = [
-            (shard, self.view.select(shard, group) if there else next(fetched))
-            for shard, group, there in zip(numbers, groups, local, strict=True)
-        ]
+        absent, sizes = set(missing), {shard: len(group) for shard, group in groups}
+        absent -= {shard for shard in missing if self._open(shard, sizes[shard])}
+        asked = [(shard, group) for shard, group in groups if shard in absent]
+        fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
+        found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
         return places, found
 
     def _open(self, shard: int, wanted: int) -> bool:
