@@ -18,6 +18,7 @@ except OSError:
 from typing import Any
 
 from tools.bench import workloads
+from tools.bench.contestants import one_by_one
 from tools.bench.contestants.collate import columns_of, decode
 from tools.bench.measure import Figures, idle_cpu, rate_of_calls, rate_of_epochs, stopwatch
 from tools.peers.torchvision import declare_torchvision_operators
@@ -39,19 +40,12 @@ _COLUMNS = {
 
 def prepare(data: str, workload: str, samples: int) -> Figures:
     """Write the dataset that is read."""
-    _write(data, workload, workloads.rows(workloads.columns(workload, 0, samples)))
-    return {}
+    return one_by_one.prepare(_write, data, workload, samples)
 
 
 def write(scratch: str, workload: str, samples: int) -> Figures:
     """One by one: it has no other way."""
-    batch = workloads.columns(workload, 0, samples)
-    figures: Figures = {}
-    each_sample = workloads.rows(batch)
-    _write(workloads.made(scratch, "warm"), workload, each_sample[: workloads.FEW])  # what is imported and made once
-    with stopwatch(figures, samples, workloads.size_of(batch)):
-        _write(workloads.made(scratch, "out"), workload, each_sample)
-    return figures
+    return one_by_one.rate(_write, scratch, workload, samples)
 
 
 def _write(directory: str, workload: str, samples: list[dict[str, Any]]) -> None:
