@@ -1,16 +1,35 @@
-"""What tests share: a real S3 server, one for each test process."""
+"""What tests share: a real S3 server, one for each test process; and how often a thing is tried (`--long`)."""
 
 from __future__ import annotations
 
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
 from tools.s3_server import S3Server
 
 _NUMBERS = itertools.count()
+
+
+class Often(Protocol):
+    """How often to try what chance decides: `short` times, and `long` times where `--long` was given."""
+
+    def __call__(self, short: int, long: int) -> int: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
+    )
+
+
+@pytest.fixture(scope="session")
+def often(request: pytest.FixtureRequest) -> Often:
+    long_run: bool = request.config.getoption("--long")
+    return lambda short, long: long if long_run else short
 
 
 @pytest.fixture(scope="session")
