@@ -189,7 +189,10 @@ class S3Storage:
         if int(covered[1]) != start:
             answer["Body"].close()
             raise TransportError(
-                "the server answered another range", file=self._file(key), found=covered[0], expected=options["Range"]
+                "the server answered another range",
+                file=self._file(key),
+                found=covered[0],
+                expected=options.get("Range", "the whole object"),
             )
         return _Answer(answer["Body"], found, int(covered[2]), at=start, stop=stop)
 

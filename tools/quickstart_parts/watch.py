@@ -14,7 +14,10 @@ _CHUNK = 2**16
 
 
 class CacheWatch:
-    """Adds up every file in a directory every 5 ms, as long as the `with` lasts."""
+    """Adds up every file in a directory every 5 ms, as long as the `with` lasts.
+
+    Files come and go during a look. So it is two looks; what counts is what both saw: all of that was there at once.
+    """
 
     def __init__(self, directory: str) -> None:
         self.highest = 0
@@ -33,18 +36,23 @@ class CacheWatch:
 
     def _watch(self) -> None:
         while not self._stop.wait(_INTERVAL):
-            self.highest = max(self.highest, _size(self._directory))
+            before, after = _sizes(self._directory), _sizes(self._directory)
+            self.highest = max(self.highest, sum(before[file] for file in before.keys() & after.keys()))
             self.looks += 1
 
 
-def _size(directory: str) -> int:
-    """Bytes of all files below `directory`, of which some may vanish meanwhile."""
-    total = 0
+def _sizes(directory: str) -> dict[tuple[int, int], int]:
+    """The bytes of every file below `directory`, by inode and time of making; some may vanish meanwhile."""
+    found = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
-                total += _size(entry.path) if entry.is_dir() else entry.stat().st_size
-    return total
+                if entry.is_dir():
+                    found.update(_sizes(entry.path))
+                else:
+                    status = entry.stat()
+                    found[status.st_ino, status.st_ctime_ns] = status.st_size
+    return found
 
 
 class Wire:

@@ -1,0 +1,290 @@
+"""The soak: what it counts is right, so that its verdict means something; and a short run of it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mdsx
+from tests.conftest import Often
+from tools.bench.processes import session_members
+from tools.soak_parts import plan
+from tools.soak_parts.account import Delivered, Key, Life, Raised, count, once_each, read_log
+from tools.soak_parts.growth import Look, Watched, grown, look
+from tools.soak_parts.report import Report
+from tools.soak_parts.run import flip_cached, predictions
+from tools.soak_parts.samples import COLUMNS, columns_of, wrong
+from tools.soak_parts.weather import kinds, weather
+from tools.soak_parts.writer import WriterJob
+
+ROOT = Path(__file__).parent.parent.parent
+SOAK = (
+    sys.executable,
+    "-c",
+    "import sys; from tools import soak; sys.exit(soak.run(soak._parse(sys.argv[1:])))",
+)
+PREDICTED = [[3, 1, 0, 2], [0, 2, 1, 3]]
+
+
+def life(start: Key, *delivered: Delivered) -> Life:
+    return Life(start, list(delivered))
+
+
+def batch(epoch: int, start: int, *ids: int, of: int | None = None) -> Delivered:
+    """A global batch, or one rank's share of it where `of` says how many it has in all."""
+    return Delivered(epoch, start, start + (of or len(ids)), ids)
+
+
+class TestCounting:
+    """What a training would have learned from, against what the order says."""
+
+    def test_each_sample_of_each_epoch_once_is_exact(self) -> None:
+        ranks = [
+            [life((0, 0), batch(0, 0, 3, of=2), batch(0, 2, 2, of=2), batch(1, 0, 2, 1, 3, 0))],
+            [life((0, 0), batch(0, 0, 1, of=2), batch(0, 2, 0, of=2))],
+        ]
+        found = count([ranks], [(0, 0)], PREDICTED)
+        assert found.exact
+        assert (found.delivered, found.counted, found.epochs) == (8, 8, 2)
+
+    def test_what_a_killed_reader_delivered_behind_its_state_has_to_come_again(self) -> None:
+        lives = [life((0, 0), batch(0, 0, 3, 1), batch(0, 2, 0, 2)), life((0, 2), batch(0, 2, 0, 2))]
+        found = count([[lives]], [(0, 0)], PREDICTED[:1])
+        assert found.exact
+        assert (found.delivered, found.counted) == (6, 4)
+        lives[1].delivered.clear()
+        assert count([[lives]], [(0, 0)], PREDICTED[:1]).lost == 2
+
+    def test_so_it_is_where_other_ranks_go_on(self) -> None:
+        before = [[life((0, 0), batch(0, 0, 3, of=2))], [life((0, 0), batch(0, 0, 1, of=2), batch(0, 2, 2, of=2))]]
+        after = [[life((0, 2), batch(0, 2, 0, 2))]]
+        assert count([before, after], [(0, 0), (0, 2)], PREDICTED[:1]).exact
+
+    def test_a_lost_sample_is_counted(self) -> None:
+        found = count([[[life((0, 0), batch(0, 0, 3, 1), Delivered(0, 2, 4, (0,)))]]], [(0, 0)], PREDICTED[:1])
+        assert (found.lost, found.repeated, found.strayed) == (1, 0, 1)
+        assert found.first == "epoch 0, positions 2 to 4"
+
+    def test_a_repeated_sample_is_counted(self) -> None:
+        found = count([[[life((0, 0), batch(0, 0, 3, 1), Delivered(0, 2, 4, (0, 2, 2)))]]], [(0, 0)], PREDICTED[:1])
+        assert (found.lost, found.repeated, found.strayed) == (0, 1, 1)
+
+    def test_a_whole_epoch_that_is_missing_is_lost(self) -> None:
+        assert count([[[life((0, 0), batch(0, 0, 3, 1, 0, 2))]]], [(0, 0)], PREDICTED).lost == 4
+
+    def test_a_wrong_sample_is_counted_even_where_it_had_to_come_again(self) -> None:
+        spoilt = Delivered(0, 0, 4, (3, 1, 0, 2), wrong=1)
+        lives = [life((0, 0), spoilt), life((0, 0), batch(0, 0, 3, 1, 0, 2))]
+        found = count([[lives]], [(0, 0)], PREDICTED[:1])
+        assert (found.wrong, found.lost, found.repeated) == (1, 0, 0)
+        assert not found.exact
+
+    def test_the_right_samples_in_other_batches_are_not_exact(self) -> None:
+        found = count([[[life((0, 0), batch(0, 0, 0, 2), batch(0, 2, 3, 1))]]], [(0, 0)], PREDICTED[:1])
+        assert (found.lost, found.repeated, found.strayed) == (0, 0, 2)
+
+    def test_the_order_is_no_excuse(self) -> None:
+        assert once_each(PREDICTED, range(4))
+        assert not once_each([[0, 1, 1, 3]], range(4))
+
+    def test_a_line_that_a_killed_reader_did_not_finish_does_not_count(self, tmp_path: Path) -> None:
+        lines = [batch(0, 0, 3, 1).to_line(), Raised("mdsx", "CorruptError", "x").to_line(), batch(0, 2, 0).to_line()]
+        (tmp_path / "log").write_text("".join(lines)[:-4])
+        found = read_log(tmp_path / "log", (0, 0))
+        assert found.delivered == [batch(0, 0, 3, 1)]
+        assert found.raised == [Raised("mdsx", "CorruptError", "x")]
+
+    @pytest.mark.parametrize("job", plan.JOBS, ids=lambda job: job.name)
+    def test_what_the_order_says_is_what_a_reader_gets(self, job: plan.JobPlan, tmp_path: Path) -> None:
+        for data in job.data:
+            columns = {name: COLUMNS[name] for name in data.columns}
+            with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
+                out.write_batch(columns_of(data.columns, data.ids))
+        from mdsx.torch import StreamingDataLoader
+        from tools.soak_parts.reader import dataset_of
+
+        loader = StreamingDataLoader(dataset_of(job, str(tmp_path)), 100, drop_last=False)
+        predicted = list(predictions(job, str(tmp_path), 2))
+        for line in predicted:
+            start = 0
+            for part in loader:
+                assert wrong(part) == 0
+                ids = part["id"].tolist()
+                assert sorted(ids) == sorted(line[start : start + len(ids)])
+                start += len(ids)
+            assert start == len(line)
+        assert once_each(predicted, job.data[0].ids) != bool(job.weights)
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "id"])
+def test_a_sample_with_any_value_of_another_is_wrong(name: str) -> None:
+    found = columns_of(COLUMNS, [5, 6, 9])
+    assert wrong(found) == 0
+    found[name][1] = columns_of(COLUMNS, [12])[name][0]
+    assert wrong(found) == 1
+    assert wrong({**columns_of(COLUMNS, [5, 6]), "id": np.array([6, 5])}) == 2
+
+
+class TestGrowth:
+    """What grows for as long as a process lives."""
+
+    @staticmethod
+    def looks(handles: Callable[[int], float]) -> list[Look]:
+        return [Look(float(at), 0, int(handles(at)), 1) for at in range(100)]
+
+    def test_a_handle_lost_now_and_then_is_seen(self) -> None:
+        assert (grown(self.looks(lambda at: 20 + at / 2), "handles") or 0) > 24
+
+    def test_what_fills_at_first_or_comes_and_goes_did_not_grow(self) -> None:
+        assert (grown(self.looks(lambda at: min(at, 30)), "handles") or 0) < 1
+        noise = random.Random(1)
+        assert (grown(self.looks(lambda at: 30 + noise.randrange(20)), "handles") or 0) < 10
+
+    def test_who_was_seen_too_briefly_says_nothing(self) -> None:
+        watched = Watched()
+        for each in self.looks(lambda at: at)[:20]:
+            watched.add("it", each)
+        assert watched.growth("handles", least=45) == {}
+        assert watched.highest("handles") == 19
+
+    def test_a_look_sees_memory_handles_and_threads(self) -> None:
+        before = look(os.getpid(), 0.0)
+        with tempfile.TemporaryFile():
+            block = bytearray(os.urandom(2**20) * 32)
+            after = look(os.getpid(), 1.0)
+        assert before is not None
+        assert after is not None
+        assert after.handles == before.handles + 1
+        assert after.memory > before.memory + len(block) // 2
+        assert look(2**22 + 1, 0.0) is None
+
+
+class TestPlan:
+    """The seed decides everything that is planned."""
+
+    def test_the_same_seed_plans_the_same(self) -> None:
+        first, again, other = (list(islice(plan.events(seed), 200)) for seed in (1, 1, 2))
+        assert first == again
+        assert first != other
+        assert [each.at for each in first] == sorted(each.at for each in first)
+
+    def test_each_round_has_everything(self) -> None:
+        within = {each.what for each in islice(plan.events(3), 100) if each.at < plan.ROUND}
+        assert len(within) == 8
+
+    def test_there_are_always_eight_readers(self) -> None:
+        assert sum(job.shape.world for job in plan.JOBS) == plan.READERS
+        for draw in range(100):
+            assert sum(shape.world for shape in plan.reshaped(4, draw)) == 4
+
+    def test_every_kind_of_fault_comes(self) -> None:
+        assert {weather(draw)[0] for draw in range(200)} == set(kinds())
+
+
+def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    shard = tmp_path / "x" / "y.mdsx"
+    shard.write_bytes(bytes(1000))
+    with shard.open("rb") as lease:
+        fcntl.flock(lease, fcntl.LOCK_SH)
+        assert not flip_cached(tmp_path, random.Random(1))
+    assert shard.read_bytes() == bytes(1000)
+    assert flip_cached(tmp_path, random.Random(1))
+    assert sum(byte.bit_count() for byte in shard.read_bytes()) == 1
+
+
+def test_a_dataset_that_a_writer_left_otherwise_is_found(tmp_path: Path) -> None:
+    job = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, {})
+    (tmp_path / "0" / "_mdsx").mkdir(parents=True)
+    (tmp_path / "0" / "index.json").write_bytes(b"right")
+    job._look()
+    assert not job.failures
+    (tmp_path / "0" / "index.json").write_bytes(b"wrong")
+    job._look()
+    assert job.failures == ["writer it: dataset 0 is not what it should be"]
+
+
+class TestVerdict:
+    """The last line and the exit status."""
+
+    @staticmethod
+    def report(generations: Sequence[Sequence[Sequence[Life]]]) -> Report:
+        found = Report(1, 1.0, "mdsx", "machine", cache_limit=10, cache_highest=10)
+        found.counts["job"] = count(generations, [(0, 0)], PREDICTED[:1])
+        return found
+
+    def test_nothing_wrong(self) -> None:
+        report = self.report([[[life((0, 0), batch(0, 0, 3, 1, 0, 2))]]])
+        assert report.problems() == []
+        assert report.verdict() == "Nothing wrong, lost, repeated, leaked or hung: 4 samples."
+        assert json.loads(report.to_json())["counts"]["job"]["delivered"] == 4
+
+    def test_anything_else_is_a_failure(self) -> None:
+        report = self.report([[[life((0, 0), batch(0, 0, 3, 1))]]])
+        assert report.verdict().startswith("THE SOAK FAILED: 1 problems, the first: job: 0 wrong, 2 lost, 0 repeated")
+        report.cache_highest = 11
+        report.failures.append("a reader hung")
+        assert len(report.problems()) == 3
+
+
+def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
+    """Everything happens in it once at least."""
+    minutes = often(12, long=150) / 60
+    command = [*SOAK, "--minutes", str(minutes), "--seed", "7", "--json", str(tmp_path / "soak.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("Nothing wrong, lost, repeated, leaked or hung: ")
+    found = json.loads((tmp_path / "soak.json").read_text())
+    events = {kind for kind in vars(plan) if kind.startswith("KILL_")} | {"RESHAPE", "FLIP", "DOWN"}
+    assert {getattr(plan, kind) for kind in events} <= set(found["events"])
+    assert found["broken"] > 0
+    assert found["cache_highest"] > found["cache_limit"] // 2
+    assert set(found["counts"]) == {job.name for job in plan.JOBS}
+    assert all(each["epochs"] >= 1 for each in found["counts"].values())
+    assert found["written"] >= 1
+
+
+def test_interrupted_it_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*SOAK, "--minutes", "5"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("mdsx-soak-*/lives/*.state")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        sessions = [process.pid, *_sessions_of(tmp_path)]
+        assert len(sessions) > plan.READERS
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert not any(session_members(session) for session in sessions)
+    assert not list(tmp_path.glob("mdsx-soak-*"))
+
+
+def _sessions_of(directory: Path) -> list[int]:
+    """The processes that work in `directory` by their environment, and lead a session."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                output = os.readlink(f"{entry.path}/fd/1")
+            except OSError:
+                continue
+            if output.startswith(str(directory)) and os.getsid(int(entry.name)) == int(entry.name):
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,1 @@
+"""What tools/soak.py is made of: `plan.py` says what happens when, `run.py` has it happen."""

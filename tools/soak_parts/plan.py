@@ -1,0 +1,101 @@
+"""What is read, by whom, and what happens when: all of it follows from the seed. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tools.conformance.matrix import Shape
+
+READERS = 8
+ROUND = 10.0  # seconds in which each kind of event happens as often as `_EVENTS` says
+_WEATHER = 4.0  # seconds from one kind of fault to the next
+_BATCHES = (7, 16, 24, 33, 48)  # per rank
+_WORKERS = (0, 0, 2)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A dataset: its samples are numbered `first`, `first + 1`, ..."""
+
+    name: str
+    columns: tuple[str, ...]
+    samples: int
+    first: int
+    compression: str | None = None
+    shard_size: str = "64KiB"
+
+    @property
+    def ids(self) -> range:
+        return range(self.first, self.first + self.samples)
+
+
+TOKENS = Data("tokens", ("id", "tokens"), 14_000, 0)
+TEXT = Data("text", ("id", "text", "more", "data"), 9_001, 1_000_000)
+PACKED = Data("packed", ("id", "tokens", "text"), 7_000, 2_000_000, "zstd")
+DATASETS = (TOKENS, TEXT, PACKED)
+CACHE_PART = 3  # the cache holds a third of what the datasets have in all
+OUTPUT = Data("output", TEXT.columns, 24_000, 5_000_000, shard_size="32KiB")
+"""What the writers write."""
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A training: over one dataset, or by `weights` over several. The readers of a `steady` one are never killed."""
+
+    name: str
+    data: tuple[Data, ...]
+    shape: Shape
+    seed: int
+    weights: tuple[float, ...] = ()
+    steady: bool = False
+
+
+JOBS = (
+    JobPlan("tokens", (TOKENS,), Shape(2, 0, 24), 11),
+    JobPlan("packed", (PACKED,), Shape(2, 2, 16), 12),
+    JobPlan("mixture", (TOKENS, PACKED), Shape(2, 0, 33), 13, (0.6, 0.4)),
+    JobPlan("steady text", (TEXT,), Shape(1, 0, 24), 14, steady=True),
+    JobPlan("steady tokens", (TOKENS,), Shape(1, 2, 24), 15, steady=True),
+)
+
+KILL_READER = "kill a reader"  # and leave its workers
+KILL_GROUP = "kill a reader with its workers"
+KILL_WORKER = "kill a worker"
+RESHAPE = "kill two jobs, resume both on other ranks, workers and batch sizes"
+FLIP = "flip a bit in a cached file"
+KILL_WRITER = "kill a writer"
+DOWN = "the server refuses connections"
+WEATHER = "other faults of the storage"
+
+_EVENTS = {KILL_READER: 2, KILL_GROUP: 1, KILL_WORKER: 2, RESHAPE: 1, FLIP: 4, KILL_WRITER: 3, DOWN: 1}
+
+
+@dataclass(frozen=True)
+class Event:
+    """At `at` seconds `what` happens; `draw` decides to whom."""
+
+    at: float
+    what: str
+    draw: int
+
+
+def events(seed: int) -> Iterator[Event]:
+    """Without end, in order."""
+    chance = random.Random(f"events {seed}")
+    number = 0
+    while True:
+        kinds = [kind for kind, count in _EVENTS.items() for _ in range(count)]
+        times = [(chance.uniform(0, ROUND), kind) for kind in kinds]
+        times += [(step * _WEATHER % ROUND, WEATHER) for step in range(int(ROUND // _WEATHER) + 1)]
+        yield from (Event(number * ROUND + at, what, chance.getrandbits(32)) for at, what in sorted(times))
+        number += 1
+
+
+def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
+    """How two jobs share `ranks` ranks from now on."""
+    chance = random.Random(draw)
+    first = chance.randint(1, ranks - 1)
+    one, other = (Shape(world, chance.choice(_WORKERS), chance.choice(_BATCHES)) for world in (first, ranks - first))
+    return one, other

@@ -1,0 +1,97 @@
+"""What the soak found: its verdict, as lines, as JSON, as a table for the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mdsx.sizes import format_size
+from tools.soak_parts.account import Count
+
+_MEMORY = "memory"
+
+
+@dataclass
+class Report:
+    """Of one run. `failures`: all that should not be, besides what the counts say."""
+
+    seed: int
+    minutes: float
+    version: str
+    machine: str
+    counts: dict[str, Count] = field(default_factory=dict)
+    events: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+    broken: int = 0
+    processes: int = 0
+    written: int = 0
+    writer_kills: int = 0
+    cache_limit: int = 0
+    cache_highest: int = 0
+    cache_looks: int = 0
+    dataset_bytes: int = 0
+    highest: dict[str, int] = field(default_factory=dict)
+    growth: dict[str, dict[str, float]] = field(default_factory=dict)  # measure -> process -> by how much
+    failures: list[str] = field(default_factory=list)
+
+    def total(self, what: str) -> int:
+        return sum(getattr(count, what) for count in self.counts.values())
+
+    def problems(self) -> list[str]:
+        """Everything for which the exit status is 1."""
+        found = [
+            f"{name}: {count.wrong} wrong, {count.lost} lost, {count.repeated} repeated, {count.strayed} batches of "
+            f"other samples ({count.first})"
+            for name, count in self.counts.items()
+            if not count.exact
+        ]
+        if self.cache_highest > self.cache_limit:
+            found.append(f"the cache held {self.cache_highest:,} bytes, its limit is {self.cache_limit:,}")
+        return found + self.failures
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """What there is to say, by its name."""
+        counts = self.counts.values()
+        yield "time", f"{self.minutes:.1f} minutes, seed {self.seed}; {self.version}; {self.machine}"
+        yield "samples delivered", f"{self.total('delivered'):,}, in {sum(each.epochs for each in counts)} epochs"
+        yield "wrong, lost, repeated", ", ".join(f"{self.total(what):,}" for what in ("wrong", "lost", "repeated"))
+        yield "batches of other samples than the order says", f"{self.total('strayed'):,}"
+        yield "processes that read", f"{self.processes:,} (8 at a time, and their workers)"
+        yield "done to them", _listed(self.events)
+        yield "requests", f"{self.requests:,}, of which broken {self.broken:,}: {_listed(self.faults)}"
+        yield "errors raised, all of them mdsx's own", _listed(self.errors)
+        yield "datasets written meanwhile", f"{self.written}, by writers killed {self.writer_kills} times"
+        size, limit, highest = (format_size(n) for n in (self.dataset_bytes, self.cache_limit, self.cache_highest))
+        yield "cache", f"at most {highest} of {limit} in {self.cache_looks:,} looks; the datasets have {size}"
+        for what, by_process in self.growth.items():
+            worst = max(by_process.values(), default=0.0)
+            seen = _number(what, self.highest.get(what, 0))
+            yield f"growth of {what}", f"{_number(what, worst)} at most, of {len(by_process)} processes; highest {seen}"
+
+    def markdown(self) -> str:
+        lines = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in self.rows())]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> str:
+        value: dict[str, Any] = {**vars(self), "counts": {name: vars(each) for name, each in self.counts.items()}}
+        return json.dumps({**value, "problems": self.problems()}, indent=1) + "\n"
+
+    def verdict(self) -> str:
+        """The last line."""
+        problems = self.problems()
+        if problems:
+            return f"THE SOAK FAILED: {len(problems)} problems, the first: {problems[0].splitlines()[0]}"
+        return f"Nothing wrong, lost, repeated, leaked or hung: {self.total('delivered'):,} samples."
+
+
+def _listed(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counter.items())) or "none"
+
+
+def _number(what: str, value: float) -> str:
+    return format_size(int(value)) if what == _MEMORY else f"{value:.0f}"

@@ -1,0 +1,293 @@
+"""Runs the soak: the server, its faults, the readers and writers, what happens to them, and who watches."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+import mdsx
+from tests.storage.proxy import Proxy
+from tools.bench.machine import commit, machine, today
+from tools.bench.processes import end_session, session_members
+from tools.conformance.matrix import Shape
+from tools.quickstart_parts.watch import CacheWatch
+from tools.s3_server import S3Server
+from tools.soak_parts import growth, plan
+from tools.soak_parts.account import count, once_each
+from tools.soak_parts.job import Job
+from tools.soak_parts.plan import DATASETS, JOBS, OUTPUT, Event, events, reshaped
+from tools.soak_parts.processes import preload
+from tools.soak_parts.reader import dataset_of
+from tools.soak_parts.report import Report
+from tools.soak_parts.samples import COLUMNS, columns_of
+from tools.soak_parts.weather import weather
+from tools.soak_parts.writer import WriterJob, contents
+
+_TICK = 0.05  # seconds
+_LOOK = 1.0
+_DOWN = 0.3  # seconds without a server
+_END = 120.0  # seconds in which everything that is told to end has ended
+_LONG = 45.0  # seconds for which a process must be watched before its memory says anything
+_ORPHANED = 60.0  # seconds after which the workers of a killed reader have ended
+
+
+class Soak:
+    """One run. Its directory, its processes and its servers are gone when `run` returns, however it does."""
+
+    def __init__(self, minutes: float, seed: int, say: Callable[[str], None]) -> None:
+        here = machine()
+        version = f"{today()}, mdsx {mdsx.__version__} at {commit()}"
+        self.report = Report(seed, minutes, version, f"{here['cores']} cores, {here['memory']}, {here['processor']}")
+        self._seconds = 60 * minutes
+        self._say = say
+        self._seed = seed
+        self._watched = growth.Watched()
+
+    def run(self) -> Report:
+        with ExitStack() as stack:
+            self._work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mdsx-soak-")))
+            self._scratch = self._work / "lives"
+            self._scratch.mkdir()
+            self._cache = self._work / "cache"
+            server = stack.enter_context(S3Server(self._work / "s3"))
+            server.make_bucket("soak")
+            self._local = self._work / "s3" / "soak"
+            self._write_datasets()
+            self._proxy = stack.enter_context(Proxy(server, seed=self._seed))
+            watch = stack.enter_context(CacheWatch(str(self._cache)))
+            preload()
+            stack.callback(self._end)
+            self._start()
+            self._storm()
+            self._calm()
+            self._close(watch)
+        return self.report
+
+    def _write_datasets(self) -> None:
+        for data in (*DATASETS, OUTPUT):
+            root = self._work / "expected" if data is OUTPUT else self._local / "data" / data.name
+            columns = {name: COLUMNS[name] for name in data.columns}
+            with mdsx.Writer(root, columns, shard_size=data.shard_size, compression=data.compression) as out:
+                out.write_batch(columns_of(data.columns, list(data.ids)))
+        sizes = [int(mdsx.Dataset(self._local / "data" / data.name).shards.index.raw_sizes.sum()) for data in DATASETS]
+        self.report.dataset_bytes = sum(sizes)
+        self.report.cache_limit = sum(sizes) // plan.CACHE_PART
+
+    def _start(self) -> None:
+        environment = {**self._proxy.env(), "OMP_NUM_THREADS": "1", "TMPDIR": str(self._work)}
+        limit = self.report.cache_limit
+        self._jobs = [Job(each, "s3://soak/data", self._cache, limit, self._scratch, environment) for each in JOBS]
+        expected = contents(self._work / "expected")
+        where = {"disk": str(self._work / "out"), "S3": "s3://soak/out"}
+        roots = {"disk": self._work / "out", "S3": self._local / "out"}
+        self._writers = [
+            WriterJob(name, OUTPUT, url, roots[name], expected, environment) for name, url in where.items()
+        ]
+        self._mortal = [job for job in self._jobs if not job.plan.steady]
+        for job in self._jobs:
+            job.begin(job.plan.shape)
+
+    def _storm(self) -> None:
+        """Everything that is planned happens, as long as the soak goes."""
+        begun = told = looked = time.monotonic()
+        coming = events(self._seed)
+        event = next(coming)
+        while (now := time.monotonic()) - begun < self._seconds:
+            while event.at <= now - begun:
+                self._happen(event)
+                event = next(coming)
+            for job in self._jobs:
+                job.tick()
+            for writer in self._writers:
+                writer.tick(self._scratch / f"writer-{writer.name}.txt")
+            if now - looked >= _LOOK:
+                looked = now
+                self._look(now - begun)
+            if now - told >= max(min(self._seconds / 20, 30.0), 5.0):
+                told = now
+                self._tell(now - begun)
+            time.sleep(_TICK)
+
+    def _happen(self, event: Event) -> None:
+        chance = random.Random(event.draw)
+        job = chance.choice(self._mortal)
+        done = True
+        if event.what == plan.WEATHER:
+            name, rules = weather(event.draw)
+            self._forget_rules()
+            self._weather = name
+            self._proxy.rules.extend(rules)
+            done = False
+        elif event.what in (plan.KILL_READER, plan.KILL_GROUP):
+            job.kill(event.draw, workers=event.what == plan.KILL_GROUP)
+        elif event.what == plan.KILL_WORKER:
+            done = self._kill_a_worker(chance)
+        elif event.what == plan.RESHAPE:
+            self._reshape(chance, event.draw)
+        elif event.what == plan.FLIP:
+            done = flip_cached(self._cache, chance)
+        elif event.what == plan.KILL_WRITER:
+            writer = chance.choice(self._writers)
+            writer.kill(self._scratch / f"writer-{writer.name}.txt")
+        elif event.what == plan.DOWN:
+            with self._proxy.down():
+                time.sleep(_DOWN)
+        if done:
+            self.report.events[event.what] += 1
+
+    def _kill_a_worker(self, chance: random.Random) -> bool:
+        found = [pid for job in self._mortal for process in job.processes for pid in process.workers()]
+        if not found:
+            return False
+        try:
+            os.kill(chance.choice(found), 9)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _reshape(self, chance: random.Random, draw: int) -> None:
+        pair = chance.sample(self._mortal, 2)
+        shapes = reshaped(sum(job.shape.world for job in pair), draw)
+        states = [job.kill_all() for job in pair]
+        for job, shape, state in zip(pair, shapes, states, strict=True):
+            job.begin(shape, state)
+
+    def _forget_rules(self) -> None:
+        """Note how often each kind of fault came, and have no more of it."""
+        hits = sum(rule.hits for rule in self._proxy.rules)
+        if hits:
+            self.report.faults[self._weather] += hits
+        self.report.requests += len(self._proxy.asked)
+        self.report.broken += sum(asked.faulty for asked in self._proxy.asked)
+        self._proxy.clear()
+
+    def _look(self, at: float) -> None:
+        for job in self._jobs:
+            for number, process in enumerate(job.processes):
+                for pid in session_members(process.pid) if job.plan.steady else [process.pid]:
+                    self._watched.add(f"{job.plan.name}, rank {number}, process {pid}", growth.look(pid, at))
+
+    def _tell(self, at: float) -> None:
+        killed = sum(count for what, count in self.report.events.items() if "kill" in what)
+        finished = sum(writer.finished for writer in self._writers)
+        problems = [text for job in self._jobs for text in job.failures]
+        problems += [text for writer in self._writers for text in writer.failures]
+        self._say(
+            f"  {at:4.0f} s  {self._weather:<20}{killed:4} kills, {self.report.requests + len(self._proxy.asked):,} "
+            f"requests, {finished} datasets written" + (f", {len(problems)} PROBLEMS" if problems else "")
+        )
+
+    # --- the end
+
+    def _calm(self) -> None:
+        """No more faults: everything ends when it is told to, and each job finishes its epoch in the cache as it is."""
+        self._forget_rules()
+        self._say("  No more faults: everything is told to end")
+        for job in self._jobs:
+            job.stop()
+        for job in self._jobs:
+            job.stopped(time.monotonic() + _END)
+        for writer in self._writers:
+            writer.finish(self._scratch / f"writer-{writer.name}.txt", _END)
+        self._wait_for_orphans()
+        for job in self._jobs:
+            state = job.kill_all()
+            self._say(f"  {job.plan.name}: to the end of epoch {state['epoch'] if state else 0}")
+            job.begin(Shape(1, 0, 32), state, until=(state["epoch"] if state else 0) + 1)
+        deadline = time.monotonic() + _END
+        for job in self._jobs:
+            job.stopped(deadline)
+
+    def _wait_for_orphans(self) -> None:
+        deadline = time.monotonic() + _ORPHANED
+        sessions = {session for job in self._jobs for session in job.sessions()}
+        while left := [pid for session in sessions for pid in session_members(session)]:
+            if time.monotonic() > deadline:
+                self.report.failures.append(f"{len(left)} processes are left of readers that ended")
+                return
+            time.sleep(0.5)
+
+    def _close(self, watch: CacheWatch) -> None:
+        """Count everything."""
+        report = self.report
+        self._forget_rules()
+        report.cache_highest, report.cache_looks = watch.highest, watch.looks
+        for job in self._jobs:
+            self._count(job)
+            report.failures += job.failures
+        for writer in self._writers:
+            report.written += writer.finished
+            report.writer_kills += writer.kills
+            report.failures += writer.failures
+        for what, most in growth.MOST.items():
+            grown = self._watched.growth(what, _LONG)
+            report.growth[what], report.highest[what] = grown, self._watched.highest(what)
+            report.failures += [
+                f"{title}: its {what} grew by {value:,.0f}" for title, value in grown.items() if value > most
+            ]
+
+    def _count(self, job: Job) -> None:
+        report = self.report
+        generations, starts = job.lives()
+        lives = [life for ranks in generations for rank in ranks for life in rank]
+        report.processes += len(lives)
+        for raised in (each for life in lives for each in life.raised):
+            report.errors[f"{raised.name}" if raised.kind != "worker" else "worker lost"] += 1
+            if raised.kind in ("other", "nameless"):
+                report.failures.append(f"{job.plan.name}: {raised.name}: {raised.text}")
+        predicted = list(predictions(job.plan, str(self._local / "data"), epochs=starts[-1][0] + 1))
+        report.counts[job.plan.name] = count(generations, starts, predicted)
+        if not job.plan.weights and not once_each(predicted, job.plan.data[0].ids):
+            report.failures.append(f"{job.plan.name}: the order itself has not each sample once")
+
+    def _end(self) -> None:
+        """Whatever still runs ends now."""
+        for writer in getattr(self, "_writers", ()):
+            writer.end()
+        for job in getattr(self, "_jobs", ()):
+            for session in job.sessions():
+                end_session(session)
+
+
+def predictions(job: plan.JobPlan, root: str, epochs: int) -> Iterator[list[int]]:
+    """The ids at each position of each epoch, as the order says."""
+    data = dataset_of(job, root, cache=Path(root, "..", "..", "..", "unused"))
+    firsts = []
+    for each in job.data:
+        counts = mdsx.Dataset(f"{root}/{each.name}").shards.index.counts
+        firsts.append(each.first + np.cumsum(counts) - counts)
+    first_ids = np.concatenate(firsts)
+    size = data.course.epoch_samples
+    for epoch in range(epochs):
+        shards, samples = data.course.locate(np.arange(epoch * size, (epoch + 1) * size))
+        yield (first_ids[shards] + samples).tolist()
+
+
+def flip_cached(cache: Path, chance: random.Random) -> bool:
+    """Flip a bit of some shard in the cache that nobody has mapped, as a disk may; whether there was one.
+
+    What is mapped was verified: damage that comes to it later, under the mapping, is not found out by anybody.
+    """
+    shards = sorted(cache.glob("*/*.mdsx"))
+    chance.shuffle(shards)
+    for path in shards:
+        try:
+            with path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                place = chance.randrange(os.fstat(file.fileno()).st_size)
+                file.seek(place)
+                byte = file.read(1)[0]
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            continue
+    return False
