@@ -38,8 +38,8 @@ __all__ = [
 class MdsxError(Exception):
     """Base of all errors that mdsx raises on purpose.
 
-    `message` says what is wrong in a sentence. The other fields are optional and kept as attributes, so that programs
-    need not parse the text: `file` (path or URL), `place` (field, offset, shard or sample in it), `found`,
+    `message` says what is wrong in a sentence. The other fields are optional. All are kept as attributes, so that
+    programs need not parse the text: `file` (path or URL), `place` (field, offset, shard or sample in it), `found`,
     `expected`, `hint` (the way out).
     """
 
@@ -53,6 +53,7 @@ class MdsxError(Exception):
         expected: object = None,
         hint: str | None = None,
     ) -> None:
+        self.message = message
         self.file = file
         self.place = place
         self.found = found

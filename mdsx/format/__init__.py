@@ -9,6 +9,7 @@ from mdsx.format.checksums import shard_checksums
 from mdsx.format.encode import Encoded, Encoder
 from mdsx.format.frames import (
     FRAME_SIZE,
+    TABLE_END,
     FrameReader,
     claimed_raw_size,
     compress,
@@ -23,6 +24,7 @@ from mdsx.format.indexparser import parse_index
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import is_name, join_name, split_name
 from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum
+from mdsx.format.salvage import Layout, Ranges, Salvage, format_ranges, own_layout, salvage
 from mdsx.format.sample import SampleDecoder
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.shard import ShardView
@@ -34,6 +36,7 @@ __all__ = [
     "HEADER_SIZE",
     "MAGIC",
     "NULL",
+    "TABLE_END",
     "Column",
     "ColumnType",
     "Encoded",
@@ -42,6 +45,9 @@ __all__ = [
     "FrameReader",
     "Header",
     "Index",
+    "Layout",
+    "Ranges",
+    "Salvage",
     "SampleDecoder",
     "Schema",
     "ShardBuilder",
@@ -56,11 +62,13 @@ __all__ = [
     "compress",
     "decompress_frame",
     "fingerprint",
+    "format_ranges",
     "frame_count",
     "heap_extents",
     "is_name",
     "join_name",
     "numpy_values",
+    "own_layout",
     "parse_header",
     "parse_index",
     "parse_json",
@@ -68,6 +76,7 @@ __all__ = [
     "parse_type",
     "raw_size",
     "row_checksum",
+    "salvage",
     "seek_table_size",
     "shard_checksums",
     "split_name",

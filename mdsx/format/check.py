@@ -1,15 +1,20 @@
-"""The full check of a shard: every rule that can be tested without the index, every damage by its place."""
+"""The full check of a shard: every rule that can be tested without the index, every damage by its place.
+
+A sample has one problem at most, its most telling one. What a damaged sample says of itself is not believed: neither
+its neighbours nor its columns are blamed for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
+from mdsx.format.checksums import shard_checksums
 from mdsx.format.rows import NULL, Extents, row_checksum
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
@@ -23,116 +28,220 @@ MAX_PROBLEMS = 1000
 _BLOCK = 4096
 
 
+class Problem(NamedTuple):
+    """What is wrong with a sample, or (None) with a shard whose samples may all be sound."""
+
+    sample: int | None
+    error: CorruptError
+
+
 def check_shard(
-    buffer: Buffer, *, file: str | None = None, schema: Schema | None = None, checksums: bool = True
+    buffer: Buffer,
+    *,
+    file: str | None = None,
+    schema: Schema | None = None,
+    values: bool = True,
+    first: int | None = None,
 ) -> list[CorruptError]:
     """Every damage of the whole uncompressed shard in `buffer`, naming sample and column; empty if it is sound.
 
-    With `schema`, the shard's must be the same. `checksums=False` leaves out what goes sample by sample: the row
-    checksums, and whether the values decode. Raises UnsupportedError for a shard of a later version.
+    With `schema`, the shard's must be the same. `values=False` leaves out whether the values decode, which goes value
+    by value. `first` is the number in the dataset of the shard's first sample, where it should be told. Raises
+    UnsupportedError for a shard of a later version.
     """
     try:
         view = ShardView.parse(buffer, file=file, schema=schema)
     except CorruptError as error:
         return [error]
-    found = list(islice(_problems(view, checksums), MAX_PROBLEMS + 1))
+    return bounded((problem.error for problem in find_problems(view, first=first, values=values)), file)
+
+
+def bounded(problems: Iterator[CorruptError], file: str | None) -> list[CorruptError]:
+    """The first of them; where there are more, the last one says so."""
+    found = list(islice(problems, MAX_PROBLEMS + 1))
     if len(found) > MAX_PROBLEMS:
         found[-1] = CorruptError(f"there are more than {MAX_PROBLEMS} problems", file=file)
     return found
 
 
-def _problems(view: ShardView, checksums: bool) -> Iterator[CorruptError]:
-    lost = np.zeros(view.samples, np.bool_)  # samples whose values are not where they should be
-    if view.schema.variable and view.samples:
-        extents = Extents.of(view.schema, view.rows, len(view.heap))
-        lost = extents.wrong
-        for sample in _where(lost):
-            yield extents.problem(sample, file=view.file, sample=sample)
-        yield from _order(view, extents)
-    yield from _padding(view)
-    yield from _bools(view)
-    if checksums:
-        yield from _samples(view, lost)
+def find_problems(
+    view: ShardView,
+    *,
+    known: NDArray[np.bool_] | None = None,
+    heap_size: int | None = None,
+    first: int | None = None,
+    values: bool = True,
+) -> Iterator[Problem]:
+    """The problems of a shard's samples, in order, and last those that are no sample's.
+
+    `known`: the samples all of whose bytes are there; the others are left out, and say nothing about their neighbours.
+    `heap_size`: that of the whole heap, where only its beginning is there. `first` and `values`: see `check_shard`.
+    """
+    known = np.ones(view.samples, np.bool_) if known is None else known
+    return _Check(view, known, len(view.heap) if heap_size is None else heap_size, first).run(values)
 
 
-def _order(view: ShardView, extents: Extents) -> Iterator[CorruptError]:
-    """The samples' heap bytes follow each other without gaps and fill the heap."""
-    stops = extents.starts + extents.sums.astype(np.uint64)
-    expected = np.concatenate((np.zeros(1, np.uint64), stops[:-1]))
-    said = extents.outside.copy()  # what lies outside the heap says nothing about its neighbours
-    said[1:] |= extents.outside[:-1]
-    for sample in _where((extents.starts != expected) & ~said):
-        place = f"sample {sample}"
-        found, wanted = int(extents.starts[sample]), int(expected[sample])
+def sample_name(sample: int, first: int | None) -> str:
+    """A sample by its number in the shard, and in the dataset where the shard's `first` one is known."""
+    return str(sample) if first is None else f"{sample} ({first + sample} of the dataset)"
+
+
+class _Check:
+    def __init__(self, view: ShardView, known: NDArray[np.bool_], heap_size: int, first: int | None) -> None:
+        self._view, self._known, self._heap_size, self._first = view, known, heap_size, first
+        schema = view.schema
+        nothing = np.zeros(view.samples, np.bool_)
+        self._extents = None
+        self._wrong = nothing  # samples whose values are not where they should be
+        if schema.variable and view.samples:
+            self._extents = Extents.of(schema, view.rows, heap_size)
+            self._wrong = self._extents.wrong & known
+            self._stops = self._extents.starts + self._extents.sums.astype(np.uint64)
+        self._padding = _padding(view) & known
+        self._bools = {number: _bools(view, number) & known for number in schema.fixed if _is_bool(schema, number)}
+        self._mismatch = self._mismatches()
+        self._trusted = known & ~self._wrong & ~self._mismatch
+        self._unordered = self._find_unordered()
+        columns = [schema.columns[number] for number in schema.variable]
+        self._columns = [(column.name, value_decoder(column.type, column.name)) if column.type.known else None
+                         for column in columns]  # fmt: skip
+
+    def run(self, values: bool) -> Iterator[Problem]:
+        flagged = self._wrong | self._padding | self._mismatch | self._unordered
+        for mask in self._bools.values():
+            flagged |= mask
+        if values and any(self._columns):
+            for start in range(0, self._view.samples, _BLOCK):
+                stop = min(start + _BLOCK, self._view.samples)
+                for sample in range(start, stop):
+                    if flagged[sample]:
+                        yield self._problem(sample)
+                    elif self._known[sample] and (undecodable := self._undecodable(sample)):
+                        column, says = undecodable
+                        yield Problem(sample, self._error(says, sample, f", column {column!r}"))
+        else:
+            for sample in np.flatnonzero(flagged).tolist():
+                yield self._problem(sample)
+        if self._extents is not None and self._trusted[-1] and self._stops[-1] != self._heap_size:
+            message, found = "the samples do not fill it", int(self._stops[-1])
+            file, expected = self._view.file, self._heap_size
+            yield Problem(None, CorruptError(message, file=file, place="heap", found=found, expected=expected))
+
+    def _problem(self, sample: int) -> Problem:
+        """The most telling one of a sample that has some."""
+        if self._wrong[sample] and self._extents is not None:
+            name = sample_name(sample, self._first)
+            return Problem(sample, self._extents.problem(sample, file=self._view.file, sample=name))
+        if self._padding[sample]:
+            return Problem(sample, self._error("it is not zero", sample, ", padding of the row"))
+        for number, mask in self._bools.items():
+            if mask[sample]:
+                place = f", column {self._view.schema.columns[number].name!r}"
+                return Problem(sample, self._error("a bool is neither 0 nor 1", sample, place))
+        if self._mismatch[sample]:
+            return Problem(sample, self._blame(sample))
         message = "its heap bytes do not begin where those before end"
-        yield CorruptError(message, file=view.file, place=place, found=found, expected=wanted)
-    if stops[-1] != extents.heap_size and not extents.outside[-1]:
-        message = "the samples do not fill it"
-        yield CorruptError(message, file=view.file, place="heap", found=int(stops[-1]), expected=extents.heap_size)
+        found = int(self._extents.starts[sample]) if self._extents is not None else None
+        expected = int(self._stops[sample - 1]) if sample else 0
+        return Problem(sample, self._error(message, sample, found=found, expected=expected))
+
+    def _blame(self, sample: int) -> CorruptError:
+        """What of a sample whose checksum is wrong is damaged, as far as that can be known."""
+        message, place = "its checksum does not match its bytes", ""
+        fits = self._fits(sample)
+        if fits is False:
+            place = ", start and lengths"
+        elif fits and (undecodable := self._undecodable(sample)):
+            place, message = f", column {undecodable[0]!r}", f"{message}: {undecodable[1]}"
+        found, expected = f"{self._checksum(sample):016x}", f"{int(self._view.rows['checksum'][sample]):016x}"
+        return self._error(message, sample, place, found=found, expected=expected)
+
+    def _fits(self, sample: int) -> bool | None:
+        """Whether its heap bytes fill what its neighbours, which are sound, leave to it; None if one of them is not."""
+        if self._extents is None:
+            return None
+        last = sample + 1 == self._view.samples
+        before = self._trusted[sample - 1] if sample else True
+        behind = True if last else self._trusted[sample + 1]
+        start, stop = self._stops[sample - 1] if sample else 0, self._heap_size
+        stop = stop if last else self._extents.starts[sample + 1]
+        if (before and self._extents.starts[sample] != start) or (behind and self._stops[sample] != stop):
+            return False
+        return True if before and behind else None
+
+    def _mismatches(self) -> NDArray[np.bool_]:
+        """Samples whose checksum is not that of their bytes; all at once where they lie as they should."""
+        view, extents = self._view, self._extents
+        if not view.samples:
+            return np.zeros(0, np.bool_)
+        if self._known.all() and (extents is None or self._in_order(extents)):
+            wrong: NDArray[np.bool_] = shard_checksums(view) != view.rows["checksum"]
+            return wrong
+        stored, found = view.rows["checksum"].tolist(), np.zeros(view.samples, np.bool_)
+        for sample in np.flatnonzero(self._known & ~self._wrong).tolist():
+            found[sample] = self._checksum(sample) != stored[sample]
+        return found
+
+    def _in_order(self, extents: Extents) -> bool:
+        in_order = extents.starts[0] == 0 and bool((extents.starts[1:] == self._stops[:-1]).all())
+        return in_order and not self._wrong.any()
+
+    def _checksum(self, sample: int) -> int:
+        view = self._view
+        at = view.rows_offset + sample * view.schema.row_size
+        start, stop = (0, 0) if self._extents is None else (int(self._extents.starts[sample]), int(self._stops[sample]))
+        return row_checksum(view.buffer[at : at + view.schema.row_size], view.heap[start:stop], sample)
+
+    def _find_unordered(self) -> NDArray[np.bool_]:
+        """The samples' heap bytes follow each other without gaps, among those that can be believed."""
+        if self._extents is None:
+            return np.zeros(self._view.samples, np.bool_)
+        expected = np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
+        said = self._trusted.copy()
+        said[1:] &= self._trusted[:-1]
+        said &= self._extents.starts != expected
+        return said
+
+    def _undecodable(self, sample: int) -> tuple[str, str] | None:
+        """The first column whose value does not decode, and why."""
+        if self._extents is None:
+            return None
+        start = int(self._extents.starts[sample])
+        for column, length in zip(self._columns, self._extents.lengths[sample].tolist(), strict=True):
+            if length == NULL:
+                continue
+            try:
+                if column:
+                    column[1](self._view.heap[start : start + length])
+            except CorruptError as error:
+                return column[0] if column else "", str(error)
+            start += length
+        return None
+
+    def _error(
+        self, message: str, sample: int, place: str = "", *, found: object = None, expected: object = None
+    ) -> CorruptError:
+        place = f"sample {sample_name(sample, self._first)}{place}"
+        return CorruptError(message, file=self._view.file, place=place, found=found, expected=expected)
 
 
-def _padding(view: ShardView) -> Iterator[CorruptError]:
+def _is_bool(schema: Schema, number: int) -> bool:
+    return schema.columns[number].type.base == "bool"
+
+
+def _bools(view: ShardView, number: int) -> NDArray[np.bool_]:
+    """Bools in rows are 0 or 1; those in the heap are decoded."""
+    values: NDArray[Any] = view.rows[f"column{number}"].reshape(view.samples, view.schema.columns[number].type.nbytes)
+    return np.asarray((values > 1).any(axis=1))
+
+
+def _padding(view: ShardView) -> NDArray[np.bool_]:
     """Bytes of a row that belong to no field are zero."""
     dtype = view.schema.row_dtype
     unused = np.ones(dtype.itemsize, np.bool_)
     for kind, offset, *_ in (dtype.fields or {}).values():
         unused[offset : offset + kind.itemsize] = False
-    if unused.any():
-        rows = view.rows.view(np.uint8).reshape(view.samples, dtype.itemsize)
-        for sample in _where((rows[:, unused] != 0).any(axis=1)):
-            yield CorruptError("it is not zero", file=view.file, place=f"sample {sample}, padding of the row")
-
-
-def _bools(view: ShardView) -> Iterator[CorruptError]:
-    """Bools in rows are 0 or 1; those in the heap are decoded."""
-    for number in view.schema.fixed:
-        column = view.schema.columns[number]
-        if column.type.base == "bool":
-            values: NDArray[np.uint8] = view.rows[f"column{number}"].reshape(view.samples, column.type.nbytes)
-            for sample in _where((values > 1).any(axis=1)):
-                yield CorruptError("a bool is neither 0 nor 1", file=view.file, place=_place(sample, column.name))
-
-
-def _samples(view: ShardView, lost: NDArray[np.bool_]) -> Iterator[CorruptError]:
-    """Row checksums; and of the samples that pass, whether their values decode."""
-    columns = [view.schema.columns[number] for number in view.schema.variable]
-    decoders = [value_decoder(column.type, column.name) if column.type.known else None for column in columns]
-    for sample, stored, start, lengths in _rows(view):
-        if lost[sample]:
-            continue
-        at = view.rows_offset + sample * view.schema.row_size
-        stop = start + sum(length for length in lengths if length != NULL)
-        computed = row_checksum(view.buffer[at : at + view.schema.row_size], view.heap[start:stop], sample)
-        if computed != stored:
-            message, place = "its checksum does not match its bytes", f"sample {sample}"
-            found, expected = f"{computed:016x}", f"{stored:016x}"
-            yield CorruptError(message, file=view.file, place=place, found=found, expected=expected)
-            continue
-        for column, decode, length in zip(columns, decoders, lengths, strict=True):
-            if length == NULL:
-                continue
-            try:
-                if decode:
-                    decode(view.heap[start : start + length])
-            except CorruptError as error:
-                yield CorruptError(str(error), file=view.file, place=_place(sample, column.name))
-            start += length
-
-
-def _rows(view: ShardView) -> Iterator[tuple[int, int, int, list[int]]]:
-    """Of each sample: its number, checksum, start and lengths."""
-    for first in range(0, view.samples, _BLOCK):
-        rows = view.rows[first : first + _BLOCK]
-        checksums = rows["checksum"].tolist()
-        starts = rows["start"].tolist() if view.schema.variable else [0] * len(rows)
-        lengths = rows["lengths"].tolist() if view.schema.variable else [[]] * len(rows)
-        yield from zip(range(first, first + len(rows)), checksums, starts, lengths, strict=True)
-
-
-def _place(sample: int, column: str) -> str:
-    return f"sample {sample}, column {column!r}"
-
-
-def _where(mask: Any) -> list[int]:
-    numbers: list[int] = np.flatnonzero(mask)[: MAX_PROBLEMS + 1].tolist()
-    return numbers
+    if not unused.any():
+        return np.zeros(view.samples, np.bool_)
+    rows = view.rows.view(np.uint8).reshape(view.samples, dtype.itemsize)
+    return np.asarray((rows[:, unused] != 0).any(axis=1))

@@ -27,16 +27,20 @@ FRAME_SIZE = 2**20
 """Raw bytes in a frame; the last has what is left."""
 MAX_FRAME_SIZE = FRAME_SIZE + 2**16
 """Bytes of a compressed frame: what cannot be compressed grows a little."""
+MAX_FRAME_HEADER = 18
 MAX_FRAMES = 2**27
 MAX_WINDOW = 2**23
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_TABLE_HEAD = struct.Struct("<II")
+TABLE_HEAD = struct.Struct("<II")
 _TABLE_FOOT = struct.Struct("<IBI")
 _TABLE_END = struct.Struct("<IIIBI")  # the last frame's sizes, and the foot
 _SKIPPABLE = 0x184D2A5E
 _SEEKABLE = 0x8F92EAB1
-_MAX_FRAME_HEADER = 18
+
+
+TABLE_END = _TABLE_END.size
+"""Bytes at the end of a stored object from which `claimed_raw_size` can tell."""
 
 
 def frame_count(raw_size: int) -> int:
@@ -45,7 +49,7 @@ def frame_count(raw_size: int) -> int:
 
 def seek_table_size(raw_size: int) -> int:
     """Bytes of the seek table of a shard of `raw_size` bytes: the last ones of the stored object."""
-    return _TABLE_HEAD.size + 8 * frame_count(raw_size) + _TABLE_FOOT.size
+    return TABLE_HEAD.size + 8 * frame_count(raw_size) + _TABLE_FOOT.size
 
 
 def compress(raw: Buffer, level: int = 3) -> bytes:
@@ -59,7 +63,7 @@ def compress(raw: Buffer, level: int = 3) -> bytes:
 def decompress_frame(frame: Buffer, *, expected_size: int, file: str | None = None, place: str | None = None) -> bytes:
     """The `expected_size` raw bytes of `frame`, which is exactly one frame. Raises CorruptError."""
     view = memoryview(frame).cast("B")
-    _check_frame_header(view, expected_size, file, place)
+    check_frame_header(view, expected_size, file, place)
     try:
         decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         return decompressor.decompress(view, max_output_size=expected_size, allow_extra_data=False)
@@ -79,14 +83,14 @@ def parse_seek_table(tail: Buffer, *, raw_size: int, size: int, file: str | None
 
     table_size = seek_table_size(raw_size)
     expect(len(view) == table_size, "wrong size", len(view), table_size)
-    magic, content = _TABLE_HEAD.unpack_from(view)
+    magic, content = TABLE_HEAD.unpack_from(view)
     expect(magic == _SKIPPABLE, "wrong magic", f"{magic:#x}", f"{_SKIPPABLE:#x}")
-    expect(content == table_size - _TABLE_HEAD.size, "wrong size", content, table_size - _TABLE_HEAD.size)
+    expect(content == table_size - TABLE_HEAD.size, "wrong size", content, table_size - TABLE_HEAD.size)
     count, descriptor, magic = _TABLE_FOOT.unpack_from(view, table_size - _TABLE_FOOT.size)
     expect(magic == _SEEKABLE, "wrong magic at its end", f"{magic:#x}", f"{_SEEKABLE:#x}")
     expect(descriptor == 0, "wrong descriptor", descriptor, 0)
     expect(count == frames, "wrong number of frames", count, frames)
-    sizes = np.frombuffer(view, "<u4", 2 * frames, _TABLE_HEAD.size).reshape(frames, 2).astype(np.int64)
+    sizes = np.frombuffer(view, "<u4", 2 * frames, TABLE_HEAD.size).reshape(frames, 2).astype(np.int64)
     whole = np.minimum(raw_size - np.arange(frames, dtype=np.int64) * FRAME_SIZE, FRAME_SIZE)
     wrong = (sizes[:, 1] != whole) | (sizes[:, 0] > MAX_FRAME_SIZE)
     if wrong.any():
@@ -163,31 +167,15 @@ class FrameReader:
         return min(FRAME_SIZE, self._raw_size - len(self._sizes) * FRAME_SIZE)
 
     def _frame_end(self) -> int:
-        """Where the pending frame ends, by its blocks' headers (RFC 8878, 3.1.1.2); 0 where more bytes are needed."""
+        """Where the pending frame ends; 0 where more bytes are needed."""
         data, place = self._pending, f"frame {len(self._sizes)}"
         if not self._walked:
-            if len(data) < _MAX_FRAME_HEADER:
+            if len(data) < MAX_FRAME_HEADER:
                 return 0
-            self._walked = _check_frame_header(
-                memoryview(bytes(data[:_MAX_FRAME_HEADER])), self._expected(), self._file, place
-            )
-        while len(data) >= self._walked + 3:
-            block = int.from_bytes(data[self._walked : self._walked + 3], "little")
-            kind, size = block >> 1 & 3, block >> 3
-            if kind == 3:
-                raise CorruptError("a block of a reserved kind", file=self._file, place=place)
-            end = self._walked + 3 + (1 if kind == 1 else size)
-            last = block & 1
-            if end + 4 > MAX_FRAME_SIZE:
-                raise CorruptError(
-                    "the frame is too large", file=self._file, place=place, expected=f"<= {MAX_FRAME_SIZE} bytes"
-                )
-            if last and len(data) >= end + 4:  # its checksum has 4 bytes
-                return end + 4
-            if last or len(data) < end:
-                return 0
-            self._walked = end
-        return 0
+            head = memoryview(bytes(data[:MAX_FRAME_HEADER]))
+            self._walked = check_frame_header(head, self._expected(), self._file, place)
+        self._walked, end = walk_frame(data, self._walked, self._file, place)
+        return end
 
     def _decompress(self, end: int) -> bytes:
         frame = bytes(self._pending[:end])
@@ -199,13 +187,36 @@ class FrameReader:
         return raw
 
 
+def walk_frame(data: bytearray | memoryview, walked: int, file: str | None, place: str) -> tuple[int, int]:
+    """Follow the headers of a frame's blocks (RFC 8878, 3.1.1.2), the next of which is at `walked`.
+
+    How many bytes are known to belong to the frame, and where it ends: 0 where more bytes are needed.
+    """
+    while len(data) >= walked + 3:
+        block = int.from_bytes(data[walked : walked + 3], "little")
+        kind, size = block >> 1 & 3, block >> 3
+        if kind == 3:
+            raise CorruptError("a block of a reserved kind", file=file, place=place)
+        end = walked + 3 + (1 if kind == 1 else size)
+        last = block & 1
+        if end + 4 > MAX_FRAME_SIZE:
+            expected = f"<= {MAX_FRAME_SIZE} bytes"
+            raise CorruptError("the frame is too large", file=file, place=place, expected=expected)
+        if last and len(data) >= end + 4:  # its checksum has 4 bytes
+            return walked, end + 4
+        if last or len(data) < end:
+            break
+        walked = end
+    return walked, 0
+
+
 def _seek_table(sizes: list[int], raw_size: int) -> bytes:
     entries = np.full((len(sizes), 2), FRAME_SIZE, "<u4")
     entries[:, 0] = sizes
     if sizes:
         entries[-1, 1] = raw_size - (len(sizes) - 1) * FRAME_SIZE
-    size = seek_table_size(raw_size) - _TABLE_HEAD.size
-    head, foot = _TABLE_HEAD.pack(_SKIPPABLE, size), _TABLE_FOOT.pack(len(sizes), 0, _SEEKABLE)
+    size = seek_table_size(raw_size) - TABLE_HEAD.size
+    head, foot = TABLE_HEAD.pack(_SKIPPABLE, size), _TABLE_FOOT.pack(len(sizes), 0, _SEEKABLE)
     return head + entries.tobytes() + foot
 
 
@@ -217,7 +228,7 @@ def _check_sizes(raw_size: int, size: int, file: str | None) -> None:
         raise CorruptError(message, file=file, found=f"{size} bytes", expected=f"{seek_table_size(raw_size)} or more")
 
 
-def _check_frame_header(data: memoryview, expected_size: int, file: str | None, place: str | None) -> int:
+def check_frame_header(data: memoryview, expected_size: int, file: str | None, place: str | None) -> int:
     """Refuse all but a frame of `expected_size` raw bytes with a checksum; its header's size."""
     if data[:4] != _ZSTD_MAGIC:
         raise CorruptError(

@@ -53,7 +53,7 @@ def check_row(row: Buffer, heap: Buffer, sample: int, stored: int, file: str | N
             place=f"sample {sample}",
             found=f"{computed:016x}",
             expected=f"{stored:016x}",
-            hint="the shard is damaged: run `mdsx verify`, and write or copy it anew",
+            hint="the shard is damaged: `mdsx verify` says where, and `mdsx repair` what can be done",
         )
 
 
@@ -87,8 +87,8 @@ class Extents:
         """[n]: these rows are damaged."""
         return self.outside | self.forbidden.any(axis=1)
 
-    def problem(self, row: int, *, file: str | None, sample: int) -> CorruptError:
-        """What is wrong with row number `row`, which is that of sample number `sample`."""
+    def problem(self, row: int, *, file: str | None, sample: int | str) -> CorruptError:
+        """What is wrong with row number `row`, which is that of sample number (or name) `sample`."""
         if self.outside[row]:
             message = "its heap bytes lie outside the heap"
             found = f"{self.sums[row]} bytes from {self.starts[row]}"

@@ -11,20 +11,9 @@ import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-import xxhash
-
 from mdsx.errors import CorruptError, MissingError, UsageError
-from mdsx.format import (
-    FrameReader,
-    Index,
-    ShardEntry,
-    ShardView,
-    check_shard,
-    claimed_raw_size,
-    parse_index,
-    shard_checksums,
-)
+from mdsx.format import Index, ShardEntry, parse_index
+from mdsx.shards.download import inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
 from mdsx.writer.folder import JOURNALED, Folder
 from mdsx.writer.options import INDEX_KEY, Options, shard_number
@@ -94,19 +83,18 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
 
 def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
     """The raw bytes of a shard that counts. Raises CorruptError if they are not what was hashed."""
-    file = f"{storage.url}/{entry.name}"
-    stored = _download(storage, entry.name, entry.size)
-    raw = stored if entry.name.endswith(".mdsx") else _decompress(stored, entry.raw_size, file)
-    found = xxhash.xxh3_128_hexdigest(raw)
-    if found != entry.raw_hash:
+    file, raw = f"{storage.url}/{entry.name}", bytearray()
+    raw_size = entry.raw_size if entry.name.endswith(".zst") else None
+    hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
+    if hashes.raw != entry.raw_hash:
         raise CorruptError(
             "the shard is not what was written",
             file=file,
-            found=found,
+            found=hashes.raw,
             expected=entry.raw_hash,
             hint="remove it, and resume",
         )
-    return raw
+    return memoryview(raw)
 
 
 def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str, int]) -> list[ShardEntry]:
@@ -132,32 +120,8 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
 
 def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | None:
     """Reads and checks a shard. None, and a warning, if it is damaged."""
-    file = f"{storage.url}/{key}"
-    stored = _download(storage, key, size)
     try:
-        raw = stored if options.level is None else _decompress(stored, claimed_raw_size(stored, file=file), file)
-        problems = check_shard(raw, file=file, schema=options.schema, checksums=False)
-        if problems:
-            raise problems[0]
-        shard = ShardView.parse(raw, file=file)
-        if not shard.samples or not np.array_equal(shard_checksums(shard), shard.rows["checksum"]):
-            raise CorruptError("its samples are damaged", file=file)
+        return inspect_shard(storage, key, size, file=f"{storage.url}/{key}", schema=options.schema, values=False)[1]
     except CorruptError as error:
         warnings.warn(f"{error}; this shard and those behind it are written anew", stacklevel=2)
         return None
-    hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
-    return ShardEntry(key, shard.samples, size, hashes[0], len(raw), hashes[1])
-
-
-def _download(storage: Storage, key: str, size: int) -> memoryview:
-    stored = bytearray()
-    storage.download(key, stored.extend, size=size)
-    return memoryview(stored)
-
-
-def _decompress(stored: memoryview, raw_size: int, file: str) -> memoryview:
-    reader, raw = FrameReader(raw_size, len(stored), file), bytearray()
-    for piece in reader.feed(stored):
-        raw += piece
-    reader.finish()
-    return memoryview(raw)

@@ -1,0 +1,112 @@
+"""Frames of a compressed shard that is damaged: what of it can still be decompressed.
+
+What is found is proven only by each frame's own checksum: who uses it checks the samples in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format.frames import (
+    FRAME_SIZE,
+    MAX_FRAME_HEADER,
+    MAX_FRAME_SIZE,
+    TABLE_HEAD,
+    check_frame_header,
+    decompress_frame,
+    frame_count,
+    seek_table_size,
+    walk_frame,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -> Iterator[bytes | CorruptError]:
+    """Of each frame of a damaged shard its raw bytes, or what is wrong with it; it ends with the frame behind which
+    none can be found any more, the last one or an error.
+
+    A frame is looked for behind the one before, and where the seek table says, counted from either end of the file: so
+    damage to one frame, or to one entry of the table, hides no other. `stored` is the file, or what is left of it.
+    """
+    view, count = memoryview(stored).cast("B"), frame_count(raw_size)
+    claimed = _claimed_offsets(view, raw_size)
+    following: int | None = 0  # where this frame starts, if the one before is sound
+    for number in range(count):
+        place, size = f"frame {number}", min(FRAME_SIZE, raw_size - number * FRAME_SIZE)
+        found, problem = None, None
+        for start, stop in _places(view, following, size, claimed, number):
+            try:
+                stop = stop or _end(view, start, size, file, place)
+                found = decompress_frame(view[start:stop], expected_size=size, file=file, place=place)
+            except CorruptError as error:
+                problem = problem or error
+                continue
+            following = stop
+            break
+        if found is not None:
+            yield found
+            continue
+        following = None
+        yield problem or CorruptError("the frame cannot be found", file=file, place=place)
+        if claimed is None:
+            return
+
+
+def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
+    """The raw bytes of the first frame, of whatever size: for who does not know the shard's. Raises CorruptError."""
+    view = memoryview(stored).cast("B")
+    try:
+        size = zstandard.get_frame_parameters(view[:MAX_FRAME_HEADER]).content_size
+    except zstandard.ZstdError as error:
+        raise CorruptError(f"the frame's header is damaged: {error}", file=file, place="frame 0") from None
+    size = min(size, FRAME_SIZE)  # another one is refused
+    return decompress_frame(
+        view[: _end(view, 0, size, file, "frame 0")], expected_size=size, file=file, place="frame 0"
+    )
+
+
+def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Where the frames start (and the last one ends) by the sizes in the seek table, counted from the file's start and
+    from its end; None where the file has no room for a table. Nothing of it is checked."""
+    count, table = frame_count(raw_size), len(view) - seek_table_size(raw_size)
+    if table < 0:
+        return None
+    sizes = np.frombuffer(view, "<u4", 2 * count, table + TABLE_HEAD.size).reshape(count, 2)[:, 0]
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+    return offsets, offsets + (table - offsets[-1])
+
+
+def _places(
+    view: memoryview,
+    following: int | None,
+    size: int,
+    claimed: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    number: int,
+) -> Iterator[tuple[int, int | None]]:
+    """Where frame `number` may start and stop (None: where its blocks end), the best guess first."""
+    if following is not None:
+        yield following, None
+    for offsets in claimed or ():
+        start, stop = int(offsets[number]), int(offsets[number + 1])
+        if 0 <= start < stop <= len(view) and stop - start <= MAX_FRAME_SIZE:
+            yield start, stop
+
+
+def _end(view: memoryview, start: int, size: int, file: str | None, place: str) -> int:
+    """The end of the frame of `size` raw bytes that starts there, by its blocks. Raises CorruptError."""
+    frame = view[start : start + MAX_FRAME_SIZE]
+    if len(frame) < MAX_FRAME_HEADER:
+        raise CorruptError("the shard ends before the frame does", file=file, place=place)
+    walked = check_frame_header(frame[:MAX_FRAME_HEADER], size, file, place)
+    _, end = walk_frame(frame, walked, file, place)
+    if not end:
+        raise CorruptError("the shard ends before the frame does", file=file, place=place)
+    return start + end

@@ -1,0 +1,274 @@
+"""What of a damaged shard is still sound: sample by sample, each by its own checksum.
+
+Where everything lies in a shard follows from its layout, which the index says, or the shard's own header. So neither a
+damaged header nor a damaged frame or seek table costs a sample that is not in it; a shard that is cut loses only what
+is cut off. The sound samples make a new shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.check import bounded, find_problems
+from mdsx.format.checksums import cut, row_checksums
+from mdsx.format.damagedframes import first_frame, salvage_frames
+from mdsx.format.frames import FRAME_SIZE, parse_seek_table, seek_table_size
+from mdsx.format.header import MAJOR, MAX_HEADER_SIZE, Header, build_header, parse_header
+from mdsx.format.rows import NULL, Extents
+from mdsx.format.schema import MAX_SCHEMA_SIZE, Schema, up
+from mdsx.format.shard import ShardView
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Ranges = Sequence[tuple[int, int]]
+"""Half-open runs of numbers, in order, apart from each other."""
+
+_TOLD = 5  # ranges of samples in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything lies in an uncompressed shard of `raw_size` bytes."""
+
+    schema: Schema
+    rows_offset: int
+    samples: int
+    raw_size: int
+
+    @property
+    def heap_offset(self) -> int:
+        return up(self.rows_offset + self.samples * self.schema.row_size, 64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Salvage:
+    """What there is of a shard. `view` has the rows and the beginning of the heap that were read, with zeros where a
+    frame is damaged. `sound`: which of these rows' samples are. `problems` names everything that is wrong, by its
+    place. `other`: the header is whole, and that of another shard, so no sample of it counts."""
+
+    layout: Layout
+    view: ShardView
+    sound: NDArray[np.bool_]
+    problems: list[CorruptError]
+    other: bool
+
+    @property
+    def lost(self) -> Ranges:
+        """The samples that are not sound, by their numbers in the shard."""
+        return _joined(ranges_of(~self.sound), len(self.sound), self.layout.samples)
+
+    def rebuild(self) -> memoryview:
+        """The uncompressed shard of the sound samples, in their order. There must be one."""
+        schema, size = self.layout.schema, self.layout.schema.row_size
+        rows = self.view.rows.view(np.uint8).reshape(-1, size)[self.sound].reshape(-1)
+        fields: NDArray[Any] = rows.view(schema.row_dtype)
+        heaps, heap = None, b""
+        if schema.variable:
+            lengths = fields["lengths"]
+            sizes = np.where(lengths == NULL, 0, lengths).sum(axis=1, dtype=np.int64)
+            starts, stops = fields["start"].tolist(), sizes.cumsum()
+            pieces = zip(starts, sizes.tolist(), strict=True)
+            heap = b"".join(self.view.heap[start : start + length] for start, length in pieces)
+            fields["start"] = stops - sizes
+            heaps = cut(heap, stops)
+        fields["checksum"] = row_checksums(rows, size, heaps, heap_size=len(heap), first=0)
+        head = build_header(schema, len(fields), len(heap))
+        padding = bytes(-(len(head) + len(rows)) % 64)
+        return memoryview(b"".join((head, rows.data, padding, heap)))
+
+
+def ranges_of(mask: NDArray[np.bool_]) -> Ranges:
+    """The runs of numbers at which `mask` is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).tolist()
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+
+def format_ranges(ranges: Ranges, shift: int = 0) -> str:
+    """`3, 7-9, 12`; only the first ones where there are many."""
+    texts = [f"{a + shift}" if b - a == 1 else f"{a + shift}-{b + shift - 1}" for a, b in ranges[:_TOLD]]
+    if len(ranges) > _TOLD:
+        texts.append(f"and {sum(b - a for a, b in ranges[_TOLD:])} more")
+    return ", ".join(texts)
+
+
+def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> Layout:
+    """The layout by the header of a shard which may be damaged behind it. Raises CorruptError, UnsupportedError."""
+    view = memoryview(stored).cast("B")
+    head = memoryview(first_frame(view, file=file)) if compressed else view[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE + 64]
+    size = _claimed_size(head)
+    try:
+        return _layout(parse_header(head, size=size, file=file))
+    except UnsupportedError as error:
+        try:  # is it really of a later version, or is only the version damaged?
+            return _layout(parse_header(b"".join((head[:8], MAJOR.to_bytes(2, "little"), head[10:])), size=size))
+        except CorruptError:
+            raise error from None
+
+
+def _claimed_size(head: memoryview) -> int:
+    return int.from_bytes(head[48:56], "little")
+
+
+def _layout(header: Header) -> Layout:
+    return Layout(header.schema, header.rows_offset, header.samples, header.file_size)
+
+
+def salvage(
+    stored: Buffer, layout: Layout, *, compressed: bool, size: int, file: str | None = None, first: int | None = None
+) -> Salvage:
+    """What is sound in `stored`, a shard's file of `size` bytes, or what is left of it. `first` is the number in the
+    dataset of the shard's first sample, where it should be told."""
+    stored = memoryview(stored).cast("B")[:size]
+    raw, gaps = _decompress(stored, layout, file) if compressed else _cut(stored, layout, file)
+    view = _view(raw, layout, file)
+    known = np.ones(view.samples, np.bool_)
+    problems = []
+    for gap in gaps:
+        rows, heaps = _rows_in(gap, layout), _heaps_in(gap, view, layout)
+        known[rows[0] : rows[1]] = False
+        known &= ~heaps
+        problems.append(_tell(gap, rows, heaps, first))
+    if compressed:
+        problems += _check_table(stored, layout, size, file)
+    other = False
+    if not any(gap.start < layout.rows_offset for gap in gaps):
+        header, other = _check_header(raw, layout, file)
+        problems += header
+    if other:
+        return Salvage(layout, view, np.zeros(view.samples, np.bool_), problems, other)
+    if any(raw[layout.rows_offset + layout.samples * layout.schema.row_size : layout.heap_offset]):
+        problems.append(CorruptError("it is not zero", file=file, place="padding between rows and heap"))
+    sound = known.copy()
+
+    def of_samples() -> Iterator[CorruptError]:
+        heap_size = layout.raw_size - layout.heap_offset
+        for problem in find_problems(view, known=known, heap_size=heap_size, first=first):
+            if problem.sample is not None:
+                sound[problem.sample] = False
+            yield problem.error
+
+    found = of_samples()
+    problems += bounded(found, file)
+    for _ in found:  # those that are too many to be told count as well
+        pass
+    return Salvage(layout, view, sound, problems, other)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Raw bytes [start, stop) that cannot be had, and why."""
+
+    start: int
+    stop: int
+    error: CorruptError
+
+
+def _cut(stored: memoryview, layout: Layout, file: str | None) -> tuple[memoryview, list[_Gap]]:
+    """The bytes of a shard that is not compressed."""
+    if len(stored) >= layout.raw_size:
+        return stored[: layout.raw_size], []
+    expected = f"{layout.raw_size} bytes"
+    error = CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
+    return stored, [_Gap(len(stored), layout.raw_size, error)]
+
+
+def _decompress(stored: memoryview, layout: Layout, file: str | None) -> tuple[memoryview, list[_Gap]]:
+    """The raw bytes up to the last frame that is sound, zeros for the damaged ones before it."""
+    raw, gaps = bytearray(), []
+    for number, frame in enumerate(salvage_frames(stored, raw_size=layout.raw_size, file=file)):
+        start = number * FRAME_SIZE
+        if isinstance(frame, CorruptError):
+            gaps.append(_Gap(start, min(start + FRAME_SIZE, layout.raw_size), frame))
+        else:
+            raw += bytes(start - len(raw))
+            raw += frame
+    if gaps and gaps[-1].start >= len(raw):  # nothing is found behind it
+        gaps[-1] = replace(gaps[-1], stop=layout.raw_size)
+    return memoryview(raw), gaps
+
+
+def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
+    """Rows and heap as far as they were read."""
+    size = layout.schema.row_size
+    count = min(layout.samples, max(0, (len(raw) - layout.rows_offset) // size))
+    rows = np.frombuffer(raw, np.uint8)[layout.rows_offset : layout.rows_offset + count * size]
+    fields = rows.view(layout.schema.row_dtype)
+    return ShardView(raw.toreadonly(), file, layout.schema, layout.rows_offset, fields, raw[layout.heap_offset :])
+
+
+def _rows_in(gap: _Gap, layout: Layout) -> tuple[int, int]:
+    """The samples whose rows are touched by a gap."""
+    size = layout.schema.row_size
+    start, stop = (gap.start - layout.rows_offset) // size, -((layout.rows_offset - gap.stop) // size)
+    return min(max(start, 0), layout.samples), min(max(stop, 0), layout.samples)
+
+
+def _heaps_in(gap: _Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
+    """Which samples' heap bytes are touched by a gap, as far as their rows say where these are."""
+    if not layout.schema.variable or gap.stop <= layout.heap_offset:
+        return np.zeros(view.samples, np.bool_)
+    start, stop = max(gap.start - layout.heap_offset, 0), gap.stop - layout.heap_offset
+    extents = Extents.of(layout.schema, view.rows, layout.raw_size - layout.heap_offset)
+    starts = np.minimum(extents.starts, np.uint64(2**62)).astype(np.int64)
+    touched: NDArray[np.bool_] = (starts < stop) & (starts + extents.sums > start) & (extents.sums > 0)
+    return touched
+
+
+def _tell(gap: _Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first: int | None) -> CorruptError:
+    """A gap as an error that names the samples in it."""
+    mask = heaps.copy()
+    mask[rows[0] : rows[1]] = True
+    ranges = _joined(ranges_of(mask), max(rows[0], len(mask)), rows[1])  # of the last ones no row was read
+    told = f"it holds samples {format_ranges(ranges)}" if ranges else "it holds no sample"
+    if ranges and first is not None:
+        told += f" ({format_ranges(ranges, first)} of the dataset)"
+    error = gap.error
+    message = f"{error.message}; {told}"
+    return CorruptError(message, file=error.file, place=error.place, found=error.found, expected=error.expected)
+
+
+def _check_table(stored: memoryview, layout: Layout, size: int, file: str | None) -> list[CorruptError]:
+    try:
+        if len(stored) < size:
+            expected = f"{size} bytes"
+            raise CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
+        parse_seek_table(stored[-seek_table_size(layout.raw_size) :], raw_size=layout.raw_size, size=size, file=file)
+    except CorruptError as error:
+        return [error]
+    return []
+
+
+def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], bool]:
+    """What is wrong with it, and whether it is whole but another shard's."""
+    head = raw[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE + 64]
+    try:
+        own = _layout(parse_header(head, size=_claimed_size(head), file=file))
+        if own != layout:
+            message = "is not the shard that the index names"
+            found, expected = _describe(own), _describe(layout)
+            return [CorruptError(message, file=file, place="header", found=found, expected=expected)], True
+    except CorruptError as error:
+        return [error], False
+    except UnsupportedError as error:  # where the rest shows that it is of no later version
+        return [CorruptError("it is damaged", file=file, place=error.place, found=error.found, expected=MAJOR)], False
+    return [], False
+
+
+def _describe(layout: Layout) -> str:
+    return f"{layout.samples} samples, {layout.raw_size} bytes, columns {layout.schema.json.decode()[:200]}"
+
+
+def _joined(ranges: Ranges, start: int, stop: int) -> Ranges:
+    """`ranges`, and behind them [start, stop)."""
+    if start >= stop:
+        return ranges
+    if ranges and ranges[-1][1] == start:
+        return (*ranges[:-1], (ranges[-1][0], stop))
+    return (*ranges, (start, stop))

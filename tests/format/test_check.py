@@ -1,0 +1,107 @@
+"""The full check finds every changed byte, and blames the sample that owns it: no other, and not a wrong column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from mdsx.errors import FormatError
+from mdsx.format import check_shard
+from tests.conftest import Often
+from tests.format import by_the_book
+from tests.format.owners import Owner, owners
+from tests.format.reference import patch, row_at, seal_rows
+
+SHARDS = {
+    "mixed": by_the_book.shard(
+        {"id": "uint16", "ok": "bool", "text": "str", "note": "bytes?", "tags": "uint8[*]", "meta": "json?"},
+        [
+            {
+                "id": bytes([number, 7]),
+                "ok": bytes([number % 2]),
+                "text": "é".encode() * number,
+                "note": None if number % 3 else b"note",
+                "tags": bytes([number, 0, 0, 0]) + bytes(range(number)),
+                "meta": None if number % 2 else b'{"n":[1]}',
+            }
+            for number in range(7)
+        ],
+    ),
+    "fixed": by_the_book.shard(
+        {"ids": "uint32[3]", "flags": "bool[2]"}, [{"ids": bytes(range(12)), "flags": b"\0\1"}] * 9
+    ),
+    "one": by_the_book.shard({"text": "str"}, [{"text": b"alone"}]),
+}
+
+
+def changes(often: Often) -> tuple[int, ...]:
+    """What a byte is changed by: some bits, or (`--long`) to each other value."""
+    return tuple(range(1, 256))[: often(0, long=255)] or (0x01, 0x20, 0x80, 0xFF)
+
+
+def changed(shard: bytes, often: Often) -> Iterator[tuple[int, bytes]]:
+    """The shard with each of its bytes changed in each of these ways."""
+    for place in range(len(shard)):
+        for change in changes(often):
+            yield place, patch(shard, place, bytes([shard[place] ^ change]))
+
+
+def problems(shard: bytes) -> list[str | None]:
+    """The place of each problem that is found."""
+    try:
+        return [error.place for error in check_shard(shard, file="x")]
+    except FormatError as error:  # a later version
+        return [error.place]
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_every_change_of_every_byte_is_blamed_on_its_owner_alone(name: str, often: Often) -> None:
+    shard = SHARDS[name]
+    whose = owners(shard)
+    for place, damaged in changed(shard, often):
+        owner, (blamed, *others) = whose[place], problems(damaged)
+        assert not others, (place, owner, blamed, others)
+        assert fits(blamed or "", owner), (place, owner, blamed)
+
+
+def fits(blamed: str, owner: Owner) -> bool:
+    """Whether a place names the owner's sample, and nothing of the sample that is not the owner."""
+    match = re.fullmatch(r"sample (\d+)(?:, (padding of the row|start and lengths|column '(\w+)'))?", blamed)
+    if match is None or owner.sample is None:
+        return match is None and owner.sample is None
+    sample, part, column = match.groups()
+    parts = {None: True, "padding of the row": owner.part == "row padding", "start and lengths": owner.part == "extent"}
+    # A length that becomes "null" is told by its column, which is right, though the byte is the row's.
+    named = parts[part] if column is None else owner.column == column or owner.part == "extent"
+    return int(sample) == owner.sample and named
+
+
+def test_the_column_is_told_where_its_value_or_its_row_shows_it() -> None:
+    shard = SHARDS["mixed"]
+    whose = owners(shard)
+    text = whose.index(Owner("column", 3, "text"))
+    flag = whose.index(Owner("column", 3, "ok"))
+    assert problems(patch(shard, text, b"\xff")) == ["sample 3, column 'text'"]
+    assert problems(patch(shard, flag, b"\2")) == ["sample 3, column 'ok'"]
+    assert problems(patch(shard, row_at(shard, 3) + 16, b"\1")) == ["sample 3, start and lengths"]
+
+
+def test_neighbours_that_are_damaged_both_are_both_told_and_nothing_else() -> None:
+    shard = SHARDS["mixed"]
+    damaged = patch(shard, row_at(shard, 3) + 16, b"\1")
+    damaged = patch(damaged, row_at(shard, 4) + 16, b"\1")
+    found = problems(damaged)
+    assert [place.split(",")[0] for place in found if place] == ["sample 3", "sample 4"]
+
+
+def test_samples_are_told_by_their_number_in_the_dataset_too() -> None:
+    (error,) = check_shard(patch(SHARDS["fixed"], row_at(SHARDS["fixed"], 4) + 8, b"!"), first=1000)
+    assert error.place == "sample 4 (1004 of the dataset)"
+
+
+def test_a_gap_between_sound_samples_is_told_of_the_one_behind_it() -> None:
+    shard = by_the_book.shard({"text": "str"}, [{"text": b"abc"}] * 5)
+    damaged = seal_rows(patch(shard, row_at(shard, 2) + 16, b"\2"))
+    assert problems(damaged) == ["sample 3"]

@@ -1,0 +1,205 @@
+"""What is left of a damaged shard: exactly the samples none of whose bytes were touched."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format import Layout, Salvage, ShardView, check_shard, compress, own_layout, salvage
+from tests.conftest import Often
+from tests.format import by_the_book
+from tests.format.owners import owners
+from tests.format.reference import get, patch, read_shard
+from tests.format.test_check import SHARDS, changed
+
+FRAME = 2**20
+
+
+def layout_of(shard: bytes) -> Layout:
+    view = ShardView.parse(shard)
+    return Layout(view.schema, view.rows_offset, view.samples, len(shard))
+
+
+def left(shard: bytes, damaged: bytes, *, size: int | None = None, compressed: bool = False) -> Salvage:
+    size = len(damaged) if size is None else size
+    return salvage(damaged, layout_of(shard), compressed=compressed, size=size, file="x")
+
+
+def samples(found: Salvage) -> list[dict[str, Any]]:
+    """The samples of the shard that is made of what is left."""
+    if not found.sound.any():
+        return []
+    raw = bytes(found.rebuild())
+    assert check_shard(raw) == []
+    return read_shard(raw)
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_a_changed_byte_costs_the_sample_that_owns_it_and_no_other(name: str, often: Often) -> None:
+    shard = SHARDS[name]
+    whose, written = owners(shard), read_shard(shard)
+    for place, damaged in changed(shard, often):
+        found, owner = left(shard, damaged), whose[place].sample
+        assert len(found.problems) == 1, (place, found.problems)
+        assert found.lost == (() if owner is None else ((owner, owner + 1),))
+        assert samples(found) == [sample for number, sample in enumerate(written) if number != owner]
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_a_shard_cut_anywhere_loses_what_is_cut_off(name: str) -> None:
+    shard = SHARDS[name]
+    whose, written = owners(shard), read_shard(shard)
+    for size in range(len(shard)):
+        gone = {owner.sample for owner in whose[size:]}
+        found = left(shard, shard[:size], size=len(shard))
+        assert samples(found) == [sample for number, sample in enumerate(written) if number not in gone], size
+        assert found.problems[0].place == f"byte {size}"
+
+
+def test_what_is_not_damaged_becomes_the_very_same_bytes() -> None:
+    for shard in SHARDS.values():
+        damaged = patch(shard, 0, bytes(64))  # no header at all: the index says where everything lies
+        found = left(shard, damaged)
+        assert (bytes(found.rebuild()), found.lost) == (shard, ())
+
+
+def test_another_shard_in_its_place_is_not_taken_for_it() -> None:
+    other = by_the_book.shard({"text": "str"}, [{"text": b"alone"}, {"text": b"alone"}])
+    found = left(SHARDS["one"], other[: len(SHARDS["one"])])
+    assert found.other
+    assert found.lost == ((0, 1),)
+
+
+# --- compressed
+
+_BITS = random.Random(5)
+LARGE = by_the_book.shard(
+    {"data": "bytes", "id": "uint16"},
+    [
+        {"data": _BITS.randbytes(_BITS.randrange(50_000)) + b"!", "id": number.to_bytes(2, "little")}
+        for number in range(200)
+    ],
+)
+PACKED = compress(LARGE, 1)
+
+
+def frames() -> list[tuple[int, int]]:
+    """Where each frame of PACKED is, by its seek table."""
+    count = -(-len(LARGE) // FRAME)
+    table = PACKED[-8 * count - 9 :]
+    at, found = 0, []
+    for number in range(count):
+        size = int.from_bytes(table[8 * number : 8 * number + 4], "little")
+        found.append((at, at + size))
+        at += size
+    return found
+
+
+def expected_lost(damaged: set[int]) -> set[int]:
+    """The samples that have a byte in these frames."""
+    whose = owners(LARGE)
+    return {
+        owner.sample
+        for frame in damaged
+        for owner in whose[frame * FRAME : (frame + 1) * FRAME]
+        if owner.sample is not None
+    }
+
+
+def numbers(found: Salvage) -> set[int]:
+    return {number for start, stop in found.lost for number in range(start, stop)}
+
+
+@pytest.fixture(scope="module")
+def lost_by_frame() -> list[set[int]]:
+    return [expected_lost({number}) for number in range(len(frames()))]
+
+
+def test_damaged_frames_cost_the_samples_that_touch_them_and_no_other(
+    lost_by_frame: list[set[int]], often: Often
+) -> None:
+    rng = random.Random(7)
+    for _ in range(often(25, long=500)):
+        hit = rng.sample(range(len(frames())), rng.randint(1, 3))
+        damaged = bytearray(PACKED)
+        for number in hit:
+            start, stop = frames()[number]
+            # Frame header, block header, or anything.
+            place = rng.choice([start + rng.randrange(18), start + rng.randrange(9, 12), rng.randrange(start, stop)])
+            damaged[place] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.5:  # and a byte of the seek table
+            damaged[rng.randrange(frames()[-1][1], len(PACKED))] ^= 1 << rng.randrange(8)
+        found = left(LARGE, bytes(damaged), compressed=True)
+        expected = set().union(*(lost_by_frame[number] for number in hit))
+        assert numbers(found) == expected
+        assert {f"frame {number}" for number in hit} <= {problem.place for problem in found.problems}
+
+
+def test_a_damaged_frame_is_told_with_the_samples_in_it(lost_by_frame: list[set[int]]) -> None:
+    start, stop = frames()[2]
+    damaged = patch(PACKED, (start + stop) // 2, b"\0\0\0\0")
+    found = salvage(damaged, layout_of(LARGE), compressed=True, size=len(PACKED), file="x", first=1000)
+    (problem,) = found.problems
+    first, last = min(lost_by_frame[2]), max(lost_by_frame[2])
+    assert problem.place == "frame 2"
+    assert f"it holds samples {first}-{last} ({1000 + first}-{1000 + last} of the dataset)" in str(problem)
+
+
+def test_a_damaged_seek_table_costs_nothing() -> None:
+    for place in range(frames()[-1][1], len(PACKED)):
+        found = left(LARGE, patch(PACKED, place, bytes([PACKED[place] ^ 4])), compressed=True)
+        assert found.problems
+        assert all((problem.place or "").startswith("seek table") for problem in found.problems)
+        assert found.lost == ()
+    assert bytes(found.rebuild()) == LARGE
+
+
+def test_a_compressed_shard_that_is_cut_keeps_its_whole_frames(lost_by_frame: list[set[int]]) -> None:
+    rng = random.Random(9)
+    for _ in range(10):
+        size = rng.randrange(len(PACKED))
+        gone = {number for number, (_, stop) in enumerate(frames()) if stop > size}
+        found = left(LARGE, PACKED[:size], size=len(PACKED), compressed=True)
+        assert numbers(found) == set().union(*(lost_by_frame[number] for number in gone))
+
+
+# --- the shard's own header, where there is no index
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_the_layout_is_told_by_the_header_of_a_shard_that_is_cut(name: str) -> None:
+    shard = SHARDS[name]
+    for size in range(get(shard, "rows_offset"), len(shard)):
+        assert own_layout(shard[:size], compressed=False) == layout_of(shard)
+
+
+def test_the_layout_is_told_by_the_first_frame() -> None:
+    assert own_layout(PACKED[: frames()[0][1]], compressed=True) == layout_of(LARGE)
+    with pytest.raises(CorruptError, match="frame 0"):
+        own_layout(PACKED[: frames()[0][1] - 1], compressed=True)
+
+
+def test_a_damaged_version_is_not_taken_for_a_later_one() -> None:
+    shard = SHARDS["one"]
+    assert own_layout(patch(shard, 8, b"\2"), compressed=False) == layout_of(shard)
+    with pytest.raises(UnsupportedError):
+        own_layout(patch(patch(shard, 8, b"\2"), 16, b"\7"), compressed=False)
+
+
+# --- bounds
+
+
+def test_what_a_layout_claims_is_not_allocated() -> None:
+    schema = ShardView.parse(SHARDS["one"]).schema
+    claims = Layout(schema, 128, 2**55, 2**62)
+    tracemalloc.start()
+    found = salvage(SHARDS["one"], claims, compressed=False, size=2**62)
+    packed = salvage(PACKED[:1000], claims, compressed=True, size=2**62)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.lost == packed.lost == ((0, 2**55),)
+    assert peak < 2**23
