@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import mdsx
-from tests.storage.cache.test_processes import Watch
+from tests.storage.cache.watch import Watch
 from tests.stream.job import text
 
 N = 600

@@ -19,15 +19,17 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from mdsx.errors import TransportError
 from mdsx.sizes import parse_size
-from mdsx.storage.cache.files import Write, allocate, date, evict, filled, map_held, size_of
+from mdsx.storage.cache.files import Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
+from mdsx.storage.cache.place import disk_size, go_around, is_folder
 from mdsx.storage.cache.policy import PART, Foresight
 from mdsx.storage.cache.room import Room
 from mdsx.storage.filesystem import network_file_system
@@ -92,9 +94,8 @@ class Cache:
                 self._register(process)
                 return process.ledger.limit()
         except OSError as error:
-            if self.directory.is_dir():  # read-only: it holds what it holds
-                return self.usage() if self._given is None else self._given
-            raise _failure(self.directory, error) from error
+            go_around(self.directory, error, costs=False)
+            return disk_size(self.directory) if self._given is None else self._given
 
     def is_empty(self) -> bool:
         """Whether it holds no shard at all."""
@@ -107,6 +108,8 @@ class Cache:
     def open(self, key: CacheKey) -> mmap.mmap | None:
         """The whole shard, leased until the last view of the mapping is gone; None where it is not here."""
         path = self._path(key)
+        if not is_folder(path.parent):  # a symbolic link leads elsewhere
+            return None
         try:
             hold = Hold(path, os.O_RDONLY)
         except OSError:  # not here; or not ours to read, which is as good
@@ -129,7 +132,11 @@ class Cache:
         `fill(write)` writes the shard's raw bytes in order, and raises where they turn out to be damaged: then nothing
         of them stays, and the error is the caller's. `needed_in`: 0 where the shard is needed now, which may evict
         whatever nobody holds; else the seconds until then: only what is needed later than that is evicted for it.
+        Where the directory is full, removed or read-only, there is no room; where it is not to be used at all, that is
+        an MdsxError.
         """
+        if (mapped := self.open(key)) is not None:
+            return mapped
         path = self._path(key)
         part = path.with_name(path.name + PART)
         try:
@@ -149,7 +156,8 @@ class Cache:
                 self._withdraw(found, part)
                 raise
         except OSError as error:
-            raise _failure(self.directory, error) from error
+            go_around(self.directory, error)
+            return Verdict.NO_ROOM
         if mapped is None:  # the directory was removed
             found.release()
             return Verdict.NO_ROOM
@@ -168,7 +176,7 @@ class Cache:
             process.room.foresee(fingerprint, foresight)
 
     def discard(self, key: CacheKey) -> None:
-        """Remove a shard that was found damaged. Who has it mapped keeps what is mapped."""
+        """Remove a shard that was found damaged, if that can be. Who has it mapped keeps what is mapped."""
         process = self._process()
         try:
             with process.lock, process.ledger.locked():
@@ -178,7 +186,7 @@ class Cache:
                 if total is not None:
                     process.ledger.write_tally(total - size)
         except OSError as error:
-            raise _failure(self._path(key), error) from error
+            go_around(self.directory, error)
 
     # --- inside
 
@@ -204,28 +212,28 @@ class Cache:
         """The exclusive hold on a new `.part` at its full size, or the shard if it is here, or why neither."""
         process = self._process()
         ledger = process.ledger
-        try:
-            with process.lock, ledger.locked():
-                self._register(process)
-                mapped = self.open(key)
-                if mapped is not None:
-                    return mapped
-                total = ledger.take_tally()
-                if total is None:
-                    total = process.room.scan()
-                for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
-                    size = size_of(rubbish)
-                    if size and not evict(rubbish):
+        with process.lock, ledger.locked():
+            self._register(process)
+            mapped = self.open(key)
+            if mapped is not None:
+                return mapped
+            total = ledger.take_tally()
+            if total is None:
+                total = process.room.scan()
+            for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
+                if (found := look_at(rubbish)) is not None:
+                    if not evict(rubbish):
                         ledger.write_tally(total)
                         return Verdict.BUSY
-                    total -= size
-                limit = ledger.limit()
-                total = process.room.make(total, key.raw_size, limit, needed_in)
-                hold = allocate(part, key.raw_size) if total + key.raw_size <= limit else None
-                ledger.write_tally(total + (key.raw_size if hold else 0))
-                return hold or Verdict.NO_ROOM
-        except PermissionError:  # a cache that may only be read
-            return Verdict.NO_ROOM
+                    total -= found.size
+            limit = ledger.limit()
+            total = process.room.make(total, key.raw_size, limit, needed_in)
+            if total + key.raw_size > limit:
+                ledger.write_tally(total)
+                return Verdict.NO_ROOM
+            hold = allocate(part, key.raw_size)
+            ledger.write_tally(total + key.raw_size)
+            return hold
 
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
         """Make the finished `.part` a shard, its exclusive lock a lease; None where it was removed."""
@@ -238,9 +246,10 @@ class Cache:
             return map_held(hold)
 
     def _withdraw(self, hold: Hold, part: Path) -> None:
+        """Take a `.part` back; where that cannot be, it is a dead one's."""
         process = self._process()
         try:
-            with process.lock, process.ledger.locked():
+            with suppress(OSError), process.lock, process.ledger.locked():
                 total = process.ledger.take_tally()
                 size = size_of(part) if hold.leads_to(part) else 0
                 if size:
@@ -249,7 +258,3 @@ class Cache:
                     process.ledger.write_tally(total - size)
         finally:
             hold.release()
-
-
-def _failure(path: Path, error: OSError) -> TransportError:
-    return TransportError(f"the cache failed: {error.strerror or error}", file=str(path), hint="give another cache=")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -11,27 +12,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mdsx.storage.cache.locks import Hold
+from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import Cached
 
 Write = Callable[[bytes], object]
 
 
-def allocate(part: Path, size: int) -> Hold | None:
-    """A new file with real blocks for `size` bytes, exclusively held; None where the disk is full."""
-    part.parent.mkdir(mode=0o700, exist_ok=True)
+def allocate(part: Path, size: int) -> Hold:
+    """A new file with real blocks for `size` bytes, exclusively held. Raises OSError, also where the disk is full."""
+    make_folder(part.parent)
     hold = Hold(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    hold.lock(fcntl.LOCK_EX)
     try:
+        hold.lock(fcntl.LOCK_EX)
         os.posix_fallocate(hold.descriptor, 0, size)
-    except OSError:
-        part.unlink()
+    except BaseException:
+        part.unlink(missing_ok=True)
         hold.release()
-        return None
+        raise
     return hold
 
 
+class _Unwritten(Exception):
+    """Writing failed, which is no business of who fills the file: he would take an OSError for one of his own."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+
 def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
-    """Bytes that `fill` wrote; never more than the file has, so that it does not grow."""
+    """Bytes that `fill` wrote; never more than the file has, so that it does not grow. Raises OSError."""
     size, reached = os.fstat(descriptor).st_size, 0
 
     def write(data: bytes) -> None:
@@ -39,11 +48,17 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
         view = memoryview(data)[: max(size - reached, 0)]
         start = reached
         reached += len(data)
-        while len(view):
-            done = os.pwrite(descriptor, view, start)
-            view, start = view[done:], start + done
+        try:
+            while len(view):
+                done = os.pwrite(descriptor, view, start)
+                view, start = view[done:], start + done
+        except OSError as error:
+            raise _Unwritten(error) from error
 
-    fill(write)
+    try:
+        fill(write)
+    except _Unwritten as error:
+        raise error.error from None
     return reached
 
 
@@ -55,24 +70,31 @@ def map_held(hold: Hold) -> mmap.mmap:
 
 
 def evict(path: str | Path) -> bool:
-    """Remove a file unless somebody holds it. With the ledger's lock held."""
+    """Remove a file unless somebody holds it, or it is another user's. With the ledger's lock held."""
     try:
         hold = Hold(path, os.O_RDONLY)
     except FileNotFoundError:
         return True
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a symbolic link is nobody's shard
+            return False
+        hold = None
     try:
-        if not hold.try_lock(fcntl.LOCK_EX):
+        if hold is not None and not hold.try_lock(fcntl.LOCK_EX):
             return False
         Path(path).unlink(missing_ok=True)
         return True
+    except PermissionError:
+        return False
     finally:
-        hold.release()
+        if hold is not None:
+            hold.release()
 
 
 def look_at(path: str | Path) -> Cached | None:
     """The file as it is now; None where there is none."""
     try:
-        status = os.stat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     return Cached(os.fspath(path), status.st_size, status.st_mtime)

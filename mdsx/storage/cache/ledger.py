@@ -10,18 +10,24 @@ Its state is in the names of empty files, so that keeping it takes no room:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import time
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import Cached
+from mdsx.storage.cache.place import make_folder
+from mdsx.storage.cache.policy import PART, Cached
 
 _DEFAULT = ".default"
 _DEFAULT_SHARE = 0.8
+_PATIENCE = 60.0  # seconds; the lock is held for milliseconds, but by a process that was stopped
+_LONGEST_PAUSE = 0.005
 
 
 class Ledger:
@@ -37,14 +43,16 @@ class Ledger:
         """Alone among all processes and threads. Raises OSError where the directory cannot be written."""
         path = self._directory / "lock"
         while True:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._directory.is_dir():
+                self._directory.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._directory)
             try:
-                self._limits.mkdir(mode=0o700, exist_ok=True)
+                make_folder(self._limits)
                 hold = Hold(path, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:  # the directory was removed this instant
                 continue
             try:
-                hold.lock(fcntl.LOCK_EX)
+                _wait_for(hold, path)
                 if hold.leads_to(path):
                     yield
                     return
@@ -64,11 +72,12 @@ class Ledger:
         return int(text) if boot == _boot() and text.isdigit() else None
 
     def write_tally(self, total: int) -> None:
-        """To be done last: all changes are made."""
-        (self._directory / f"tally.{_boot()}.{total}").touch(mode=0o600)
+        """To be done last: all changes are made. Where the disk is full, there is none: a scan finds out."""
+        with suppress(OSError):
+            (self._directory / f"tally.{_boot()}.{total}").touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
-        """All files that take room, whatever they are."""
+        """All files that take room, whatever they are, and what was begun."""
         found: list[Cached] = []
         directories = [str(self._directory)]
         while directories:
@@ -85,7 +94,7 @@ class Ledger:
                         status = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if status.st_size:
+                    if status.st_size or entry.name.endswith(PART):
                         found.append(Cached(entry.path, status.st_size, status.st_mtime))
         return found
 
@@ -104,6 +113,7 @@ class Ledger:
         else:
             name = str(limit)
         self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
+        weakref.finalize(self, self._registered.release)
         self._registered.lock(fcntl.LOCK_SH)  # only tried for under the lock that we hold: no wait
 
     def limit(self) -> int:
@@ -125,6 +135,15 @@ class Ledger:
                 live.append(path)
             hold.release()
         return live
+
+
+def _wait_for(hold: Hold, path: Path) -> None:
+    deadline, pause = time.monotonic() + _PATIENCE, 0.0001
+    while not hold.try_lock(fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            raise TimeoutError(errno.ETIMEDOUT, f"the cache's lock was not free for {_PATIENCE:.0f} seconds", str(path))
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _bytes(path: Path) -> int:

@@ -16,6 +16,8 @@ import os
 import threading
 from pathlib import Path
 
+_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait where somebody put a pipe
+
 _guard = threading.RLock()  # re-entered where a garbage collection inside of it ends a lease
 _held: dict[int, int] = {}  # number of the hold -> descriptor; a number is never used again, also not in a child
 _numbers = itertools.count()
@@ -27,11 +29,18 @@ class Hold:
     __slots__ = ("_number", "descriptor")
 
     def __init__(self, path: str | Path, flags: int) -> None:
-        """Raises OSError as os.open does."""
+        """Raises OSError as os.open does; also where `path` is a symbolic link. A new file is for its owner only."""
+        self._number = -1
         with _guard:
-            self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            self.descriptor = os.open(path, flags | _ALWAYS, 0o600)
             self._number = next(_numbers)
             _held[self._number] = self.descriptor
+        if flags & os.O_CREAT and os.fstat(self.descriptor).st_mode & 0o600 != 0o600:  # the umask took from it
+            os.fchmod(self.descriptor, 0o600)
+
+    def __del__(self) -> None:
+        if _guard is not None:  # at the interpreter's end modules are emptied
+            self.release()  # an interrupt came before its holder could see to that
 
     def lock(self, kind: int) -> None:
         """flock; waits as long as it takes."""

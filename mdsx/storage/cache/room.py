@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mdsx.storage.cache.files import evict, look_at
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.storage.cache.policy import Candidate, Foresight, candidates, distance, may_evict
+from mdsx.storage.cache.policy import PART, Candidate, Foresight, candidates, distance, may_evict
 
 _RESCAN = 50.0  # times as long as it takes, a scan stays true: which shards are needed last
 _RETRY = 5.0  # as many times, that none of them may go
@@ -53,8 +53,13 @@ class Room:
         return sum(file.size for file in files)
 
     def shrink(self, limit: int) -> int:
-        """Evict what nobody holds, as far as needed for the limit; returns the bytes then in use."""
-        return self.make(self.scan(), 0, limit, 0.0)
+        """Remove what the dead began, and evict what nobody holds as far as needed for the limit; returns the bytes
+        then in use."""
+        total = self.scan()
+        for _, file, _ in self._candidates:
+            if file.path.endswith(PART) and evict(file.path):
+                total -= file.size
+        return self.make(total, 0, limit, 0.0)
 
     def make(self, total: int, size: int, limit: int, needed_in: float) -> int:
         """Evict until `size` more bytes fit into `limit`, or nothing is left that may go for a shard needed in so many

@@ -1,0 +1,116 @@
+"""The cache's directory as the file system has it: for its owner only, and what to do and say where it refuses.
+
+Rules:
+- What is made in it is for its owner only, whatever the umask. Nothing in it is a symbolic link, and none is followed.
+- Where the disk is full, the directory is being removed, or may only be read, reading goes on around the cache.
+- Where it cannot even be read, or is no directory, that is an error that names the owner and the way out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import shutil
+import stat
+import warnings
+from pathlib import Path
+
+from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_OTHERWISE = {errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EISDIR}
+_OWN = "give another directory: cache=, or $MDSX_CACHE"
+
+_warned: set[str] = set()
+
+
+def make_folder(path: Path) -> None:
+    """Be it there or not, `path` is a folder afterwards, and no symbolic link. Raises OSError."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not is_folder(path):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path)) from None
+    else:
+        os.chmod(path, 0o700)  # the umask may have taken from it
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def disk_size(directory: Path) -> int:
+    """Bytes of the disk on which `directory` is, or would be."""
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    return shutil.disk_usage(there).total
+
+
+def go_around(directory: Path, error: OSError, *, costs: bool = True) -> None:
+    """Return, with one warning if that `costs`, where reading can go on around the cache; else raise what is wrong."""
+    if isinstance(error, FileNotFoundError):  # it is being removed; the next one makes it anew
+        return
+    if error.errno in _FULL:
+        why = "the disk is full, or a quota on it"
+    elif error.errno in _REFUSED and _unreadable(directory) is None and directory.is_dir():
+        why = f"it may only be read ({error.strerror}), and does not hold all shards"
+    else:
+        raise _failure(directory, error) from error
+    told = (
+        f"{directory}: the cache takes no more shards: {why}; what is not there is read by range, in each epoch again"
+    )
+    if costs and told not in _warned:
+        _warned.add(told)
+        warnings.warn(f"{told}; {_OWN}", stacklevel=2)
+
+
+def _failure(directory: Path, error: OSError) -> MdsxError:
+    file = str(directory)
+    if error.errno in _REFUSED:
+        if (path := _unreadable(directory)) is not None:
+            return ForbiddenError(
+                f"the cache belongs to {_owner(path)}, and {_name(os.geteuid())} may not read it",
+                file=file,
+                hint=f"{_OWN}; each user needs one, unless its owner lets others read it (chmod -R a+rX)",
+            )
+        above = next(path for path in directory.parents if path.exists())
+        return ForbiddenError(
+            f"the cache cannot be made: {above} belongs to {_owner(above)} ({error.strerror})", file=file, hint=_OWN
+        )
+    if error.errno in _OTHERWISE:
+        found = Path(os.fsdecode(error.filename)) if error.filename else directory
+        kind = "a symbolic link" if found.is_symlink() else "something else than the cache made"
+        return UsageError(f"where the cache should be, there is {kind}", file=str(found), hint=f"remove it, or {_OWN}")
+    if isinstance(error, TimeoutError):
+        return TransportError(str(error.strerror), file=file, hint="look for a process that uses the cache and stands")
+    return TransportError(f"the cache failed: {error.strerror or error}", file=file, hint=_OWN)
+
+
+def _unreadable(directory: Path) -> Path | None:
+    """What is there of the directory and its lock, but not for this process to read."""
+    for path in (directory, directory / "lock"):
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW * (path != directory)))
+        except PermissionError:
+            return path
+        except OSError:
+            continue
+    return None
+
+
+def _owner(path: Path) -> str:
+    try:
+        return _name(path.lstat().st_uid)
+    except OSError:
+        return "somebody else"
+
+
+def _name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

@@ -1,0 +1,79 @@
+"""Runs a function in a forked child, if wanted as another user, with a deadline: a hang is a failure, not a wait."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DEADLINE = 60.0  # seconds, of which none is needed
+ROOT = os.geteuid() == 0
+NOBODY = 65534
+
+
+def forked(work: Callable[[], T], *, uid: int | None = None, deadline: float = DEADLINE) -> T:
+    """What `work` returns or raises in a child, which is then gone."""
+    answers, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _be_child(work, uid, answers, tell)
+    os.close(tell)
+    told = b""
+    with os.fdopen(answers, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], deadline)[0] and (piece := pipe.read(2**16)):
+            told += piece
+    if not told:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert told, f"no answer within {deadline} seconds, or killed: status {status}"
+    good, found = pickle.loads(told)
+    if not good:
+        raise found
+    return found  # type: ignore[no-any-return]
+
+
+def _be_child(work: Callable[[], T], uid: int | None, answers: int, tell: int) -> None:
+    try:
+        os.close(answers)
+        if uid is not None:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+        try:
+            told = pickle.dumps((True, work()))
+        except BaseException as error:
+            error.add_note("".join(traceback.format_exception(error)))
+            told = pickle.dumps((False, error))
+        while told:
+            told = told[os.write(tell, told) :]
+    finally:
+        os._exit(0)
+
+
+def as_another_user(work: Callable[[], T], *, denied: Path | None = None) -> T:
+    """`work` as a user who may not enter `denied`: as another one where we may, else with our own rights taken away."""
+    if ROOT:
+        return forked(work, uid=NOBODY)
+    if denied is None:
+        return forked(work)
+    mode = denied.stat().st_mode
+    denied.chmod(0)
+    try:
+        return forked(work)
+    finally:
+        denied.chmod(mode)
+
+
+def let_through(path: Path) -> None:
+    """Let other users come as far as `path`: pytest's own directories are closed."""
+    for above in (path, *path.parents):
+        mode = above.stat().st_mode
+        if not mode & 0o001:
+            above.chmod(mode | 0o055)

@@ -1,0 +1,111 @@
+"""SIGKILL of processes that share a cache, anywhere: no wrong byte, no hang, the limit kept, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from mdsx.storage.cache import Cache, Verdict
+from tests.conftest import Often
+from tests.forks import forked
+from tests.storage.cache.reading import PLACES, SIZE, Reader, content, fetch
+from tests.storage.cache.watch import Watch, check
+
+DEADLINE = 30.0  # seconds; a download takes some milliseconds
+LIMIT = 6 * SIZE
+
+
+def read_all(directory: Path, limit: int, *jobs: str, shards: int = 12) -> None:
+    """A fresh process reads everything, and there is room for it."""
+
+    def work() -> None:
+        cache = Cache(directory, limit)
+        assert cache.limit == limit  # as every reader asks at its start
+        for job in jobs:
+            for number in range(shards):
+                found = fetch(cache, job, number)
+                assert not isinstance(found, Verdict), found
+                assert found[:] == content(job, number)
+                del found
+
+    forked(work, deadline=DEADLINE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_next_process_finds_nothing_in_its_way_wherever_one_died(tmp_path: Path, place: str) -> None:
+    directory = tmp_path / "cache"
+    read_all(directory, LIMIT, "a", shards=6)  # it is full: a shard must be evicted
+    child = os.fork()
+    if child == 0:
+        try:
+            PLACES[place](1)
+            fetch(Cache(directory, LIMIT), "b", 7)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    files = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
+    assert sum(files) <= LIMIT
+    read_all(directory, LIMIT, "b", shards=8)  # the very shard that the dead one was at, too
+    check(directory, LIMIT)
+
+
+def test_a_process_that_needs_no_room_also_removes_what_the_dead_began(tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    read_all(directory, LIMIT, "a", shards=2)
+    child = os.fork()
+    if child == 0:
+        try:
+            PLACES["half of the shard is written"](1)
+            fetch(Cache(directory, LIMIT), "a", 5)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert list(directory.rglob("*.part"))
+    read_all(directory, LIMIT, "a", shards=2)
+    check(directory, LIMIT)
+
+
+def test_random_processes_of_eight_are_killed_while_the_others_read(tmp_path: Path, often: Often) -> None:
+    """Two jobs, four processes each; half of the dead die at one of the places above, half at any instant."""
+    directory, chance, kills = tmp_path / "cache", random.Random(5), often(25, long=200)
+    killed = read = 0
+
+    def begin(number: int) -> Reader:
+        place = chance.choice([*PLACES, *[None] * len(PLACES)])
+        return Reader(directory, LIMIT, "ab"[number % 2], 12, chance.randrange(2**32), place)
+
+    with Watch(directory) as watch:
+        readers = [begin(number) for number in range(8)]
+        try:
+            while killed < kills:
+                time.sleep(chance.uniform(0, 0.1))
+                number = chance.randrange(8)
+                assert (readers[number].ended() or readers[number].kill()) == -signal.SIGKILL
+                killed, read = killed + 1, read + readers[number].read
+                readers[number] = begin(number)
+                for other, reader in enumerate(readers):
+                    assert reader.silent < DEADLINE, "it hangs"
+                    if (status := reader.ended()) is not None:  # at its place
+                        assert status == -signal.SIGKILL
+                        killed, read = killed + 1, read + reader.read
+                        readers[other] = begin(other)
+            before = [reader.read for reader in readers]
+            time.sleep(0.5)
+            went_on = sum(reader.read for reader in readers) > sum(before)
+        finally:
+            ends = [reader.stop(DEADLINE) for reader in readers]
+        read += sum(reader.read for reader in readers)
+    assert set(ends) <= {0, -signal.SIGKILL}
+    assert went_on
+    assert read > 5 * kills
+    assert watch.looks > 20
+    assert 2 * SIZE < watch.highest <= LIMIT
+    assert watch.blocks <= LIMIT
+    read_all(directory, LIMIT, "c", shards=6)  # it needs all of the room
+    check(directory, LIMIT)
+    print(f"killed {killed}, shards read {read}, looks {watch.looks}, highest {watch.highest / LIMIT:.0%} of the limit")

@@ -1,0 +1,353 @@
+"""The directory: for its owner only; what happens where it is another's, read-only, full, removed, or no directory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage.cache import Cache, Verdict
+from mdsx.storage.cache import place as place_module
+from mdsx.storage.cache.files import Write
+from mdsx.storage.cache.ledger import Ledger
+from tests.forks import ROOT, as_another_user, forked, let_through
+from tests.storage.cache.test_cache import SIZE, content, fetch, key
+
+LIMIT = 4 * SIZE
+
+
+@pytest.fixture(autouse=True)
+def warnings_come_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place_module, "_warned", set())
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """The directory of a cache that holds shard 1, in a place that everybody may enter."""
+    fetch(Cache(tmp_path / "cache", LIMIT), 1)
+    gc.collect()
+    let_through(tmp_path)
+    return tmp_path / "cache"
+
+
+def modes(path: Path) -> set[int]:
+    return {found.stat().st_mode & 0o777 for found in (path, *path.rglob("*"))}
+
+
+def listing(path: Path) -> set[str]:
+    return {str(found.relative_to(path)) for found in path.rglob("*") if found.name != "lock"}
+
+
+# --- whose it is
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277, 0o777])
+def test_folders_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    def work() -> set[int]:
+        os.umask(umask)
+        held = fetch(Cache(tmp_path / "new" / "cache", LIMIT), 1)
+        assert bytes(memoryview(held)) == content(1)  # type: ignore[arg-type]
+        (part,) = (tmp_path / "new" / "cache").rglob("*.mdsx")
+        assert part.stat().st_mode & 0o777 == 0o600
+        return {mode & 0o077 for mode in modes(tmp_path / "new" / "cache")}
+
+    (tmp_path / "new").mkdir()
+    assert forked(work) == {0}
+    assert {(tmp_path / "new" / "cache").stat().st_mode & 0o777} == {0o700}
+    assert all(
+        path.stat().st_mode & 0o777 == 0o700 for path in (tmp_path / "new" / "cache").rglob("*") if path.is_dir()
+    )
+    assert (tmp_path / "new" / "cache" / "lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_users_cache_is_an_error_that_names_directory_owner_and_way_out(cache: Path) -> None:
+    before = listing(cache)
+    with pytest.raises(mdsx.MdsxError) as raised:
+        as_another_user(lambda: Cache(cache, LIMIT).limit, denied=cache)
+    error = raised.value
+    assert type(error) is mdsx.ForbiddenError
+    assert error.file == str(cache)
+    assert f"(uid {os.geteuid()})" in str(error)
+    assert "cache=" in str(error)
+    assert "MDSX_CACHE" in str(error)
+    assert listing(cache) == before
+    assert bytes(memoryview(fetch(Cache(cache, LIMIT), 1))) == content(1)  # type: ignore[arg-type]
+
+
+def test_in_a_directory_open_to_all_the_cache_is_the_first_ones_who_uses_it(tmp_path: Path) -> None:
+    """A container's volume is root's and open to all: who uses it has a cache there, who comes second is told."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    let_through(tmp_path)
+
+    def first() -> bytes:
+        return bytes(memoryview(fetch(Cache(tmp_path / "cache", LIMIT), 1)))  # type: ignore[arg-type]
+
+    assert as_another_user(first) == content(1)
+    folders = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+    if ROOT:
+        with pytest.raises(mdsx.ForbiddenError, match=r"belongs to .*\(uid 65534\)"):
+            forked(lambda: Cache(tmp_path / "cache", LIMIT).limit, uid=1234)
+
+
+def test_a_place_in_which_it_cannot_be_made_is_an_error_that_names_it_and_its_owner(tmp_path: Path) -> None:
+    let_through(tmp_path)
+    tmp_path.chmod(0o555)
+    try:
+        with pytest.raises(mdsx.ForbiddenError, match="cannot be made") as raised:
+            as_another_user(lambda: Cache(tmp_path / "deep" / "cache", LIMIT).limit)
+        assert str(tmp_path) in str(raised.value)
+        assert f"(uid {os.geteuid()})" in str(raised.value)
+    finally:
+        tmp_path.chmod(0o755)
+
+
+@pytest.mark.parametrize("below", [".", "cache", "below/it"])
+def test_a_file_where_the_cache_should_be_is_an_error_that_names_it(tmp_path: Path, below: str) -> None:
+    (tmp_path / "cache").write_text("precious")
+    with pytest.raises(mdsx.UsageError, match=str(tmp_path / "cache")):
+        _ = Cache(tmp_path / "cache" / below if below != "." else tmp_path / "cache", LIMIT).limit
+    assert (tmp_path / "cache").read_text() == "precious"
+
+
+# --- what somebody else placed in it
+
+
+@pytest.mark.parametrize("name", ["limits", "lock", key(1).fingerprint])
+def test_a_symbolic_link_in_it_is_not_followed_out_but_named(tmp_path: Path, name: str) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    for precious in ("1000", "12345"):  # named as limits are, which are removed where nobody holds them
+        (victim / precious).write_text("precious")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / name).symlink_to(victim / "new" if name == "lock" else victim)
+    with pytest.raises(mdsx.UsageError, match=f"{name}.*a symbolic link"):
+        fetch(Cache(tmp_path / "cache", LIMIT), 1)
+    assert listing(victim) == {"1000", "12345"}
+
+
+@pytest.mark.parametrize("suffix", [".mdsx", ".mdsx.part"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_a_pipe_in_a_shards_place_is_taken_away_and_leads_nowhere(
+    tmp_path: Path, kind: str, suffix: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"x" * SIZE)
+    path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(victim) if kind == "link" else os.mkfifo(path)
+    found = forked(lambda: bytes(memoryview(fetch(Cache(tmp_path / "cache", LIMIT), 1))))  # type: ignore[arg-type]
+    assert found == content(1)
+    assert victim.read_bytes() == b"x" * SIZE
+    assert not path.is_symlink()
+    assert not path.is_fifo()
+
+
+# --- read-only
+
+
+def take_rights(cache: Path) -> None:
+    for path in (*cache.rglob("*"), cache):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+@pytest.fixture
+def read_only(cache: Path) -> Iterator[Path]:
+    take_rights(cache)
+    yield cache
+    for path in (cache, *cache.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.fixture
+def mounted_read_only(cache: Path) -> Iterator[Path]:
+    """Also for root; where nothing can be mounted, by its modes alone."""
+    mounted = ROOT and all(
+        subprocess.run(["mount", *options, str(cache)], capture_output=True, check=False).returncode == 0
+        for options in (["--bind", str(cache)], ["-o", "remount,ro,bind"])
+    )
+    if not mounted:
+        take_rights(cache)
+    yield cache
+    if mounted:
+        subprocess.run(["umount", "-l", str(cache)], check=True)
+    else:
+        for path in (cache, *cache.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def read_all(cache: Path, limit: int | None = LIMIT) -> tuple[int, bytes, bool, list[str]]:
+    """The limit, shard 1 as it was fetched, whether there was room for shard 2, and the warnings of all that."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        reader = Cache(cache, limit)
+        bound = reader.limit
+        found = bytes(memoryview(fetch(reader, 1)))  # type: ignore[arg-type]
+        assert not told  # it is complete, as far as we know
+        room = [fetch(reader, 2) is not Verdict.NO_ROOM for _ in range(3)]
+    return bound, found, any(room), [str(warning.message) for warning in told]
+
+
+@pytest.mark.parametrize("way", ["read_only", "mounted_read_only"])
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_what_a_read_only_cache_holds_is_read_and_the_rest_around_it_with_one_warning(
+    way: str, limit: int | None, request: pytest.FixtureRequest
+) -> None:
+    cache: Path = request.getfixturevalue(way)
+    before = listing(cache)
+    run: Callable[[Callable[[], tuple[int, bytes, bool, list[str]]]], tuple[int, bytes, bool, list[str]]]
+    run = as_another_user if way == "read_only" else forked
+    bound, found, room, told = run(lambda: read_all(cache, limit))
+    assert bound == LIMIT if limit else bound > LIMIT
+    assert found == content(1)
+    assert not room
+    assert len(told) == 1
+    assert str(cache) in told[0]
+    assert "may only be read" in told[0]
+    assert listing(cache) == before
+
+
+# --- full
+
+
+def test_on_a_full_disk_there_is_no_room_one_warning_and_nothing_left_behind(tmp_path: Path) -> None:
+    def work() -> tuple[bool, list[str], set[str]]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, SIZE // 2))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            cache = Cache(tmp_path / "cache", LIMIT)
+            room = [fetch(cache, number) is not Verdict.NO_ROOM for number in range(5)]
+        return any(room), [str(warning.message) for warning in told], listing(tmp_path / "cache")
+
+    room, told, left = forked(work)
+    assert not room
+    assert len(told) == 1
+    assert "the disk is full" in told[0]
+    assert not [name for name in left if ".mdsx" in name]
+    assert not isinstance(fetch(Cache(tmp_path / "cache", LIMIT), 1), Verdict)
+
+
+@pytest.mark.parametrize("size", ["size=16k", "size=1m,nr_inodes=8"])
+def test_a_small_disk_takes_what_it_can_and_the_rest_finds_no_room(tmp_path: Path, size: str) -> None:
+    """Without blocks, and without inodes. Where nothing can be mounted, the test above stands for it."""
+    mount = ["mount", "-t", "tmpfs", "-o", size, "none", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        cache = Cache(tmp_path / "cache", 100 * SIZE)
+        with pytest.warns(UserWarning, match="the disk is full"):
+            found = [fetch(cache, number) for number in range(9)]
+        good = [number for number, shard in enumerate(found) if not isinstance(shard, Verdict)]
+        assert 0 < len(good) < 9
+        for number in good:
+            assert bytes(memoryview(found[number])) == content(number)  # type: ignore[arg-type]
+        assert len([name for name in listing(tmp_path / "cache") if ".mdsx" in name]) == len(good)  # all of them whole
+        del found
+        gc.collect()
+        if "inodes" not in size:  # without one even a smaller limit cannot be told
+            assert not isinstance(fetch(Cache(tmp_path / "cache", len(good) * SIZE), 20), Verdict)  # room is made again
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_a_disk_that_fills_while_a_shard_is_written_gives_back_what_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that does not keep the promise of blocks. Storage is not blamed, nor asked again."""
+    cache, asked = Cache(tmp_path / "cache", LIMIT), []
+
+    def fill(write: Write) -> None:
+        asked.append(1)
+        try:
+            write(content(1))
+        except OSError:
+            pytest.fail("whoever fills it would take this for a failure of storage")
+
+    monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.warns(UserWarning, match="the disk is full"):
+        assert cache.fetch(key(1), fill) is Verdict.NO_ROOM
+    monkeypatch.undo()
+    assert asked == [1]
+    assert cache.usage() == 0
+    assert not isinstance(fetch(cache, 1), Verdict)
+
+
+# --- removed while in use
+
+
+@pytest.mark.parametrize("what", [".", "limits", "lock", "tally", key(1).fingerprint])
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_whatever_of_it_is_removed_while_in_use_reading_goes_on_and_it_is_made_anew(
+    tmp_path: Path, what: str, when: str
+) -> None:
+    cache = Cache(tmp_path / "cache", LIMIT)
+    held = fetch(cache, 1)
+
+    def remove() -> None:
+        for path in tmp_path.glob("cache/tally*" if what == "tally" else f"cache/{what}"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def fill(write: Write) -> None:
+        write(content(2)[:10])
+        if when == "within":
+            remove()
+        write(content(2)[10:])
+
+    if when == "before":
+        remove()
+    found = cache.fetch(key(2), fill)
+    gone = when == "within" and what in (".", key(1).fingerprint)
+    assert found is Verdict.NO_ROOM if gone else bytes(memoryview(found)) == content(2)  # type: ignore[arg-type]
+    assert bytes(memoryview(held)) == content(1)  # type: ignore[arg-type]
+    for number in (3, 4):
+        assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
+    assert cache.limit == LIMIT
+    assert cache.usage() <= LIMIT
+
+
+def test_a_stopped_process_that_holds_the_lock_is_an_error_not_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.ledger._PATIENCE", 0.3)
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with Ledger(tmp_path / "cache").locked():
+            os.write(tell, b"x")
+            signal.pause()
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        os.kill(child, signal.SIGSTOP)
+        with pytest.raises(mdsx.TransportError, match=r"lock was not free for"):
+            fetch(Cache(tmp_path / "cache", LIMIT), 1)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(tell)
+    assert not isinstance(fetch(Cache(tmp_path / "cache", LIMIT), 1), Verdict)
+
+
+def test_a_cache_that_is_gone_keeps_no_descriptor(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    for _ in range(3):
+        cache = Cache(tmp_path / "cache", LIMIT)
+        held = fetch(cache, 1)
+        assert cache.limit == LIMIT
+        del cache, held
+    assert descriptors() == before
