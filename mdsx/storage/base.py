@@ -71,7 +71,7 @@ class Storage(Protocol):
         """The objects whose key starts with `prefix`, in the order of their keys, without unfinished ones."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; one that is not there is fine."""
+        """Remove an object for good; one that is not there is fine."""
 
     def discard_unfinished(self, prefix: str = "") -> None:
         """Remove what writers that died left of objects below `prefix` which they did not finish."""

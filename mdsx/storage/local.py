@@ -1,7 +1,9 @@
 """Storage on a local disk: a directory.
 
 A put writes a hidden temporary file beside the target, syncs it, renames it and syncs the directory. The temporary is
-locked while its writer lives, so that only those of dead writers are ever discarded.
+locked while its writer lives, so that only those of dead writers are ever discarded. Before its first put into a
+directory, a storage syncs that and the ones above: names that a dead process left there are durable before others
+that build on them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,7 @@ class LocalStorage:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(root))
+        self._settled: set[Path] = set()
 
     @property
     def url(self) -> str:
@@ -78,7 +81,7 @@ class LocalStorage:
     def put(self, key: str, data: Buffer) -> None:
         path = self._path(key)
         with _errors(path):
-            _make_directories(path.parent)
+            self._settle(path.parent)
             temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{_SUFFIX}")
             with open(temporary, "xb", buffering=0) as file:
                 try:
@@ -87,25 +90,21 @@ class LocalStorage:
                     os.fsync(file.fileno())
                     os.replace(temporary, path)
                 except BaseException:
-                    temporary.unlink(missing_ok=True)
+                    with suppress(OSError):  # the first failure is the one to tell
+                        temporary.unlink(missing_ok=True)
                     raise
             _sync_directory(path.parent)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        top = self._root / prefix.rpartition("/")[0]
         found = []
-        with _errors(top):
-            for directory, below, names in os.walk(top):
-                relative = os.path.relpath(directory, self._root)
-                base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
-                below[:] = [name for name in below if (base + name + "/").startswith(prefix[: len(base + name) + 1])]
-                for name in names:
-                    if (base + name).startswith(prefix) and not _unfinished(name):
-                        try:
-                            status = os.stat(os.path.join(directory, name))
-                        except FileNotFoundError:  # deleted meanwhile
-                            continue
-                        found.append(Entry(base + name, status.st_size, _etag(status)))
+        with _errors(self._root / prefix):
+            for folder, name in self._walk(prefix):
+                if (folder + name).startswith(prefix) and not _unfinished(name):
+                    try:
+                        status = os.stat(os.path.join(self._root, folder, name))
+                    except FileNotFoundError:  # deleted meanwhile
+                        continue
+                    found.append(Entry(folder + name, status.st_size, _etag(status)))
         yield from sorted(found, key=lambda entry: entry.key)
 
     def delete(self, key: str) -> None:
@@ -113,6 +112,8 @@ class LocalStorage:
         with _errors(path):
             path.unlink(missing_ok=True)
             parent = path.parent
+            if parent.is_dir():
+                _sync_directory(parent)
             while parent != self._root and self._root in parent.parents:
                 try:
                     parent.rmdir()  # as object storage has no directories, an empty one goes too
@@ -121,14 +122,45 @@ class LocalStorage:
                 parent = parent.parent
 
     def discard_unfinished(self, prefix: str = "") -> None:
-        top = self._root / prefix.rpartition("/")[0]
-        with _errors(top):
-            for directory, _, names in os.walk(top):
-                for name in filter(_unfinished, names):
-                    _discard(Path(directory) / name)
+        with _errors(self._root / prefix):
+            for folder, name in self._walk(prefix):
+                if (folder + name[1:]).startswith(prefix) and _unfinished(name):
+                    _discard(self._root / folder / name)
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Folder, as keys begin with it, and name of every file that can have the prefix, unfinished ones too.
+
+        A directory that cannot be read is an error: else its files would seem not to be there.
+        """
+        for directory, below, names in os.walk(self._root / prefix.rpartition("/")[0], onerror=_unless_missing):
+            relative = os.path.relpath(directory, self._root)
+            base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
+            below[:] = [name for name in below if (base + name + "/").startswith(prefix[: len(base + name) + 1])]
+            for name in names:
+                yield base, name
+
+    def _settle(self, directory: Path) -> None:
+        """Sees to it that `directory` is there and durable, with the names that are in it."""
+        if directory in self._settled and directory.is_dir():
+            return
+        path = [*reversed(directory.parents), directory]
+        for one in path:
+            one.mkdir(exist_ok=True)
+        for one in path:
+            try:
+                _sync_directory(one)
+            except PermissionError:  # far above, where we may not look, nor made anything
+                if one not in self._root.parents:
+                    raise
+        self._settled.add(directory)
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _unfinished(name: str) -> bool:
@@ -157,15 +189,6 @@ def _read(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
 def _write(descriptor: int, data: memoryview) -> None:
     while len(data):
         data = data[os.write(descriptor, data[: 2**30]) :]
-
-
-def _make_directories(path: Path) -> None:
-    """`path` and its parents, each durable in its parent."""
-    if path.is_dir():
-        return
-    _make_directories(path.parent)
-    path.mkdir(exist_ok=True)
-    _sync_directory(path.parent)
 
 
 def _sync_directory(path: Path) -> None:

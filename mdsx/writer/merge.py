@@ -62,6 +62,7 @@ def merge(
             entries.append(entry)
     first = indexes[0]
     metadata = first.metadata if metadata is None else metadata
+    storage.discard_unfinished(INDEX_KEY)
     storage.put(INDEX_KEY, build_index(first.schema, first.compression, entries, metadata))
 
 

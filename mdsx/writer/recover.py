@@ -43,6 +43,8 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
         folder.check_options()
     if index is not None:
         _check_index(index, options, storage.url)
+        if begun:
+            folder.claim()  # who died may have left the index visible but not durable; a put makes it so
         folder.remove()
         return index
     if not begun and stored_shards(storage):

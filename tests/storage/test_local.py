@@ -16,12 +16,12 @@ from mdsx.storage import open_storage
 from mdsx.storage.filesystem import network_file_system
 
 DYING = """
-import signal, sys
-from mdsx.storage import local, open_storage
-def fsync(descriptor):  # after all bytes were written, before the file has its name
+import os, signal, sys
+from mdsx.storage import open_storage
+def replace(source, target):  # after all bytes were written, before the file has its name
     print("there", flush=True)
     signal.pause()
-local.os.fsync = fsync
+os.replace = replace
 open_storage(sys.argv[1]).put("shard", b"x" * 100_000)
 """
 

@@ -1,0 +1,119 @@
+"""A power cut at any instant: no index names a shard that is not durable, and a resume gives the undisturbed bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mdsx.format import parse_index
+from mdsx.writer import merge
+from tests.conftest import Often
+from tests.writer.jobs import Contents, contents, write
+from tests.writer.power_cut import Disk, Job, Note, record, replay
+
+COUNT = 660  # samples: some 70 shards, 64 of them in a journal
+FEW = 40  # samples: 5 shards
+
+
+def job(top: Path, count: int = COUNT, compression: str | None = None) -> None:
+    write(top / "some" / "dataset", count, compression=compression)
+
+
+def parts_and_merge(top: Path) -> None:
+    root = top / "dataset"
+    for part in range(3):
+        write(root / f"part-{part:05d}", 12 * part)
+    merge(root, overwrite=True)
+
+
+def check(notes: Sequence[Note], top: Path, *, finished: str = "") -> Disk:
+    """No power cut during `notes` breaks anything, and what finished stays; at their end the disk is as they say."""
+    disk = Disk()
+    for number, disk in enumerate(replay(notes)):
+        assert not list(disk.flaws()), f"after operation {number - 1}: {notes[number - 1]}"
+    assert disk.contents() == contents(top)  # nothing happened that was not noted
+    assert not finished or disk.keeps(finished)
+    return disk
+
+
+def resume_from_cuts(
+    work: Job, notes: Sequence[Note], undisturbed: Contents, folder: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts the power after some operations, and has `work` go on from what that may leave."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the outcome counts, and disks are slow
+    rng = random.Random(len(notes))
+    wanted = {*rng.sample(range(len(notes)), min(count, len(notes))), *range(len(notes) - 8, len(notes))}
+    for number, disk in enumerate(replay(notes)):
+        if number in wanted:
+            disk.cut(rng, cut := folder / f"cut-{number}")
+            work(cut)
+            assert contents(cut) == undisturbed, f"before operation {number}: {notes[number]}"
+
+
+def written(root: Path, count: int) -> Contents:
+    write(root, count)
+    return contents(root)
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    (tmp_path / "top").mkdir()
+    return tmp_path / "top"
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_power_cut_at_any_instant_is_gone_on_from(
+    compression: str | None, top: Path, often: Often, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = partial(job, compression=compression)
+    notes = record(work, top)
+    check(notes, top, finished="some/dataset/index.json")
+    resume_from_cuts(work, notes, contents(top), top.parent, often(12, long=400), monkeypatch)
+
+
+def test_so_it_is_for_parts_and_their_merge(top: Path, often: Often, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = record(parts_and_merge, top)
+    check(notes, top, finished="dataset/index.json")
+    resume_from_cuts(parts_and_merge, notes, contents(top), top.parent, often(12, long=400), monkeypatch)
+
+
+@pytest.mark.parametrize("work", [partial(job, count=FEW), parts_and_merge], ids=["dataset", "parts"])
+def test_so_it_is_where_a_process_was_killed_and_the_next_one_went_on(work: Job, top: Path, often: Often) -> None:
+    """What a dead process made visible, but not durable, is made durable before anything is built on it."""
+    count = len(record(work, top))
+    for die_at in {*range(count - 12, count), *random.Random(7).sample(range(count), often(3, long=count))}:
+        root = top.parent / f"killed-{die_at}"
+        root.mkdir()
+        notes = record(work, root, die_at=die_at) + record(work, root)
+        (finished,) = {"some/dataset/index.json", "dataset/index.json"} & contents(root).keys()
+        check(notes, root, finished=finished)
+        assert contents(root) == contents(top)
+
+
+def test_so_it_is_where_a_short_shard_in_a_journal_is_gone_on_with(top: Path) -> None:
+    """The journal that names it goes, for good, before the longer one takes its place."""
+    counts = parse_index(written(top.parent / "whole", COUNT)["index.json"] or b"").counts
+    short = partial(job, count=int(counts[:63].sum()) + 1)
+    notes = record(short, top, die_at=".index.json")
+    assert (top / "some" / "dataset" / "_mdsx" / "journal.00000.json").exists()
+    check(notes + record(job, top), top, finished="some/dataset/index.json")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "flaw"),
+    [("file", "index.json may be cut"), ("folder", "index.json may be there, and shard.00000.mdsx not")],
+)
+def test_a_sync_that_is_left_out_is_found_out(left_out: str, flaw: str, top: Path) -> None:
+    """The tests above would fail: so they are no tests of nothing."""
+    notes = record(partial(job, count=FEW), top)
+    kept = [note for note in notes if note.what != "sync" or note.path.endswith("-tmp") == (left_out == "folder")]
+    disk, flaws = Disk(), set()
+    for disk in replay(kept):
+        flaws |= set(disk.flaws())
+    assert f"some/dataset/{flaw}" in flaws
+    assert not disk.keeps("some/dataset/index.json")
