@@ -62,7 +62,8 @@ class Process:
         self._process.join()
 
     def kill(self) -> None:
-        """SIGKILL to all of its session. Returns when it is gone."""
+        """SIGKILL to it, which may not lead its session yet, and to all of that. Returns when it is gone."""
+        self._process.kill()
         end_session(self.pid)
         self._process.join()
 
