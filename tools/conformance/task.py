@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Task:
     limit: float = 60.0  # seconds
     nodes: bool = False
     rank: int = 0
+    remote: str = ""  # the URL below which the datasets are, in place of `datasets`; copies go to `directory`
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,6 +54,10 @@ class Task:
     def paths(self) -> list[Path]:
         """Where the datasets are, in order."""
         return [Path(self.datasets, each.name) for each in self.data]
+
+    def sources(self) -> list[str]:
+        """The same, or their URLs."""
+        return [f"{self.remote}/{each.name}" for each in self.data] if self.remote else list(map(str, self.paths()))
 
     def log_file(self, rank: int) -> Path:
         return Path(self.directory, f"rank{rank}.jsonl")
@@ -96,6 +101,14 @@ def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
 def text_of(number: int) -> str:
     """What a sample holds beside its id: text of varying length."""
     return f"sample {number} " + "x" * (number * 7919 % 97)
+
+
+WRONG = -1
+
+
+def checked(ids: Iterable[int], texts: Iterable[str]) -> list[int]:
+    """The ids of samples; WRONG for one whose text is not its own."""
+    return [each if text == text_of(each) else WRONG for each, text in zip(ids, texts, strict=True)]
 
 
 def shards_of(data: Data) -> list[Sequence[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -24,7 +24,7 @@ class Loader(Protocol):
         """The epoch in which the next batch lies, after a resume too."""
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
-        """The ids of each batch of (what is left of) the epoch."""
+        """The ids of each batch of (what is left of) the epoch; WRONG for a sample that is not what was written."""
 
     def state(self) -> Any:
         """A checkpoint's part for this rank, taken after a batch: anything that pickle can store."""
@@ -52,6 +52,10 @@ class Adaptor:
 
     def prepare(self, directory: Path, data: Data) -> None:
         """Write `data` in the loader's format."""
+        raise NotImplementedError
+
+    def write(self, directory: Path, ids: Sequence[int], shard: int) -> None:
+        """Write samples as a job does that writes all of them, in shards of about so many; resume where it can."""
         raise NotImplementedError
 
     def open(self, task: Task, states: list[Any]) -> Loader:

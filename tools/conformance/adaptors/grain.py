@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, shards_of, text_of
+from tools.conformance.task import Task, checked, shards_of, text_of
 
 
 class Grain(Adaptor):
@@ -49,6 +49,16 @@ class Grain(Adaptor):
         for number, ids in enumerate(shards_of(data)):
             out = ArrayRecordWriter(str(directory / f"{number:05}.array_record"), "group_size:1")
             for each in ids:
+                out.write(json.dumps({"id": each, "text": text_of(each)}).encode())
+            out.close()
+
+    def write(self, directory: Path, ids: Sequence[int], shard: int) -> None:
+        from array_record.python.array_record_module import ArrayRecordWriter
+
+        directory.mkdir(parents=True, exist_ok=True)
+        for start in range(0, len(ids), shard):
+            out = ArrayRecordWriter(str(directory / f"{start // shard:05}.array_record"), "group_size:1")
+            for each in ids[start : start + shard]:
                 out.write(json.dumps({"id": each, "text": text_of(each)}).encode())
             out.close()
 
@@ -111,7 +121,8 @@ class _Loader:
 
 
 def _id_of(record: bytes) -> int:
-    return int(json.loads(record)["id"])
+    value = json.loads(record)
+    return checked([value["id"]], [value["text"]])[0]
 
 
 ADAPTOR = Grain()

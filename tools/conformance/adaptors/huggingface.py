@@ -14,7 +14,7 @@ from typing import Any
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.adaptors.torchdata import unsupported_by_stateful_dataloader
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, shards_of, text_of
+from tools.conformance.task import Task, checked, shards_of, text_of
 
 
 class HuggingFace(Adaptor):
@@ -78,7 +78,7 @@ class _Loader:
         self.epoch = epoch
         self._dataset.set_epoch(epoch)
         for batch in self._loader:
-            yield batch["id"].tolist()
+            yield checked(batch["id"].tolist(), batch["text"])
         self.epoch = epoch + 1
 
     def state(self) -> Any:

@@ -6,14 +6,14 @@ It learns its rank from torch.distributed only. `drop_last=False` is given, as i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.adaptors import Adaptor, Loader, join_gloo
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, text_of
+from tools.conformance.task import Task, checked, text_of
 
 _MIXTURES = (
     '"CombinedStreamingDataset and ParallelStreamingDataset resume only with the same world_size, num_workers, and '
@@ -70,6 +70,9 @@ class LitData(Adaptor):
             verbose=False,
         )
 
+    def write(self, directory: Path, ids: Sequence[int], shard: int) -> None:
+        self.prepare(directory, Data(directory.name, (shard,) * -(-len(ids) // shard)))
+
     def open(self, task: Task, states: list[Any]) -> Loader:
         return _Loader(task, states)
 
@@ -78,14 +81,29 @@ def _sample(number: int) -> dict[str, Any]:
     return {"id": number, "text": text_of(number)}
 
 
+def _allow_http() -> None:
+    """Its own S3 client insists on TLS otherwise."""
+    import boto3  # noqa: F401  it imports it when it is first used
+    from litdata.streaming import downloader
+
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
+
+
 class _Loader:
     def __init__(self, task: Task, states: list[Any]) -> None:
         from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
 
         join_gloo()
+        more: dict[str, Any] = {}
+        if task.remote:
+            _allow_http()
+            more = {
+                "cache_dir": str(Path(task.directory, "cache")),
+                "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]},
+            }
         parts = [
-            StreamingDataset(str(path), shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB")
-            for path in task.paths()
+            StreamingDataset(path, shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB", **more)
+            for path in task.sources()
         ]
         dataset = parts[0]
         if len(parts) > 1:
@@ -101,7 +119,7 @@ class _Loader:
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         for batch in self._loader:
-            yield batch["id"].tolist()
+            yield checked(batch["id"].tolist(), batch["text"])
 
     def state(self) -> Any:
         return self._loader.state_dict()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Data
-from tools.conformance.task import Task, shards_of, text_of
+from tools.conformance.task import Task, checked, shards_of, text_of
+
+_SAMPLE_BYTES = 100
 
 
 class Mdsx(Adaptor):
@@ -28,6 +30,14 @@ class Mdsx(Adaptor):
                 out.write_batch({"id": list(ids), "text": [text_of(each) for each in ids]})
         mdsx.merge(directory)
 
+    def write(self, directory: Path, ids: Sequence[int], shard: int) -> None:
+        import mdsx
+
+        columns = {"id": "int64", "text": "str"}
+        with mdsx.Writer(directory, columns, shard_size=shard * _SAMPLE_BYTES, resume=True) as out:
+            for each in ids[out.samples :]:
+                out.write({"id": each, "text": text_of(each)})
+
     def open(self, task: Task, states: list[Any]) -> Loader:
         return _Loader(task, states)
 
@@ -37,9 +47,9 @@ class _Loader:
         import mdsx
         from mdsx.torch import StreamingDataLoader, StreamingDataset
 
-        source: Any = task.paths()[0]
+        source: Any = task.sources()[0]
         if len(task.data) > 1:
-            source = mdsx.Mixture(list(zip(task.paths(), task.weights, strict=True)))
+            source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
         data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
         self._loader = StreamingDataLoader(data, task.shape.batch, task.shape.workers, drop_last=False)
         if states:
@@ -58,7 +68,7 @@ class _Loader:
             batch = next(iterator, None)
             if batch is None:
                 return
-            yield batch["id"].tolist()
+            yield checked(batch["id"].tolist(), batch["text"])
 
     def state(self) -> Any:
         return self._loader.state_dict()

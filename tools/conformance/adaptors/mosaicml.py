@@ -7,15 +7,17 @@ in new processes: its workers hang for ever once the process that starts them ha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, shards_of, text_of
+from tools.conformance.task import Task, checked, shards_of, text_of
 from tools.peers.torchvision import declare_torchvision_operators
 
+_HASH = "xxh64"
+_SAMPLE_BYTES = 70
 _PADDED = (
     "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
     "(`get_partitions_orig`: `ids = np.concatenate([ids, last], 1)`)."
@@ -54,10 +56,18 @@ class MosaicML(Adaptor):
 
         columns = {"id": "int", "text": "str"}
         for number, ids in enumerate(shards_of(data)):  # one shard each
-            with MDSWriter(out=str(directory / f"part{number:05}"), columns=columns) as out:
+            with MDSWriter(out=str(directory / f"part{number:05}"), columns=columns, hashes=[_HASH]) as out:
                 for each in ids:
                     out.write({"id": each, "text": text_of(each)})
         merge_index(str(directory), keep_local=True)
+
+    def write(self, directory: Path, ids: Sequence[int], shard: int) -> None:
+        from streaming import MDSWriter
+
+        columns, size = {"id": "int", "text": "str"}, shard * _SAMPLE_BYTES
+        with MDSWriter(out=str(directory), columns=columns, size_limit=size, hashes=[_HASH]) as out:
+            for each in ids:
+                out.write({"id": each, "text": text_of(each)})
 
     def open(self, task: Task, states: list[Any]) -> Loader:
         return _Loader(task, states)
@@ -67,7 +77,10 @@ class _Loader:
     def __init__(self, task: Task, states: list[Any]) -> None:
         from streaming import Stream, StreamingDataLoader, StreamingDataset
 
-        which: dict[str, Any] = {"local": str(task.paths()[0])}
+        which: dict[str, Any] = {"local": task.sources()[0]}
+        if task.remote:
+            local = str(Path(task.directory, "cache"))
+            which = {"remote": task.sources()[0], "local": local, "validate_hash": _HASH}
         if task.nodes:  # each has its own disk; canonical nodes as advised, a multiple of all numbers of nodes to come
             copy = Path(task.directory, f"node{task.rank}")
             which = {"remote": str(task.paths()[0]), "local": str(copy), "num_canonical_nodes": 12}
@@ -88,7 +101,7 @@ class _Loader:
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         for batch in self._loader:
-            yield batch["id"].tolist()
+            yield checked(batch["id"].tolist(), batch["text"])
 
     def state(self) -> Any:
         return json.loads(json.dumps(self._loader.state_dict()))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, shards_of, text_of
+from tools.conformance.task import Task, checked, shards_of, text_of
 
 _NO_STATE = (
     "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
@@ -42,6 +42,14 @@ class WebDataset(Adaptor):
                 for each in ids:
                     out.write({"__key__": f"{each:08}", "json": {"id": each, "text": text_of(each)}})
 
+    def write(self, directory: Path, ids: Sequence[int], shard: int) -> None:
+        import webdataset
+
+        directory.mkdir(parents=True, exist_ok=True)
+        with webdataset.ShardWriter(str(directory / "%05d.tar"), maxcount=shard, verbose=0) as out:
+            for each in ids:
+                out.write({"__key__": f"{each:08}", "json": {"id": each, "text": text_of(each)}})
+
     def open(self, task: Task, states: list[Any]) -> Loader:
         return _Loader(task)
 
@@ -53,9 +61,11 @@ class _Loader:
         import webdataset
 
         self._seed = task.seed
+        more = {"cache_dir": str(Path(task.directory, "cache"))} if task.remote else {}
         parts = [
             webdataset.WebDataset(
-                sorted(map(str, path.glob("*.tar"))),
+                _signed(source) if task.remote else sorted(map(str, Path(source).glob("*.tar"))),
+                **more,
                 nodesplitter=webdataset.split_by_node,
                 workersplitter=webdataset.split_by_worker,
                 shardshuffle=100,
@@ -63,7 +73,7 @@ class _Loader:
                 seed=task.seed,
                 empty_check=False,  # fewer shards than ranks x workers: some have nothing to do
             )
-            for path in task.paths()
+            for source in task.sources()
         ]
         dataset: Any = parts[0]
         if len(parts) > 1:
@@ -86,7 +96,18 @@ class _Loader:
 
 
 def _id_of(sample: dict[str, Any]) -> int:
-    return int(json.loads(sample["json"])["id"])
+    value = json.loads(sample["json"])
+    return checked([value["id"]], [value["text"]])[0]
+
+
+def _signed(source: str) -> list[str]:
+    """URLs for curl, which fetches them: it has no client of S3."""
+    import boto3
+
+    client: Any = boto3.client("s3")
+    bucket, _, prefix = source.removeprefix("s3://").partition("/")
+    keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]]
+    return [client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}) for key in sorted(keys)]
 
 
 ADAPTOR = WebDataset()

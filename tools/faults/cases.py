@@ -1,0 +1,52 @@
+"""The faults, and which loader meets which. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.storage.proxy import Fault, cut, flip, reset, status
+from tools.conformance.matrix import Data
+
+DATA = Data("even", (80,) * 12)
+REMOTE = ("mdsx", "mosaicml", "litdata", "webdataset")
+"""Those that read from object storage here; of the others one has no client, and one's is another package."""
+
+NAMES = (*REMOTE, "huggingface", "grain")
+WORKERS = 2
+BATCH = 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault. `where`: what is damaged, or who is killed; `fault`, of the storage, meets `times` requests of a shard.
+
+    A case is run twice, in processes of their own: with the fault, and again when it is over, with what the first run
+    left in its cache, or as the dataset.
+    """
+
+    name: str
+    title: str
+    where: Literal["storage", "stored", "cached", "worker", "writer"]
+    fault: Fault | None = None
+    times: int | None = None
+    deed: Literal["", "raise", "kill"] = ""
+
+    def loaders(self) -> tuple[str, ...]:
+        if self.where in ("storage", "cached"):
+            return REMOTE
+        return tuple(name for name in NAMES if name != "huggingface" or self.where != "writer")
+
+
+CASES = (
+    Case("stored", "a bit flipped in a stored shard", "stored"),
+    Case("transit", "a bit flipped on the way, once", "storage", flip(0.9, 3), 1),
+    Case("cached", "a bit flipped in the copy that an earlier run cached", "cached"),
+    Case("missing", "a shard is not there (404)", "storage", status(404, "NoSuchKey")),
+    Case("busy", "503 SlowDown, twice", "storage", status(503, "SlowDown"), 2),
+    Case("reset", "connection reset within a shard, once", "storage", reset(0.5), 1),
+    Case("cut", "a shard's body ends early, once", "storage", cut(0.5), 1),
+    Case("worker", "SIGKILL of a worker process", "worker"),
+    Case("writer-error", "an exception while a dataset is written", "writer", deed="raise"),
+    Case("writer-killed", "SIGKILL while a dataset is written", "writer", deed="kill"),
+)

@@ -1,0 +1,119 @@
+"""The command: what is chosen, how it goes, what is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tools.bench.machine import machine, today, versions
+from tools.bench.processes import CallFailed
+from tools.conformance.adaptors import adaptor
+from tools.console import Console
+from tools.faults.cases import CASES, NAMES
+from tools.faults.report import details, table
+from tools.faults.run import LIMIT, Found, Loaders
+from tools.marks import put_between_marks
+from tools.peers.environments import CannotInstall, PeerEnvironment
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 if mdsx, where it was run, delivered nothing wrong, and was exact once the fault was over."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The same; however it ends, nothing that it started is left."""
+    given = _parse(arguments)
+    console = Console()
+    found: list[Found] = []
+    directory = Path(mkdtemp(prefix="mdsx-faults-"))
+    try:
+        with Loaders(directory, given.limit) as loaders:
+            for name in given.loaders or NAMES:
+                with console.step(f"{adaptor(name).title} in faults") as step:
+                    try:
+                        _install(name)
+                        for case in CASES:
+                            if name in case.loaders() and (not given.cases or case.name in given.cases):
+                                found.append(loaders.run(name, case))
+                                step.note(f"{case.title}: {'; again: '.join(found[-1].words)}", milestone=True)
+                    except (CannotInstall, CallFailed) as error:
+                        step.passed, step.result = False, str(error)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    names = [name for name in NAMES if any(each.loader == name for each in found)]
+    text = table(found, names) + "\n" + details(found, names)
+    print(text)
+    if given.json:
+        Path(given.json).write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+    if given.docs:
+        page = _ROOT / "docs" / "reliability.md"
+        put_between_marks(page, "faults", "table", table(found, names))
+        put_between_marks(page, "faults", "details", details(found, names))
+        put_between_marks(page, "faults", "versions", _versions(names))
+    return int(any(each.loader == "mdsx" and not _kept(each) for each in found))
+
+
+def _kept(found: Found) -> bool:
+    """What mdsx promises: nothing wrong or hung, and exact when the fault is over."""
+    first = found.first
+    return (
+        not (first.wrong or first.repeated or first.hung)
+        and (bool(first.error and first.named) or found.first.word == "exact")
+        and found.again.word == "exact"
+    )
+
+
+def _install(name: str) -> None:
+    requirements = adaptor(name).requirements
+    if requirements is not None and not PeerEnvironment(requirements).complete():
+        PeerEnvironment(requirements).install()
+
+
+def _versions(names: Sequence[str]) -> str:
+    here, found = machine(), versions(name for name in names if name != "mdsx")
+    packages = ", ".join(f"{name} {number}" for name, number in found.items())
+    return f"{today()}; {here['cores']} cores, {here['memory']}, {here['system']}; {packages}.\n"
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m tools.faults",
+        description="Runs data loaders in faults of storage, disk and processes, and says what each came to.",
+        epilog="Exit status 1 if mdsx broke a promise in one.",
+    )
+    known = {"loader": NAMES, "case": tuple(case.name for case in CASES)}
+    parser.add_argument("--loaders", type=_list, metavar="A,B", help=f"of {', '.join(NAMES)}; default: all")
+    parser.add_argument("--cases", type=_list, metavar="A,B", help=f"of {', '.join(known['case'])}")
+    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
+    parser.add_argument("--json", metavar="FILE", help="write everything there")
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
+    given = parser.parse_args(arguments)
+    for kind, values in (("loader", given.loaders), ("case", given.cases)):
+        for value in values or ():
+            if value not in known[kind]:
+                parser.error(f"unknown {kind} {value!r}; known are {', '.join(known[kind])}")
+    return given
+
+
+def _list(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def _interrupt(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt

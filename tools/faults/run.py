@@ -1,0 +1,223 @@
+"""Runs one loader through a case: what is broken, what it then reads, and what it reads when that is over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.storage.proxy import Proxy
+from tools.bench.processes import CallFailed, call
+from tools.bench.subject import Call
+from tools.conformance.adaptors import adaptor
+from tools.conformance.matrix import Shape
+from tools.conformance.task import WRONG, Task, read_log
+from tools.faults.cases import BATCH, DATA, REMOTE, WORKERS, Case
+from tools.s3_server import S3Server
+
+LIMIT = 120.0  # seconds: mosaicml gives a shard 60
+_BUCKET = "faults"
+_SHARD = 4  # which one is broken
+_STUFFING = b"xxxxxxxx"  # in the texts of the samples
+_FAILED_AT = DATA.samples * 5 // 8  # the sample at which a writer fails
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run came to. `named`: whether its error names the shard, where it is about one."""
+
+    wrong: int = 0
+    lost: int = 0
+    repeated: int = 0
+    hung: bool = False
+    error: str = ""
+    named: bool = False
+    read: int = 0
+
+    @property
+    def word(self) -> str:
+        """As the table has it."""
+        parts = [f"{count} {word}" for count, word in ((self.wrong, "wrong"), (self.repeated, "repeated")) if count]
+        if self.hung:
+            parts.append("hang")
+        elif self.error:
+            parts.append("error" if self.named else "error without a place")
+        elif self.lost:
+            parts.append(f"{self.lost} lost")
+        return ", ".join(parts) or "exact"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Both runs of a case."""
+
+    case: str
+    loader: str
+    first: Outcome
+    again: Outcome
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """As the table has them. Of a writer that failed the first is what a reader then finds."""
+        first = self.first.word
+        if self.case.startswith("writer") and not self.first.hung:
+            first = (
+                "no dataset" if self.first.error else f"{self.first.read} of {DATA.samples} samples as a whole dataset"
+            )
+        return first, self.again.word
+
+
+class Loaders:
+    """Loaders with their datasets on an S3 server, behind a proxy; all of it in `directory`, as long as the `with`."""
+
+    def __init__(self, directory: Path, limit: float = LIMIT) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._stack = ExitStack()
+        self._runs = 0
+
+    def __enter__(self) -> Loaders:
+        server = self._stack.enter_context(S3Server(self._directory / "s3"))
+        server.make_bucket(_BUCKET)
+        self._proxy = self._stack.enter_context(Proxy(server))
+        environment = {**self._proxy.env(), "S3_ENDPOINT_URL": self._proxy.endpoint}
+        self._before = dict(os.environ)
+        os.environ.update(environment)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.environ.clear()
+        os.environ.update(self._before)
+        self._stack.close()
+
+    def run(self, loader: str, case: Case) -> Found:
+        """Raises CallFailed where its dataset cannot even be written."""
+        if not self._stored(loader).exists():
+            self._call(loader, "prepare", directory=str(self._stored(loader)))
+        self._proxy.clear()
+        runner = self._write if case.where == "writer" else self._read
+        first, again = runner(loader, case)
+        return Found(case.name, loader, first, again)
+
+    def _read(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
+        cache = self._scratch() / "run"
+        shard = self._shards(loader)[_SHARD]
+        task = self._task(loader, cache)
+        workers = WORKERS if case.where == "worker" else 0
+        if case.where == "cached":
+            self._epoch(loader, task, shard)
+            copies = [path for path in cache.rglob("*") if path.is_file() and _STUFFING in path.read_bytes()]
+            with flipped(sorted(copies)[_SHARD]):
+                return self._epoch(loader, task, shard), self._epoch(loader, task, shard)
+        with ExitStack() as stack:
+            if case.where == "stored":
+                stack.enter_context(flipped(shard))
+            if case.fault is not None:
+                self._proxy.add(case.fault, key=f"*/{shard.relative_to(self._stored(loader))}", times=case.times)
+            first = self._epoch(loader, task, shard, workers, kill_worker=case.where == "worker")
+        self._proxy.clear()
+        return first, self._epoch(loader, task, shard, workers)
+
+    def _write(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
+        """Read what a writer that failed left; then write again, in the same place, and read that."""
+        place = self._scratch() / "datasets" / DATA.name
+        place.parent.mkdir(parents=True)
+        task = self._task(loader, place.parent.parent / "run", place.parent)
+        outcomes = []
+        for deed in (case.deed, ""):
+            error = self._wrote(loader, place, deed)
+            found = self._epoch(loader, task, None)
+            if deed == "":
+                found = found if not error else Outcome(error=error, hung=error.startswith("made no end"), named=True)
+            outcomes.append(found)
+        return outcomes[0], outcomes[1]
+
+    def _wrote(self, loader: str, place: Path, deed: str) -> str:
+        try:
+            return str(
+                self._call(loader, "write", directory=str(place), shard=DATA.shards[0], deed=deed, at=_FAILED_AT)[
+                    "error"
+                ]
+            )
+        except CallFailed as error:
+            return str(error)
+
+    def _epoch(
+        self, loader: str, task: Task, shard: Path | None, workers: int = 0, *, kill_worker: bool = False
+    ) -> Outcome:
+        task = Task(**{**vars(task), "shape": Shape(1, workers, BATCH)})
+        task.log_file(0).unlink(missing_ok=True)
+        hung, error = False, ""
+        try:
+            error = self._call(loader, "read", task=task.to_json(), kill_worker=kill_worker)["error"]
+        except CallFailed as failure:
+            error = str(failure)
+            hung = error.startswith("made no end")
+        ids = Counter[int]()
+        if task.log_file(0).exists():
+            ids.update(each for part in read_log(task.log_file(0))[1] for each in part.ids)
+        wanted = Counter(DATA.ids)
+        wrong = sum(count for number, count in ids.items() if number not in wanted)
+        assert WRONG not in wanted
+        return Outcome(
+            wrong=wrong,
+            lost=max((wanted - ids).total() - wrong, 0),
+            repeated=(ids - wanted).total() - wrong,
+            hung=hung,
+            error=error,
+            named=kill_worker or shard is None or shard.name in error,
+            read=ids.total(),
+        )
+
+    def _task(self, loader: str, directory: Path, datasets: Path | None = None) -> Task:
+        directory.mkdir(parents=True, exist_ok=True)
+        remote = loader in REMOTE and datasets is None
+        return Task(
+            directory=str(directory),
+            datasets=str(datasets or self._stored(loader).parent),
+            data=(DATA,),
+            shape=Shape(1, 0, BATCH),
+            stop=None,
+            epochs=1,
+            seed=7,
+            remote=f"s3://{_BUCKET}/{loader}" if remote else "",
+        )
+
+    def _call(self, loader: str, function: str, **arguments: Any) -> dict[str, Any]:
+        scratch = self._scratch()
+        try:
+            what = Call(f"tools.faults.child:{function}", {"loader": loader}, adaptor(loader).requirements)
+            return call(what, {**arguments, "scratch": str(scratch)}, scratch=scratch, limit=self._limit)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _scratch(self) -> Path:
+        self._runs += 1
+        path = self._directory / f"{self._runs:03}"
+        path.mkdir()
+        return path
+
+    def _stored(self, loader: str) -> Path:
+        return self._directory / "s3" / _BUCKET / loader / DATA.name
+
+    def _shards(self, loader: str) -> list[Path]:
+        return [path for path in sorted(self._stored(loader).rglob("*")) if path.is_file() and path.suffix != ".json"]
+
+
+@contextmanager
+def flipped(path: Path) -> Iterator[None]:
+    """One bit of a file is another one meanwhile: in a sample's text, where that can be read in the file."""
+    whole = path.read_bytes()
+    place = whole.rfind(_STUFFING)
+    place = place if place >= 0 else len(whole) // 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    try:
+        yield
+    finally:
+        if path.exists():
+            path.write_bytes(whole)
