@@ -211,5 +211,15 @@ def _errors(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise ForbiddenError(f"not allowed: {error.strerror}", file=str(path), hint="check its permissions") from error
     except OSError as error:
-        hint = "make room, and resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+        hint = _WAYS_OUT.get(error.errno or 0)
         raise TransportError(f"the disk failed: {error.strerror or error}", file=str(path), hint=hint) from error
+
+
+_WAYS_OUT = {
+    errno.ENOSPC: "make room, and resume",
+    errno.EDQUOT: "make room or raise the quota, and resume",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f), and resume",
+    errno.EROFS: "make it writable, and resume",
+    errno.EIO: "see what the system's log says of this disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}

@@ -36,11 +36,13 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 class Note(NamedTuple):
     """One operation on the path, relative to the top."""
 
-    what: str  # create, write, sync, lost (a sync that failed), replace, unlink, mkdir, rmdir; open, failed (no change)
+    what: str  # create, write, sync, lost (a sync that failed), replace, unlink, mkdir, rmdir; others change nothing
     path: str
     data: bytes = b""  # written
     to: str = ""  # replace
 
+
+_CHANGE_NOTHING = ("open", "pread", "scandir", "failed")
 
 Before = Callable[[int, str, str], None]
 """Called before each operation with its number, what it is, and its path; may raise OSError in its place."""
@@ -62,7 +64,8 @@ class Recorder:
         self._wrap(os, "write", os.write, self._write)
         self._wrap(os, "fsync", os.fsync, self._sync)
         self._wrap(os, "replace", os.replace, self._replace)
-        for name in ("open", "unlink", "mkdir", "rmdir"):
+        self._wrap(os, "pread", os.pread, self._read)
+        for name in ("open", "scandir", "unlink", "mkdir", "rmdir"):
             self._wrap(os, name, getattr(os, name), partial(self._path, name))
         return self
 
@@ -96,6 +99,12 @@ class Recorder:
         with self._operation("sync", _path_of(descriptor)) as note:
             original(descriptor)
             note()
+
+    def _read(self, original: Any, descriptor: int, *arguments: int) -> bytes:
+        with self._operation("pread", _path_of(descriptor)) as note:
+            data: bytes = original(descriptor, *arguments)
+            note()
+            return data
 
     def _replace(self, original: Any, source: Any, target: Any) -> None:
         with self._operation("replace", str(source)) as note:
@@ -207,7 +216,7 @@ class Disk:
         self._top = Folder()
 
     def play(self, note: Note) -> None:
-        if note.what in ("open", "failed"):
+        if note.what in _CHANGE_NOTHING:
             return
         folder, name = self._parent(note.path)
         match note.what:
@@ -227,7 +236,7 @@ class Disk:
                 assert isinstance(file, File)
                 file.data += note.data
             case "lost":
-                node = folder.names[name]
+                node = folder.names.get(name)
                 if isinstance(node, File):
                     node.lost = True
             case "sync":
