@@ -69,7 +69,7 @@ KILL_WRITER = "kill a writer"
 DOWN = "the server refuses connections"
 WEATHER = "other faults of the storage"
 
-_EVENTS = {KILL_READER: 2, KILL_GROUP: 1, KILL_WORKER: 2, RESHAPE: 1, FLIP: 4, KILL_WRITER: 3, DOWN: 1}
+_EVENTS = {KILL_READER: 2, KILL_GROUP: 1, KILL_WORKER: 2, RESHAPE: 1, FLIP: 8, KILL_WRITER: 3, DOWN: 1}
 
 
 @dataclass(frozen=True)
