@@ -61,7 +61,10 @@ class _Loader:
         import webdataset
 
         self._seed = task.seed
-        more = {"cache_dir": str(Path(task.directory, "cache"))} if task.remote else {}
+        more: dict[str, Any] = {}
+        if task.remote:
+            more["cache_dir"] = str(Path(task.directory, "cache"))
+            Path(more["cache_dir"]).mkdir(exist_ok=True)
         parts = [
             webdataset.WebDataset(
                 _signed(source) if task.remote else sorted(map(str, Path(source).glob("*.tar"))),
@@ -103,8 +106,9 @@ def _id_of(sample: dict[str, Any]) -> int:
 def _signed(source: str) -> list[str]:
     """URLs for curl, which fetches them: it has no client of S3."""
     import boto3
+    from botocore.config import Config
 
-    client: Any = boto3.client("s3")
+    client: Any = boto3.client("s3", config=Config(signature_version="s3v4"))
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]]
     return [client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}) for key in sorted(keys)]
