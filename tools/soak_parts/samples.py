@@ -36,7 +36,8 @@ def wrong(batch: Mapping[str, Any]) -> int:
 
 
 def _tokens(ids: Sequence[int]) -> NDArray[np.uint16]:
-    mixed: NDArray[np.uint64] = np.add.outer(np.asarray(ids, np.int64).view(np.uint64) * _FACTOR, np.arange(_WIDTH, dtype=np.uint64))
+    numbers = np.asarray(ids, np.int64).view(np.uint64)  # a wrong one may be below 0
+    mixed: NDArray[np.uint64] = np.add.outer(numbers * _FACTOR, np.arange(_WIDTH, dtype=np.uint64))
     return (mixed * _FACTOR >> np.uint64(48)).astype(np.uint16)
 
 
