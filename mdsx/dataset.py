@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
 from mdsx.order import select_fraction, select_run
-from mdsx.shards import ColumnChoice, Columns, Part, Selection, Shards, View
+from mdsx.shards import ColumnChoice, Columns, Part, Selection, Shards, VerifyCached, View
 
 Sample = dict[str, Any]
 
@@ -27,12 +27,14 @@ class Dataset:
     `url` is a path, `file://` or `s3://`. A local dataset is read in place. Of a remote one (or a compressed
     one) single samples are fetched by byte range; a shard of which much is asked for is fetched whole into `cache` (a
     directory, default `$MDSX_CACHE` or `~/.cache/mdsx`), which never grows beyond `cache_limit` (bytes, or text such as
-    "200GB"; default 80 % of the free space). `mmap=False` reads local shards by `pread`. `columns`, names or a mapping
-    name -> name in the dataset, are the only ones decoded.
+    "200GB"; default 80 % of the free space). `verify_cached` says what is checked of a file of the cache, maybe of an
+    earlier run, each time that it is opened: "full", all of its bytes; or "size", its size and header only, for a disk
+    that you trust. What is found damaged is fetched anew. `mmap=False` reads local shards by `pread`. `columns`, names
+    or a mapping name -> name in the dataset, are the only ones decoded.
 
     Samples are dicts: scalars as NumPy scalars of the column's dtype (`bool` as bool), arrays as NumPy arrays
     (`bfloat16` widened to float32), the rest as bytes, str and parsed JSON or MessagePack; null is None. Every sample
-    is checked by its checksum. It may be pickled, forked and used from threads.
+    is checked by its checksum, or with its shard. It may be pickled, forked and used from threads.
 
     Raises MissingError where there is no finished dataset, CorruptError for damaged bytes, TransportError where
     storage fails.
@@ -44,10 +46,11 @@ class Dataset:
         *,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        verify_cached: VerifyCached = "full",
         mmap: bool = True,
         columns: ColumnChoice | None = None,
     ) -> None:
-        part = _whole(Shards(url, cache=cache, cache_limit=cache_limit, mmap=mmap))
+        part = _whole(Shards(url, cache=cache, cache_limit=cache_limit, verify_cached=verify_cached, mmap=mmap))
         self._show(part if columns is None else part.choose(columns))
 
     @classmethod

@@ -13,7 +13,7 @@ import xxhash
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError
 from mdsx.order import Weight, exact_weight
-from mdsx.shards import ColumnChoice, Part, Shards, View
+from mdsx.shards import ColumnChoice, Part, Shards, VerifyCached, View
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Mixture:
       less, as each component goes on in the next epoch where it stood.
     - `epoch_samples`: the samples of an epoch; default what `repeat` and `choose` add up to, else the sum of the sizes.
     - `columns`: those that are read, of all components. Their columns must agree in name and type.
-    - `cache`, `cache_limit`: as for `mdsx.Dataset`, for the components given as URL.
+    - `cache`, `cache_limit`, `verify_cached`: as for `mdsx.Dataset`, for the components given as URL.
     - A mixture as a component counts as its components, with its weight multiplied by theirs.
 
     Raises UsageError where the columns differ, showing both.
@@ -71,12 +71,13 @@ class Mixture:
         columns: ColumnChoice | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        verify_cached: VerifyCached = "full",
     ) -> None:
         named = components.items() if isinstance(components, Mapping) else enumerate(components)
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
             raise UsageError("a mixture needs a component")
-        opened = [_open(component, columns, cache, cache_limit) for _, component in given]
+        opened = [_open(component, columns, cache, cache_limit, verify_cached) for _, component in given]
         amounts = _amounts(
             given, [_size(component, inner) for (_, component), inner in zip(given, opened, strict=True)]
         )
@@ -156,13 +157,14 @@ class Mixture:
         part_column: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        verify_cached: VerifyCached = "full",
     ) -> View:
         """The components' shards as one; `part_column` names a column that tells a sample's component."""
         parts = []
         for member in self._members:
             part = member.part
-            if member.default_cache and (cache is not None or cache_limit is not None):
-                part = replace(part, shards=part.shards.with_cache(cache, cache_limit))
+            if member.default_cache and (cache, cache_limit, verify_cached) != (None, None, "full"):
+                part = replace(part, shards=part.shards.with_cache(cache, cache_limit, verify_cached))
             part.shards.check_cache()
             parts.append(part if columns is None else part.choose(columns))
         return View(parts, part_column)
@@ -223,6 +225,7 @@ def _open(
     columns: ColumnChoice | None,
     cache: str | os.PathLike[str] | None,
     cache_limit: int | str | None,
+    verify_cached: VerifyCached,
 ) -> list[_Member]:
     """The datasets of a component, each with its amount in it."""
     source = component.source
@@ -235,9 +238,9 @@ def _open(
         part = (
             source.part
             if isinstance(source, Dataset)
-            else Part.whole(Shards(source, cache=cache, cache_limit=cache_limit))
+            else Part.whole(Shards(source, cache=cache, cache_limit=cache_limit, verify_cached=verify_cached))
         )
-        default_cache = not given and cache is None and cache_limit is None
+        default_cache = not given and (cache, cache_limit, verify_cached) == (None, None, "full")
         members = [_Member("", part, default_cache, Fraction(int(part.subset.counts.sum())))]
     for chosen in (component.columns, columns):
         if chosen is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
 import pytest
 
+from mdsx.storage import retry
+from tests.storage.proxy import Proxy
 from tools.s3_server import S3Server
 
 _NUMBERS = itertools.count()
@@ -42,6 +45,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """In front of the S3 server, and between it and us. Pauses before another try are short."""
+    monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
+    with Proxy(s3) as proxy:
+        for name, value in proxy.env().items():
+            monkeypatch.setenv(name, value)
+        yield proxy
 
 
 @pytest.fixture

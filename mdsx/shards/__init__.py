@@ -3,7 +3,7 @@
 from mdsx.shards.download import read_index
 from mdsx.shards.gather import Columns, present
 from mdsx.shards.selection import Selection
-from mdsx.shards.shards import Shards
+from mdsx.shards.shards import Shards, VerifyCached
 from mdsx.shards.view import ColumnChoice, Part, View
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Part",
     "Selection",
     "Shards",
+    "VerifyCached",
     "View",
     "present",
     "read_index",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import xxhash
 
-from mdsx.errors import CorruptError, MissingError
+from mdsx.errors import CorruptError, FormatError, MissingError
 from mdsx.format import (
     TABLE_END,
     FrameReader,
@@ -22,10 +23,21 @@ from mdsx.format import (
 from mdsx.storage import Storage
 
 INDEX_KEY = "index.json"
+DOWNLOAD_TRIES = 2  # what was damaged on its way is fetched once more
 
 
 def read_index(storage: Storage) -> Index:
-    """The index of the dataset in `storage`. Raises MissingError where there is none, CorruptError."""
+    """The index of the dataset in `storage`; one that was damaged on its way is fetched once more.
+
+    Raises MissingError where there is none, CorruptError.
+    """
+    for _ in range(DOWNLOAD_TRIES - 1):
+        with suppress(FormatError):
+            return _read_index(storage)
+    return _read_index(storage)
+
+
+def _read_index(storage: Storage) -> Index:
     file = f"{storage.url.rstrip('/')}/{INDEX_KEY}"
     try:
         data = storage.get(INDEX_KEY).data

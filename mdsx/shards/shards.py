@@ -5,8 +5,9 @@ Rules of the room:
   system, or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills.
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
 - Nothing that is handed out is unverified: ranges and mapped rows by row checksum, or a mapped shard as a whole by its
-  XXH3-128 (`whole=True`), once per opening. A damaged cache file is dropped and fetched anew; a damaged shard in place
-  is an error that names the sample where it can.
+  XXH3-128 (`whole=True`), once per opening: what was whole when it came may rot before it is opened. A damaged file of
+  the cache is dropped and fetched anew; a damaged shard in place is an error that names the sample where it can. With
+  `verify_cached="size"`, files of the cache are trusted.
 - Everything that a fork or a pickle must not carry along lives in `_Runtime`, made anew in each process.
 """
 
@@ -20,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import xxhash
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, MissingError, UsageError
 from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard
-from mdsx.shards.download import INDEX_KEY, download_shard, hash_mismatch, read_index
+from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
 from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
@@ -39,7 +40,10 @@ from mdsx.storage.filesystem import network_file_system
 
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
 _REQUESTS = 64  # ranged requests in flight: a first batch is one wave of them
-_DOWNLOAD_TRIES = 2  # a damaged download is fetched once more
+
+
+VerifyCached = Literal["size", "full"]
+"""What of a file of the cache is checked before it is used: its size and header, or all of it."""
 
 
 class _Opened:
@@ -73,10 +77,12 @@ class Shards:
         *,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        verify_cached: VerifyCached = "full",
         mmap: bool = True,
         connections: int = 0,
     ) -> None:
         """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
+        self._trust_cache = _is_trusted(verify_cached)
         self.storage: Storage = open_storage(url)
         path = self.storage.path(INDEX_KEY)
         self.cache: Cache | None = None
@@ -93,9 +99,15 @@ class Shards:
             self.cache = Cache(cache, cache_limit)
         self._runtime_or_none: _Runtime | None = None
 
-    def with_cache(self, cache: str | os.PathLike[str] | None, cache_limit: int | str | None) -> Shards:
+    def with_cache(
+        self,
+        cache: str | os.PathLike[str] | None,
+        cache_limit: int | str | None,
+        verify_cached: VerifyCached = "full",
+    ) -> Shards:
         """The same shards, read through another cache where they are read through one."""
         other = copy(self)
+        other._trust_cache = _is_trusted(verify_cached)
         if self.cache is not None:
             other.cache = Cache(cache, cache_limit)
         return other
@@ -145,39 +157,29 @@ class Shards:
             if opened is not None:
                 runtime.opened.move_to_end(shard)
         if opened is not None:
-            if whole and not opened.verified:
-                self._verify(shard, opened)
-            return True
+            return not whole or opened.verified or self._verify_opened(shard, opened)
         if self.mapped_in_place:
             self._keep(shard, _map(self._path(shard)), whole=whole)
             return True
         if self.cache is None:
             return False
         mapped = self.cache.open(self.key(shard))
-        if mapped is None:
-            return False
-        try:
-            self._keep(shard, mapped, whole=whole)
-        except CorruptError:  # the cache rotted: what is fetched anew is verified
-            self.cache.discard(self.key(shard))
-            return False
-        return True
+        return mapped is not None and self._keep_cached(self.cache, shard, mapped, whole=whole, made=False)
 
     def fetch(self, shard: int, *, needed_in: float = 0.0) -> Verdict | None:
         """Bring a shard into the cache and map it; None when it is there, else why not (see Cache.fetch)."""
         assert self.cache is not None
         if self.open(shard, whole=True):
             return None
-        result = self._fetch(self.cache, shard, needed_in)
+        result, made = self._fetch(self.cache, shard, needed_in)
         if isinstance(result, Verdict):
             return result
-        self._keep(shard, result, whole=False, verified=True)
-        return None
+        return None if self._keep_cached(self.cache, shard, result, whole=True, made=made) else Verdict.BUSY
 
     def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
         """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came."""
         assert self.cache is not None
-        result = self._fetch(self.cache, shard, needed_in, received)
+        result, _ = self._fetch(self.cache, shard, needed_in, received)
         return result if isinstance(result, Verdict) else None
 
     def close(self, shard: int) -> None:
@@ -200,8 +202,7 @@ class Shards:
         except CorruptError:
             if self.cache is None:
                 raise
-            self.close(shard)
-            self.cache.discard(self.key(shard))
+            self._discard(self.cache, shard)
             return self.select_ranges(shard, samples)
 
     def decode(self, shard: int, sample: int, decoder: SampleDecoder) -> dict[str, Any] | None:
@@ -219,7 +220,7 @@ class Shards:
 
     def select_ranges(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """`samples` of a shard by range requests; damage is fetched once more before it is an error."""
-        for attempt in range(1, _DOWNLOAD_TRIES + 1):
+        for attempt in range(1, DOWNLOAD_TRIES + 1):
             try:
                 return select_ranges(
                     self._raw(shard),
@@ -232,7 +233,7 @@ class Shards:
             except CorruptError:
                 with self._runtime.lock:
                     self._runtime.raw.pop(shard, None)  # with its decoded frames
-                if attempt == _DOWNLOAD_TRIES:
+                if attempt == DOWNLOAD_TRIES:
                     raise
         raise AssertionError("unreachable")
 
@@ -254,23 +255,45 @@ class Shards:
                     raise
                 opened.damaged = True
 
+    def _verify_opened(self, shard: int, opened: _Opened) -> bool:
+        """Verify a shard whole that was open before; whether it still is, as one of the cache may have rotted."""
+        try:
+            self._verify(shard, opened)
+        except CorruptError:
+            if self.cache is None:
+                raise
+            self._discard(self.cache, shard)
+            return False
+        return True
+
+    def _discard(self, cache: Cache, shard: int) -> None:
+        """A file of the cache was found damaged."""
+        self.close(shard)
+        cache.discard(self.key(shard))
+
     def _fetch(
         self, cache: Cache, shard: int, needed_in: float, received: Callable[[int], None] | None = None
-    ) -> mmap.mmap | Verdict:
+    ) -> tuple[mmap.mmap | Verdict, bool]:
+        """The shard, or why not; and whether it was made here, not found."""
+        made = False
+
         def fill(write: Callable[[bytes], object]) -> None:
             def counted(data: bytes) -> None:
                 write(data)
                 if received is not None:
                     received(len(data))
 
+            nonlocal made
             download_shard(self.storage, self.index, shard, counted, file=self.file(shard))
+            made = True
 
-        for _ in range(_DOWNLOAD_TRIES - 1):
+        for attempt in range(1, DOWNLOAD_TRIES + 1):
             try:
-                return cache.fetch(self.key(shard), fill, needed_in=needed_in)
+                return cache.fetch(self.key(shard), fill, needed_in=needed_in), made
             except CorruptError:
-                continue
-        return cache.fetch(self.key(shard), fill, needed_in=needed_in)
+                if attempt == DOWNLOAD_TRIES:
+                    raise
+        raise AssertionError("unreachable")
 
     def _path(self, shard: int) -> Path:
         path = self.storage.path(self.index.name(shard))
@@ -293,6 +316,15 @@ class Shards:
         if self.index.compression is None:
             return PlainShard(stored)
         return FramedShard(stored, size=size, raw_size=int(self.index.raw_sizes[shard]))
+
+    def _keep_cached(self, cache: Cache, shard: int, mapped: mmap.mmap, *, whole: bool, made: bool) -> bool:
+        """Whether the mapped file is sound; one that rotted is dropped, to be fetched anew."""
+        try:
+            self._keep(shard, mapped, whole=whole, verified=made or self._trust_cache)
+        except CorruptError:
+            self._discard(cache, shard)
+            return False
+        return True
 
     def _keep(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
         view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema)
@@ -324,6 +356,12 @@ class Shards:
                 raise problem
             raise hash_mismatch(self.file(shard), found, expected)
         opened.verified = True
+
+
+def _is_trusted(verify_cached: str) -> bool:
+    if verify_cached not in get_args(VerifyCached):
+        raise UsageError('verify_cached is "size" or "full"', found=repr(verify_cached))
+    return verify_cached == "size"
 
 
 def _map(path: Path) -> mmap.mmap:

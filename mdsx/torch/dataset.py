@@ -13,7 +13,7 @@ from mdsx.dataset import Dataset, Sample
 from mdsx.errors import StateError, UsageError
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
-from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.shards import ColumnChoice, Shards, VerifyCached, View
 from mdsx.stream import (
     Batch,
     Batching,
@@ -39,7 +39,8 @@ class StreamingDataset(IterableDataset[Any]):
     epoch, as its workers start anew from this object. Without `batch_size` it yields samples, to one worker at most.
 
     - `url`: path, `file://`, `s3://`, an `mdsx.Dataset` (which may be a selection), or an `mdsx.Mixture`; `cache`,
-      `cache_limit`: as for `mdsx.Dataset`; `columns`: the only ones decoded, names or a mapping name -> name there.
+      `cache_limit`, `verify_cached`: as for `mdsx.Dataset`; `columns`: the only ones decoded, names or a mapping
+      name -> name there.
     - `epoch_samples`: samples of an epoch, where they are not those of the dataset (or as the mixture says): shorter or
       longer epochs, which run on across the dataset and leave nothing out but what `drop_last` drops.
     - `component_column`: name of one more int64 column, the number of a mixture's component that the sample is from.
@@ -66,6 +67,7 @@ class StreamingDataset(IterableDataset[Any]):
         shuffle_block: int | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        verify_cached: VerifyCached = "full",
         rank: int | None = None,
         world_size: int | None = None,
         transform: Callable[[Sample], Any] | None = None,
@@ -76,14 +78,15 @@ class StreamingDataset(IterableDataset[Any]):
         component_column: str | None = None,
         zero_copy: bool = False,
     ) -> None:
-        if isinstance(url, Dataset) and (cache is not None or cache_limit is not None):
-            raise UsageError("cache and cache_limit are given to the mdsx.Dataset, not beside it")
+        if isinstance(url, Dataset) and (cache, cache_limit, verify_cached) != (None, None, "full"):
+            raise UsageError("cache, cache_limit and verify_cached are given to the mdsx.Dataset, not beside it")
         if not isinstance(url, Dataset | Mixture):
-            shards = Shards(url, cache=cache, cache_limit=cache_limit, connections=_CONNECTIONS)
+            options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
+            shards = Shards(url, connections=_CONNECTIONS, **options)
             url = Dataset.of(shards)
         self.dataset = url
         if isinstance(url, Mixture):
-            self.view = url.view(columns, component_column, cache, cache_limit)
+            self.view = url.view(columns, component_column, cache, cache_limit, verify_cached)
         else:
             self.view = View([url.part if columns is None else url.part.choose(columns)], component_column)
         self.course = _course(url, self.view, seed, lanes, shuffle_block, shuffle, epoch_samples)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +10,11 @@ import pytest
 import mdsx
 from mdsx.shards import Shards
 from mdsx.storage import open_storage
+from tests.storage.proxy import Proxy
+from tests.storage.proxy import flip as flip_on_its_way
 
 N, PER_SHARD = 64, 16
+SHARD = "*/shard.*"
 
 
 def write(url: str, offset: int = 0) -> None:
@@ -45,65 +47,31 @@ def flip(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
-def flipping(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> list[int]:
-    """The network damages the first `times` answers of S3; returns what counts them."""
-    storage: Any = type(open_storage("s3://any/thing"))
-    damaged: list[int] = []
-    real = getattr(storage, method)
-
-    def get(self: Any, key: str, **options: Any) -> Any:
-        piece = real(self, key, **options)
-        if key.endswith(".mdsx") and len(damaged) < times:
-            damaged.append(len(piece.data))
-            return type(piece)(flip(piece.data, len(piece.data) // 2), piece.etag, piece.total)
-        return piece
-
-    def download(self: Any, key: str, sink: Any, **options: Any) -> None:
-        def damaging(chunk: bytes) -> Any:
-            if len(damaged) < times:
-                damaged.append(len(chunk))
-                chunk = flip(bytes(chunk), len(chunk) // 2)
-            return sink(chunk)
-
-        real(self, key, damaging, **options)
-
-    monkeypatch.setattr(storage, method, get if method == "get" else download)
-    return damaged
-
-
-def test_a_sample_that_was_damaged_on_its_way_is_fetched_once_more(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_that_was_damaged_on_its_way_is_fetched_once_more(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
-    damaged = flipping(monkeypatch, "get", times=1)
+    rule = proxy.add(flip_on_its_way(), key=SHARD, times=1)
     assert data[20]["data"].tolist() == [20] * 4096
-    assert len(damaged) == 1
+    assert rule.hits == 1
 
 
-def test_a_sample_that_stays_damaged_is_an_error_that_names_it(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_that_stays_damaged_is_an_error_that_names_it(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
-    flipping(monkeypatch, "get", times=2)
+    proxy.add(flip_on_its_way(), key=SHARD, times=2)
     with pytest.raises(mdsx.CorruptError, match="sample 4") as caught:
         data[20]
     assert str(caught.value.file).endswith("/d/shard.00001.mdsx")
 
 
-def test_a_shard_that_was_damaged_on_its_way_is_fetched_once_more(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_was_damaged_on_its_way_is_fetched_once_more(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
-    damaged = flipping(monkeypatch, "download", times=1)
+    rule = proxy.add(flip_on_its_way(), key=SHARD, times=1)
     assert [sample["id"] for sample in data[16:32]] == list(range(16, 32))
-    assert len(damaged) == 1
+    assert rule.hits == 1
 
 
-def test_a_shard_that_stays_damaged_never_becomes_part_of_the_cache(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_stays_damaged_never_becomes_part_of_the_cache(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
-    flipping(monkeypatch, "download", times=2)
+    proxy.add(flip_on_its_way(), key=SHARD, times=2)
     with pytest.raises(mdsx.CorruptError, match="do not match the index"):
         data[16:32]
     assert not [path for path in (tmp_path / "cache").rglob("*.mdsx*") if path.stat().st_size]

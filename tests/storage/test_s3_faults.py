@@ -2,180 +2,300 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 
 import pytest
 
 import mdsx
-from mdsx.storage import open_storage, s3
-from mdsx.storage.s3 import S3Storage
-from tests.storage.faults import Answer, FaultyServer, Request
+from mdsx.storage import Storage, open_storage, retry, s3, s3_answer
+from tests.storage.proxy import (
+    Fault,
+    Proxy,
+    cut,
+    flip,
+    ignored_range,
+    lost,
+    other_range,
+    replaced,
+    reset,
+    stall,
+    status,
+    trickle,
+)
 
-DATA = bytes(range(256)) * 16 * 1024  # 4 MiB, several chunks
+DATA = bytes(range(256)) * 16 * 1024  # 4 MiB
+FOR_NOW: dict[str, Fault] = {
+    "truncated body": cut(0.4),
+    "no body": cut(0),
+    "reset in mid-body": reset(0.4),
+    "reset before an answer": reset(None),
+    "answer lost": lost,
+    "stall in mid-body": stall(0.4),
+    "no answer": stall(None),
+    "trickle": trickle(0.05, 0.002),
+    "500": status(500, "InternalError"),
+    "503": status(503, "SlowDown"),
+    "429": status(429, "TooManyRequests"),
+    "400": status(400, "RequestTimeout"),
+}
 
 
-@contextmanager
-def faulty(
-    monkeypatch: pytest.MonkeyPatch, *faults: Answer | None, data: bytes = DATA
-) -> Iterator[tuple[S3Storage, FaultyServer]]:
-    monkeypatch.setattr(s3, "_pause", lambda failures: None)
-    monkeypatch.setattr(s3, "_TIMEOUT", 0.5)
-    for name, value in {
-        "ACCESS_KEY_ID": "key-of-someone",
-        "SECRET_ACCESS_KEY": "a-secret",
-        "DEFAULT_REGION": "x",
-    }.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    with FaultyServer(data, list(faults)) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-        storage = open_storage("s3://bucket/set")
-        assert isinstance(storage, S3Storage)
-        yield storage, server
+@pytest.fixture
+def storage(proxy: Proxy, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """Holds DATA as "shard". Its patience is short: seconds, not minutes."""
+    monkeypatch.setattr(s3, "SILENCE", 1)
+    monkeypatch.setattr(s3_answer, "TRICKLE", 1)
+    storage = open_storage(f"{s3_url}/set")
+    storage.put("shard", DATA)
+    proxy.clear()
+    return storage
 
 
-def downloaded(storage: S3Storage) -> bytes:
+def downloaded(storage: Storage) -> bytes:
     chunks: list[bytes] = []
     storage.download("shard", chunks.append, size=len(DATA))
     return b"".join(chunks)
 
 
-def cut(request: Request) -> None:
-    """Announces all, sends a part, closes."""
-    request.send(200, request.server.data[:1_500_000], length=len(request.server.data))
-    request.close_connection = True
+def got(storage: Storage) -> bytes:
+    return storage.get("shard").data
 
 
-def reset(request: Request) -> None:
-    request.send(200, request.server.data[:1_500_000], length=len(request.server.data))
-    request.reset()
+def got_range(storage: Storage) -> bytes:
+    return DATA[:1000] + storage.get("shard", start=1000, stop=3_000_000).data + DATA[3_000_000:]
 
 
-def busy(request: Request) -> None:
-    request.error(503, "SlowDown")
+Read = Callable[[Storage], bytes]
+READS: list[Read] = [downloaded, got, got_range]
 
 
-def broken(request: Request) -> None:
-    request.error(500, "InternalError")
+@pytest.mark.parametrize("fault", FOR_NOW.values(), ids=FOR_NOW)
+@pytest.mark.parametrize("read", READS)
+def test_what_is_worth_another_try_is_invisible(proxy: Proxy, storage: Storage, read: Read, fault: Fault) -> None:
+    rule = proxy.add(fault, times=2)
+    assert read(storage) == DATA
+    assert rule.hits == 2
 
 
-def whole(request: Request) -> None:
-    """Ignores Range and If-Match."""
-    request.send(200, request.server.data)
+@pytest.mark.parametrize("fault", FOR_NOW.values(), ids=FOR_NOW)
+@pytest.mark.parametrize("read", [downloaded, got_range])
+def test_what_stays_so_is_an_error_that_names_url_and_tries_within_a_bounded_time(
+    proxy: Proxy, storage: Storage, read: Read, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "PATIENCE", 2.0)
+    if fault in (FOR_NOW["truncated body"], FOR_NOW["reset in mid-body"], FOR_NOW["stall in mid-body"]):
+        proxy.add(fault, times=1)
+        fault = cut(0)  # a download that went on gets no further
+    rule = proxy.add(fault)
+    started = time.monotonic()
+    with pytest.raises(mdsx.TransportError, match=r"/set/shard: .*given up after \d+ tries in \d+ s"):
+        read(storage)
+    assert rule.hits >= 1
+    assert 2 <= len(proxy.asked) <= 3 * retry.TRIES
+    assert time.monotonic() - started < 60
 
 
-def stall(request: Request) -> None:
-    request.send(200, request.server.data[:100_000], length=len(request.server.data))
-    request.server.stalled.wait(5)  # type: ignore[attr-defined]  # set where the test ends
+def test_nobody_there_is_an_error_that_names_the_endpoint(proxy: Proxy, storage: Storage) -> None:
+    with proxy.down():
+        for read in READS:
+            with pytest.raises(mdsx.TransportError, match=r"given up after 8 tries.*AWS_ENDPOINT_URL") as caught:
+                read(storage)
+            assert proxy.endpoint in str(caught.value)
+    assert downloaded(storage) == DATA
 
 
-@pytest.mark.parametrize("fault", [cut, reset, busy, broken])
-@pytest.mark.parametrize("verb", ["get", "download"])
-def test_what_is_worth_another_try_is_invisible(monkeypatch: pytest.MonkeyPatch, fault: Answer, verb: str) -> None:
-    with faulty(monkeypatch, fault, fault) as (storage, server):
-        assert (storage.get("shard").data if verb == "get" else downloaded(storage)) == DATA
-        assert len(server.asked) >= 2
+def test_a_server_that_comes_back_meanwhile_is_not_noticed(
+    proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = proxy.down()
+    outage.__enter__()
+
+    def back(failures: int) -> None:
+        if failures == 5:
+            outage.__exit__(None, None, None)
+
+    monkeypatch.setattr(retry, "pause", back)
+    assert got(storage) == DATA
 
 
-def test_a_broken_download_goes_on_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:
-    with faulty(monkeypatch, cut) as (storage, server):
-        assert downloaded(storage) == DATA
-        assert server.asked == ["", "bytes=1500000-"]
+def test_many_requests_that_fail_together_are_each_tried_again(proxy: Proxy, storage: Storage) -> None:
+    """botocore's own retries have one budget for all requests of a client, of 100 retries."""
+    for _ in range(40):
+        rule = proxy.add(status(503, "SlowDown"), times=5)
+        assert storage.get("shard", stop=10).data == DATA[:10]
+        assert rule.hits == 5
 
 
-def test_a_server_that_ignores_ranges_gives_the_right_bytes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    with faulty(monkeypatch, whole, cut, whole) as (storage, _):
-        assert storage.get("shard", start=1_200_000, stop=1_200_010).data == DATA[1_200_000:1_200_010]
-        assert downloaded(storage) == DATA
+def test_a_broken_download_goes_on_where_it_broke(proxy: Proxy, storage: Storage) -> None:
+    proxy.add(cut(0.25), times=1)
+    assert downloaded(storage) == DATA
+    assert [asked.range for asked in proxy.asked] == ["", f"bytes={len(DATA) // 4}-"]
 
 
-def test_what_keeps_breaking_is_an_error_that_names_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(request: Request) -> None:
-        request.send(200, b"", length=len(DATA))
-        request.close_connection = True
-
-    with faulty(monkeypatch, *[nothing] * 40) as (storage, server):
-        for use in (lambda: storage.get("shard"), lambda: downloaded(storage)):
-            before = len(server.asked)
-            with pytest.raises(mdsx.TruncatedError, match="s3://bucket/set/shard"):
-                use()
-            assert 2 <= len(server.asked) - before <= 10
+def test_a_download_that_always_breaks_ends_as_long_as_each_try_brings_a_good_deal(
+    proxy: Proxy, storage: Storage
+) -> None:
+    rule = proxy.add(lambda exchange: exchange.send(exchange.forward(), stop=200_000))
+    assert downloaded(storage) == DATA
+    assert rule.hits == -(-len(DATA) // 200_000)
 
 
-def test_a_server_that_stays_busy_is_an_error_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
-    with faulty(monkeypatch, *[busy] * 40) as (storage, server):
-        with pytest.raises(mdsx.TransportError, match=r"s3://bucket/set/shard.*503"):
-            storage.get("shard")
-        assert len(server.asked) <= 6
-
-
-def test_an_object_that_is_replaced_is_noticed_also_where_if_match_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    with faulty(monkeypatch, None, whole) as (storage, server):
-        first = storage.get("shard", start=0, stop=10)
-        server.data = DATA[::-1]
-        with pytest.raises(mdsx.ChangedError, match="s3://bucket/set/shard"):
-            storage.get("shard", start=10, stop=20, etag=first.etag)
-
-
-def test_an_object_that_is_replaced_while_its_download_is_broken_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut_and_replace(request: Request) -> None:
-        cut(request)
-        request.server.data = DATA[::-1]
-
-    with faulty(monkeypatch, cut_and_replace, whole) as (storage, _), pytest.raises(mdsx.ChangedError):
+def test_a_byte_a_try_is_no_progress(proxy: Proxy, storage: Storage) -> None:
+    rule = proxy.add(lambda exchange: exchange.send(exchange.forward(), stop=1))
+    with pytest.raises(mdsx.TruncatedError, match="shard"):
         downloaded(storage)
+    assert rule.hits == retry.TRIES
 
 
-def test_another_range_than_was_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(request: Request) -> None:
-        request.send(206, DATA[:10], {"Content-Range": f"bytes 0-9/{len(DATA)}"})
+def test_a_slow_link_is_no_trickle(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What brings enough bytes may take far longer than the limit for a trickle."""
+    monkeypatch.setattr(s3_answer, "TRICKLE", 0.5)
+    monkeypatch.setattr(s3_answer, "LEAST", 20_000)
 
-    with faulty(monkeypatch, wrong) as (storage, _), pytest.raises(mdsx.TransportError, match="another range"):
+    def slow(exchange: object) -> None:
+        from tests.storage.proxy import Exchange
+
+        assert isinstance(exchange, Exchange)
+        reply = exchange.forward()
+        exchange.send(reply, stop=0)
+        for start in range(0, len(reply.body), 2**17):
+            exchange.hang(0.05)
+            exchange.wfile.write(reply.body[start : start + 2**17])
+        exchange.complete()
+
+    rule = proxy.add(slow)
+    assert downloaded(storage) == DATA
+    assert rule.hits == 1
+
+
+def test_a_failing_sink_is_not_taken_for_a_failing_storage(proxy: Proxy, storage: Storage) -> None:
+    """The disk on which a download is written is full: that is said, at once."""
+
+    def full(chunk: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        storage.download("shard", full, size=len(DATA))
+    assert len(proxy.asked) == 1
+
+
+# --- the wrong bytes
+
+
+def test_a_server_that_ignores_ranges_gives_the_right_bytes_all_the_same(proxy: Proxy, storage: Storage) -> None:
+    proxy.add(ignored_range, when=lambda exchange: exchange.range != "")
+    proxy.add(cut(0.4), times=1)
+    assert storage.get("shard", start=1_200_000, stop=1_200_010).data == DATA[1_200_000:1_200_010]
+    assert downloaded(storage) == DATA
+
+
+def test_another_range_than_was_asked_for_is_asked_again_and_refused_where_it_stays(
+    proxy: Proxy, storage: Storage
+) -> None:
+    rule = proxy.add(other_range(admitted=True), times=2)
+    assert storage.get("shard", start=100, stop=110).data == DATA[100:110]
+    assert rule.hits == 2
+    rule.times = None
+    with pytest.raises(mdsx.TransportError, match="shard: the server answered another range; given up after"):
         storage.get("shard", start=100, stop=110)
 
 
-def test_refusals_are_not_tried_again_and_tell_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(request: Request) -> None:
-        request.error(403, "ExpiredToken")
-
-    with faulty(monkeypatch, forbidden) as (storage, server):
-        with pytest.raises(mdsx.ForbiddenError, match="credentials") as caught:
-            storage.get("shard")
-        assert len(server.asked) == 1
-        assert "a-secret" not in str(caught.value)
+@pytest.mark.parametrize("fault", [other_range(admitted=False), flip()])
+def test_wrong_bytes_that_are_right_by_their_headers_are_for_checksums_to_find(
+    proxy: Proxy, storage: Storage, fault: Fault
+) -> None:
+    """So that nobody relies on this layer for them: see tests/shards."""
+    proxy.add(fault)
+    assert storage.get("shard", start=100, stop=110).data != DATA[100:110]
 
 
-def test_nobody_there_is_an_error_that_names_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
-    with faulty(monkeypatch) as (storage, server):
-        endpoint = server.endpoint
-    for use in (lambda: storage.get("shard"), lambda: downloaded(storage)):
-        with pytest.raises(mdsx.TransportError, match="AWS_ENDPOINT_URL") as caught:
-            use()
-        assert endpoint in str(caught.value)
+def test_an_object_that_is_replaced_is_noticed_also_where_if_match_is_ignored(proxy: Proxy, storage: Storage) -> None:
+    first = storage.get("shard", start=0, stop=10)
+    proxy.add(replaced(DATA[::-1]))
+    with pytest.raises(mdsx.ChangedError, match="/set/shard"):
+        storage.get("shard", start=10, stop=20, etag=first.etag)
 
 
-def test_without_credentials_the_error_says_how_to_give_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    with faulty(monkeypatch) as (storage, _):
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-            monkeypatch.delenv(name, raising=False)
-        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-            monkeypatch.setenv(name, "/dev/null")
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        with pytest.raises(mdsx.ForbiddenError, match="AWS_ACCESS_KEY_ID"):
-            storage.get("shard")
+def test_an_object_that_is_replaced_while_its_download_is_broken_is_noticed(proxy: Proxy, storage: Storage) -> None:
+    proxy.add(cut(0.4), times=1)
+    proxy.add(replaced(DATA[::-1]))
+    with pytest.raises(mdsx.ChangedError, match="/set/shard"):
+        downloaded(storage)
 
 
-def test_a_stall_ends_with_the_timeout_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with faulty(monkeypatch, stall) as (storage, server):
-        server.stalled = threading.Event()  # type: ignore[attr-defined]
-        assert downloaded(storage) == DATA
-        server.stalled.set()  # type: ignore[attr-defined]
+def test_an_object_of_another_size_is_noticed(proxy: Proxy, storage: Storage) -> None:
+    for data, kind in ((DATA + b"more", mdsx.ChangedError), (DATA[:-1], mdsx.TruncatedError)):
+        proxy.add(replaced(data), times=1)
+        with pytest.raises(kind, match=r"/set/shard: .*another size"):
+            downloaded(storage)
 
 
-def test_credentials_in_a_url_are_never_shown() -> None:
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (status(403, "ExpiredToken"), mdsx.ForbiddenError),
+        (status(400, "ExpiredToken"), mdsx.ForbiddenError),
+        (status(401, "Unauthorized"), mdsx.ForbiddenError),
+        (status(404, "NoSuchKey"), mdsx.MissingError),
+        (status(412, "PreconditionFailed"), mdsx.ChangedError),
+    ],
+)
+def test_refusals_are_not_tried_again_and_name_the_url(
+    proxy: Proxy, storage: Storage, fault: Fault, error: type[mdsx.MdsxError]
+) -> None:
+    proxy.add(fault)
+    for read in READS:
+        proxy.asked.clear()
+        with pytest.raises(error, match="/set/shard") as caught:
+            read(storage)
+        assert len(proxy.asked) == 1
+        assert proxy.server.secret not in str(caught.value)
+        assert "Signature" not in str(caught.value)
+
+
+def test_without_credentials_the_error_says_how_to_give_them(
+    proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(mdsx.ForbiddenError, match="AWS_ACCESS_KEY_ID"):
+        open_storage(storage.url).get("shard")
+
+
+def test_credentials_in_a_url_or_an_endpoint_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = open_storage("s3://key:secret@bucket/set")
     assert storage.url == "s3://bucket/set"
     assert "secret" not in repr(storage)
+    monkeypatch.setattr(retry, "pause", lambda failures: None)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://key:secret@127.0.0.1:9")
+    with pytest.raises(mdsx.TransportError) as caught:
+        storage.get("shard")
+    assert "secret" not in str(caught.value)
+
+
+# --- the other verbs
+
+
+@pytest.mark.parametrize("fault", [reset(None), lost, status(500, "InternalError"), status(503, "SlowDown")])
+def test_writing_listing_and_deleting_are_tried_again_too(proxy: Proxy, storage: Storage, fault: Fault) -> None:
+    verbs: list[tuple[str, Callable[[], object]]] = [
+        ("PUT", lambda: storage.put("other", DATA)),
+        ("GET", lambda: [entry.key for entry in storage.list()]),
+        ("DELETE", lambda: storage.delete("other")),
+    ]
+    for method, verb in verbs:
+        rule = proxy.add(fault, method=method, times=2)
+        found = verb()
+        assert rule.hits == 2
+        assert found in (None, ["other", "shard"])
+    assert [entry.key for entry in storage.list()] == ["shard"]
+
+
+def test_a_refused_upload_is_an_error_that_names_the_url(proxy: Proxy, storage: Storage) -> None:
+    proxy.add(status(403, "AccessDenied"), method="PUT")
+    with pytest.raises(mdsx.ForbiddenError, match="/set/other"):
+        storage.put("other", DATA)

@@ -1,0 +1,130 @@
+"""What S3 answers: bodies, read with a deadline, and errors, as those of mdsx.
+
+Each wait for the network ends: a connection within `CONNECT` seconds an address, the headers of an answer and each next
+byte of a body within `SILENCE`, and a body that trickles, less than `LEAST` bytes in `TRICKLE` seconds of waiting,
+counts as broken off. That is slow enough for 64 requests at once over 20 kB/s.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.storage.retry import TransientError
+
+CONNECT = 10  # seconds
+SILENCE = 30
+TRICKLE = 60
+LEAST = 16 * 1024  # bytes
+_CHUNK = 2**20
+
+_MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NoSuchUpload", "NotFound"}
+_FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId"}
+_FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
+_FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
+_FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
+CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
+
+
+class Answer:
+    """A body that starts at byte `at` of an object of `total` bytes; only what lies in [at + skip, stop) is read."""
+
+    def __init__(
+        self, body: Any, file: str, etag: str, total: int, *, at: int = 0, skip: int = 0, stop: int | None
+    ) -> None:
+        self.etag = etag
+        self.total = total
+        self._body = body
+        self._file = file
+        self._skip = skip
+        self._left = max((total if stop is None else min(stop, total)) - at - skip, 0)
+        self._came = 0  # bytes, in
+        self._waited = 0.0  # so many seconds; counted anew when they are enough
+
+    def chunks(self) -> Iterator[bytes]:
+        """Raises TransientError where the body breaks off."""
+        try:
+            while self._skip:
+                self._skip -= len(self._read(self._skip))
+            while self._left:
+                chunk = self._read(self._left)
+                self._left -= len(chunk)
+                yield chunk
+        finally:
+            if self._left or self._skip:
+                self._body.close()
+
+    def read(self) -> bytes:
+        return b"".join(self.chunks())
+
+    def _read(self, most: int) -> bytes:
+        """What has arrived, at least a byte."""
+        started = time.monotonic()
+        with errors(self._file):
+            raw = self._body._raw_stream  # botocore's own read() waits for all that it is asked for
+            if hasattr(raw, "read1"):
+                chunk: bytes = raw.read1(min(most, _CHUNK))
+            else:  # urllib3 1: judged by what comes in so many bytes
+                chunk = raw.read(min(most, LEAST))
+        if not chunk:
+            expected = f"{self._skip + self._left} bytes more"
+            raise TransientError(TruncatedError, "the body ended early", file=self._file, expected=expected)
+        self._came += len(chunk)
+        self._waited += time.monotonic() - started
+        if self._came >= LEAST:
+            self._came, self._waited = 0, 0.0
+        elif self._waited > TRICKLE:
+            message = f"the body trickles: {self._came} bytes in {self._waited:.0f} s"
+            raise TransientError(TruncatedError, message, file=self._file)
+        return chunk
+
+
+@contextmanager
+def errors(file: str) -> Iterator[None]:
+    """boto3's errors become ours, or TransientError."""
+    from botocore import exceptions as boto
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except boto.ClientError as error:
+        raise _client_error(error.response, file) from error
+    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
+        raise ForbiddenError(f"no credentials: {error}", file=file, hint=CREDENTIALS_HINT) from error
+    except (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError) as error:
+        raise TransientError(TruncatedError, f"the answer broke off: {_said(error)}", file=file) from error
+    except boto.ConnectionError as error:  # the connection, not what came through it
+        hint = "check AWS_ENDPOINT_URL"
+        raise TransientError(TransportError, f"no answer: {_said(error)}", file=file, hint=hint) from error
+    except (boto.HTTPClientError, HTTPError, OSError) as error:
+        raise TransientError(TruncatedError, f"the answer broke off: {_said(error)}", file=file) from error
+    except boto.ParamValidationError as error:
+        raise UsageError(f"S3 cannot have such a name: {error}", file=file) from error
+    except boto.BotoCoreError as error:
+        raise TransportError(f"{type(error).__name__}: {_said(error)}", file=file) from error
+
+
+def _client_error(response: dict[str, Any], file: str) -> Exception:
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = str(response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+    text = f"{code} {response.get('Error', {}).get('Message', '')}".strip()
+    if code in _MISSING or status == "404":
+        return MissingError(f"it is not there: {text}", file=file)
+    if code in _FORBIDDEN or status in ("401", "403"):
+        return ForbiddenError(f"S3 refused: {text}", file=file, hint="check the credentials and their rights")
+    if status == "412":
+        return ChangedError("the object was replaced while it was read", file=file)
+    if status == "416":
+        return TruncatedError("the object ends before what was asked for", file=file)
+    if code in _FOR_NOW or status in _FOR_NOW:
+        return TransientError(TransportError, f"S3 answered {status} {text}", file=file)
+    return TransportError(f"S3 answered {status} {text}", file=file)
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without a password in an endpoint."""
+    return re.sub(r"//[^/@\s]*@", "//", str(error))
