@@ -5,6 +5,8 @@ Handing over costs some 20 us between threads and 200 us between processes, more
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, count, islice, pairwise
 from typing import Any, NamedTuple
@@ -66,8 +68,39 @@ class Ask(NamedTuple):
     slot: int | None
 
 
+class Failed(NamedTuple):
+    """An exception of a worker, as it was raised. PyTorch makes another one of its text, without what it carries."""
+
+    error: Exception
+    notes: Sequence[str]
+    text: str  # its traceback
+
+    @classmethod
+    def of(cls, error: Exception) -> Failed:
+        """Raises `error` itself where it cannot be pickled and made again."""
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise error from error.__cause__
+        return cls(error, getattr(error, "__notes__", ()), "".join(traceback.format_exception(error)))
+
+    def again(self) -> Exception:
+        """The exception, to be raised in the process of the loader."""
+        if self.notes:
+            self.error.__notes__ = list(self.notes)
+        self.error.__cause__ = WorkerTraceback(self.text)
+        return self.error
+
+
+class WorkerTraceback(Exception):
+    """The cause of an exception that was raised in a worker: where in the worker, as text."""
+
+    def __str__(self) -> str:
+        return f"in a worker process:\n{self.args[0]}"
+
+
 class Answer(NamedTuple):
-    """What a worker did: one batch; or, with slots, the columns of a whole run in storage form, not cut yet."""
+    """What a worker did: one batch; with slots, the columns of a whole run in storage form, not cut yet; or Failed."""
 
     made: Any
     sizes: Sequence[int] = ()  # samples of the run's batches
@@ -84,6 +117,12 @@ class Worker(TorchDataset[Answer]):
         self._dataset, self._reader, self._collate, self._slots = dataset, reader, collate, slots
 
     def __getitem__(self, ask: Ask) -> Answer:
+        try:
+            return self._answer(ask)
+        except Exception as error:
+            return Answer(Failed.of(error))
+
+    def _answer(self, ask: Ask) -> Answer:
         run, slots = ask.run, self._slots
         if slots is None:
             return Answer(self._dataset.assemble(next(self._reader.read(run)), self._collate))
@@ -110,7 +149,9 @@ class Asks:
         self._tasks = batching.tasks(epoch, position)
 
     def batches(self, answer: Answer, dataset: StreamingDataset) -> Iterator[Any]:
-        """What `next()` returns of an answer."""
+        """What `next()` returns of an answer, or raises."""
+        if isinstance(answer.made, Failed):
+            raise answer.made.again()
         if self.slots is None:
             yield answer.made
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import traceback
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,39 @@ def test_an_exception_in_transform_comes_in_its_place_and_the_position_stays(loc
         shard, place = (int(found[0]) for found in order_of(data).locate([250]))
         assert f"position 250, shard {shard}, sample {place}" in told
         assert loader.state_dict()["position"] == 200
+
+
+class UnpickledError(Exception):
+    """It cannot be made again from its text."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"{text}, number {number}")
+
+
+def fail_in_detail(found: dict[str, Any]) -> Any:
+    raise mdsx.CorruptError("it is damaged", file="s3://bucket/shard", place="sample 7")
+
+
+def fail_unpicklably(found: dict[str, Any]) -> Any:
+    raise UnpickledError(7, "bad picture")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_comes_as_it_was_raised_with_all_that_it_carries(local_url: str, workers: int) -> None:
+    data = StreamingDataset(local_url, transform=fail_in_detail)
+    with pytest.raises(mdsx.CorruptError) as caught:
+        next(iter(StreamingDataLoader(data, batch_size=10, num_workers=workers)))
+    assert str(caught.value) == "s3://bucket/shard: sample 7: it is damaged"
+    assert (caught.value.file, caught.value.place) == ("s3://bucket/shard", "sample 7")
+    assert "mdsx: in transform, at position " in "".join(caught.value.__notes__)
+    assert "in fail_in_detail" in "".join(traceback.format_exception(caught.value))  # its traceback, once
+    assert "".join(traceback.format_exception(caught.value)).count("raise mdsx.CorruptError(") == 1
+
+
+def test_one_that_cannot_cross_processes_comes_as_pytorch_hands_it_on(local_url: str) -> None:
+    data = StreamingDataset(local_url, transform=fail_unpicklably)
+    with pytest.raises(RuntimeError, match="bad picture, number 7"):
+        next(iter(StreamingDataLoader(data, batch_size=10, num_workers=1)))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

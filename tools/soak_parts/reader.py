@@ -124,7 +124,7 @@ def _save(loader: StreamingDataLoader, path: Path) -> None:
 def _raised(error: Exception) -> Raised:
     kind = "other"
     if isinstance(error, mdsx.MdsxError):
-        kind = "mdsx" if error.file or "s3://" in str(error) else "nameless"
+        kind = "mdsx" if error.file else "nameless"
     elif isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
         kind = "worker"
     return Raised(kind, type(error).__name__, str(error)[:2000])
