@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from botocore.httpsession import URLLib3Session
+
+from mdsx.storage import s3
 from mdsx.writer import Writer
 
 COLUMNS = {"id": "int64", "text": "str", "more": "json?"}
@@ -21,7 +27,10 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([__name__, "boto3"])
 
 Hook = Callable[[str, str], None]
-"""Called before each change of the disk with what is about to happen, and to which file."""
+"""Called before each change of the disk, and each request, with what is about to happen, and to which file."""
+
+PART_SIZE = "PART_SIZE"
+"""In the environment of a job: larger objects are uploaded in parts of so many bytes."""
 
 
 def sample(number: int) -> dict[str, Any]:
@@ -29,12 +38,17 @@ def sample(number: int) -> dict[str, Any]:
     return {"id": number, "text": "é" * (number * 7 % 40), "more": more}
 
 
-def write(url: str | Path, count: int, **options: Any) -> int:
-    """Writes samples 0 to count - 1, as far as they are not there. Returns how many were."""
+def write(url: str | Path, count: int, *, batch: int = 0, **options: Any) -> int:
+    """Writes samples 0 to count - 1, as far as they are not there, one by one or in batches. Returns how many were."""
     with Writer(url, COLUMNS, **{"shard_size": SHARD_SIZE, "resume": True, **options}) as out:
         before = out.samples
-        for one in islice(map(sample, range(count)), before, None):
-            out.write(one)
+        if batch:
+            for first in range(before, count, batch):
+                some = [sample(number) for number in range(first, min(first + batch, count))]
+                out.write_batch({name: [one[name] for one in some] for name in COLUMNS})
+        else:
+            for one in islice(map(sample, range(count)), before, None):
+                out.write(one)
     return before
 
 
@@ -47,27 +61,36 @@ def start(
     **options: Any,
 ) -> ForkServerProcess:
     """Starts `write` in a process; `hook`, which must be a function of a module or a partial of one, may kill it."""
-    process = _CONTEXT.Process(target=_run, args=(str(url), count, hook, dict(environment or {}), options))
+    return start_job(partial(write, str(url), count, **options), hook=hook, environment=environment)
+
+
+def start_job(
+    job: Callable[[], object], *, hook: Hook | None = None, environment: Mapping[str, str] | None = None
+) -> ForkServerProcess:
+    process = _CONTEXT.Process(target=_run, args=(job, hook, dict(environment or {})))
     process.start()
     return process
 
 
-def _run(url: str, count: int, hook: Hook | None, environment: Mapping[str, str], options: dict[str, Any]) -> None:
+def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
+    if PART_SIZE in environment:
+        s3._MULTIPART = int(environment[PART_SIZE])
     if hook is not None:
         for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
-            _watch(name, hook)
-    write(url, count, **options)
+            _watch(os, name, hook)
+        _watch(URLLib3Session, "send", hook)
+    job()
 
 
-def _watch(name: str, hook: Hook) -> None:
-    original = getattr(os, name)
+def _watch(place: Any, name: str, hook: Hook) -> None:
+    original = getattr(place, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         hook(name, str(args[-1] if name == "replace" else args[0]))
         return original(*args, **kwargs)
 
-    setattr(os, name, call)
+    setattr(place, name, call)
 
 
 def die() -> None:
@@ -112,23 +135,59 @@ class DieLast:
             die()
 
 
+class Clock:
+    """A hook that ticks: what another process has reached can be read here."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._map: mmap.mmap | None = None
+        file.write_bytes(bytes(8))
+
+    def __call__(self, what: str, file: str) -> None:
+        self._shared[:8] = (self.now() + 1).to_bytes(8, "little")
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_file": self._file, "_map": None}
+
+    def now(self) -> int:
+        return int.from_bytes(self._shared[:8], "little")
+
+    @property
+    def _shared(self) -> mmap.mmap:
+        if self._map is None:
+            with open(self._file, "r+b") as file:
+                self._map = mmap.mmap(file.fileno(), 8)
+        return self._map
+
+
+def life(job: Callable[[], object], file: Path, environment: Mapping[str, str] | None = None) -> int:
+    """The ticks of a job that nobody disturbs; `file` is for its clock."""
+    clock = Clock(file)
+    assert not killed(start_job(job, hook=clock, environment=environment))
+    return clock.now()
+
+
+def instants(rng: random.Random, whole: int, *, last: int) -> list[int]:
+    """When to kill a job, once or in several starts: now in all of its life, now in its last ticks."""
+    if rng.random() < 0.5:
+        return [whole - rng.randrange(last)]
+    return [rng.randrange(whole) for _ in range(rng.randrange(1, 4))]
+
+
+def kill_at(process: ForkServerProcess, clock: Clock, tick: int, delay: float) -> bool:
+    """SIGKILL when the clock shows `tick`, and so many seconds later. False if the process had finished before."""
+    while process.is_alive() and clock.now() < tick:
+        time.sleep(0.0001)
+    time.sleep(delay)
+    process.kill()
+    return killed(process)
+
+
 def killed(process: ForkServerProcess) -> bool:
     """Waits for the end of a process: True if it was killed, False if it finished."""
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
     return process.exitcode != 0
-
-
-def kill_after(process: ForkServerProcess, root: Path, *, shards: int) -> None:
-    """Kills a process when it has stored so many more shards."""
-    before = stored(root)
-    while process.is_alive() and stored(root) < before + shards:
-        time.sleep(0.0002)
-    process.kill()
-
-
-def stored(root: Path) -> int:
-    return sum(1 for _ in root.glob("shard.*"))
 
 
 Contents = dict[str, bytes | None]

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.writer.jobs import Contents, DieAt, DieBefore, DieLast, contents, kill_after, killed, start, write
-from tests.writer.watch import Watch
+from mdsx.writer import merge
+from tests.conftest import Often
+from tests.writer.jobs import (
+    Clock,
+    Contents,
+    DieAt,
+    DieBefore,
+    DieLast,
+    contents,
+    instants,
+    kill_at,
+    killed,
+    life,
+    start,
+    start_job,
+    write,
+)
+from tests.writer.watch import Disk, Watch
 
 COUNT = 660  # samples: some 70 shards, so that there is a journal
 
@@ -49,20 +69,82 @@ def test_killed_before_any_change_of_the_disk(
         assert contents(root) == undisturbed(COUNT), f"killed before change {point}"
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_killed_again_and_again_at_any_instant(
-    seed: int, compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
+def test_killed_at_random_instants(
+    compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path, often: Often
 ) -> None:
-    rng, root, deaths = random.Random(seed), tmp_path / "dataset", 0
-    with Watch(root):
-        while True:
-            process = start(root, COUNT, compression=compression)
-            kill_after(process, root, shards=rng.randrange(50))
-            if not killed(process):
-                break
-            deaths += 1
-    assert deaths
-    assert contents(root) == undisturbed(COUNT)
+    """From the first file to the last that is removed, with `write` and `write_batch`; again and again, or once."""
+    rng, deaths, runs = random.Random(compression), Counter[str](), itertools.count()
+    whole = life(partial(write, tmp_path / "whole", COUNT, compression=compression), tmp_path / "clock")
+    while deaths.total() < often(8, long=100):
+        root = tmp_path / f"{next(runs)}"
+        with Watch(Disk(root), undisturbed(COUNT)) as watch:
+            for tick in instants(rng, whole, last=30):
+                batch = rng.choice((0, 0, 50, 1000))
+                clock = Clock(tmp_path / "clock")
+                process = start(root, COUNT, hook=clock, batch=batch, compression=compression)
+                if kill_at(process, clock, tick, rng.uniform(0, 0.001)):
+                    deaths[phase(root, undisturbed(COUNT))] += 1
+            write(root, COUNT, compression=compression)
+        assert watch.looks > 2
+        assert contents(root) == undisturbed(COUNT)
+    print(f"killed {dict(deaths)}")
+    assert len(deaths) >= often(2, long=5)
+
+
+PHASES = (
+    "before a shard",
+    "among the shards",
+    "behind the journal",
+    "behind the last shard",
+    "behind the index",
+    "done",
+)
+
+
+def phase(root: Path, undisturbed: Contents) -> str:
+    """How far a job came."""
+    names = contents(root).keys()
+    if "index.json" in names:
+        return PHASES[4] if "_mdsx" in names else PHASES[5]
+    if max(name for name in undisturbed if name.startswith("shard.")) in names:
+        return PHASES[3]
+    if "_mdsx/journal.00000.json" in names:
+        return PHASES[2]
+    return PHASES[1] if any(name.startswith("shard.") for name in names) else PHASES[0]
+
+
+def test_parts_written_at_once_and_their_merge_are_killed(
+    compression: str | None, tmp_path: Path, often: Often
+) -> None:
+    """A merge that is killed leaves no index or a whole one, whatever became of the parts' writers before."""
+    rng, deaths, runs, expected = random.Random(compression), Counter[str](), itertools.count(), tmp_path / "expected"
+    for number in range(3):
+        write_part(expected, number, compression)
+    merge(expected)
+    whole = contents(expected)
+    merging = life(partial(merge, expected, overwrite=True), tmp_path / "clock")
+    while min(deaths["writer"], deaths["merge"]) < often(2, long=25):
+        root = tmp_path / f"{next(runs)}"
+        with Watch(Disk(root), whole):
+            writers = [start_job(partial(write_part, root, number, compression)) for number in range(3)]
+            time.sleep(rng.uniform(0, 0.3))
+            for process in rng.sample(writers, 2):
+                process.kill()
+            deaths["writer"] += sum([killed(process) for process in writers])
+            for number in range(3):
+                write_part(root, number, compression)
+            clock = Clock(tmp_path / "clock")
+            process = start_job(partial(merge, root), hook=clock)
+            if kill_at(process, clock, rng.randrange(merging + 1), rng.uniform(0, 0.0005)):
+                deaths["merge"] += 1
+                assert contents(root).get("index.json") in (None, whole["index.json"])
+            merge(root, overwrite=True)
+        assert contents(root) == whole
+    print(f"killed {dict(deaths)}")
+
+
+def write_part(root: Path, number: int, compression: str | None) -> None:
+    write(root / f"part-{number:05d}", 100 + number, compression=compression)
 
 
 def test_the_short_last_shard_of_a_job_is_gone_on_with(

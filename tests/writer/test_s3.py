@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -12,7 +15,9 @@ from mdsx.errors import MissingError
 from mdsx.format import parse_index
 from mdsx.storage import open_storage
 from mdsx.writer import Writer, merge
-from tests.writer.jobs import COLUMNS, contents, killed, sample, start, write
+from tests.conftest import Often
+from tests.writer.jobs import COLUMNS, PART_SIZE, Clock, contents, instants, kill_at, killed, life, sample, start, write
+from tests.writer.watch import Bucket, Watch
 from tools.s3_server import S3Server
 
 COUNT = 300
@@ -30,23 +35,27 @@ def test_objects_are_the_files_that_a_local_disk_gets(s3_url: str, tmp_path: Pat
     assert objects(f"{s3_url}/deep/down") == contents(tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_again_and_again(s3: S3Server, s3_url: str, tmp_path: Path, seed: int) -> None:
-    rng, deaths, storage = random.Random(seed), 0, open_storage(s3_url)
-    while deaths < 3:
-        before = target = len(list(storage.list("shard.")))
-        target += rng.randrange(1, 10)
-        process = start(s3_url, COUNT, environment=s3.env())
-        while process.is_alive() and before < target:
-            before = len(list(storage.list("shard.")))
-        process.kill()
-        if not killed(process):
-            break
-        deaths += 1
-    write(s3_url, COUNT)
-    write(tmp_path, COUNT)
-    assert deaths
-    assert objects(s3_url) == contents(tmp_path)
+def test_killed_at_random_instants(s3: S3Server, tmp_path: Path, often: Often) -> None:
+    """Among all its requests, with uploads in parts, and seen from outside all the while."""
+    rng, deaths, runs = random.Random(1), Counter[str](), itertools.count()
+    environment = {**s3.env(), PART_SIZE: "400"}
+    write(tmp_path / "undisturbed", COUNT)
+    expected = contents(tmp_path / "undisturbed")
+    whole = life(partial(write, s3.make_bucket("whole"), COUNT), tmp_path / "clock", environment)
+    while deaths.total() < often(4, long=50):
+        url = s3.make_bucket(f"killed-{next(runs)}")
+        bucket = Bucket(url)
+        with Watch(bucket, expected) as watch:
+            for tick in instants(rng, whole, last=8):
+                clock = Clock(tmp_path / "clock")
+                process = start(url, COUNT, hook=clock, environment=environment, batch=rng.choice((0, 30)))
+                if kill_at(process, clock, tick, rng.uniform(0, 0.005)):
+                    deaths["in an upload" if bucket.unfinished() else "elsewhere"] += 1
+            assert not killed(start(url, COUNT, environment=environment))
+        assert watch.looks > 2
+        assert objects(url) == expected
+        assert not bucket.unfinished()
+    print(f"killed {dict(deaths)}")
 
 
 def test_unfinished_uploads_of_a_dead_writer_are_given_up(s3_url: str) -> None:

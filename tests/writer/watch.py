@@ -1,26 +1,95 @@
-"""Looks at a dataset all the while it is written: is there ever anything half-made to be seen?"""
+"""Looks at a dataset all the while it is written: is there ever anything half-made or wrong to be seen?"""
 
 from __future__ import annotations
 
-import struct
+import os
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
-from mdsx.format import parse_index
-from mdsx.writer.options import shard_number
+import boto3
+from botocore.exceptions import ClientError
+
+
+class Place(Protocol):
+    """Where a dataset is, as others see it."""
+
+    def names(self) -> Mapping[str, Hashable]:
+        """The names that are there, each with what changes when its content does."""
+
+    def read(self, name: str) -> bytes | None:
+        """None if it is gone."""
+
+
+class Disk:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self) -> Mapping[str, Hashable]:
+        found: dict[str, Hashable] = {}
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                path = Path(folder, name)
+                try:
+                    status = path.stat()
+                except FileNotFoundError:
+                    continue
+                found[str(path.relative_to(self._root))] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+class Bucket:
+    """By a client of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._client: Any = boto3.client("s3")
+        self._bucket = url.removeprefix("s3://")
+
+    def names(self) -> Mapping[str, Hashable]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket)
+        return {
+            item["Key"]: (item["ETag"], item["Size"], item["LastModified"])
+            for page in pages
+            for item in page.get("Contents", ())
+        }
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            data: bytes = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
+        except ClientError:
+            return None
+        return data
+
+    def unfinished(self) -> list[str]:
+        """The keys of uploads in parts that nobody completed or gave up."""
+        try:
+            return [
+                found["Key"] for found in self._client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", ())
+            ]
+        except self._client.exceptions.NoSuchUpload:  # so rclone says that there are none
+            return []
 
 
 class Watch:
-    """`with Watch(root):` fails at its end if ever a shard was seen that is not whole, or an index that names one that
-    is missing or of another size."""
+    """`with Watch(place, expected):` fails at its end if ever a shard or an index was seen that is not as expected, or
+    an index while a shard was missing."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, place: Place, expected: Mapping[str, bytes | None]) -> None:
+        self.looks = 0
+        self._place = place
+        self._expected = {name: data for name, data in expected.items() if data is not None}
+        self._indexes: list[str] = []
+        self._known: dict[str, Hashable] = {}
         self._stop = Event()
         self._wrong: list[str] = []
-        self._looks = 0
         self._thread = Thread(target=self._run)
 
     def __enter__(self) -> Self:
@@ -32,30 +101,33 @@ class Watch:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        assert self._looks
+        assert self.looks
         assert not self._wrong
 
     def _run(self) -> None:
-        while not self._stop.wait(0.001):
-            self._look()
-            self._looks += 1
-        self._look()
+        try:
+            while not self._stop.wait(0.004):
+                self._look()
+            for _ in range(2):
+                self._look()
+        except BaseException as error:
+            self._wrong.append(f"the watch failed: {error!r}")
 
     def _look(self) -> None:
-        try:
-            index = parse_index((self._root / "index.json").read_bytes())
-        except FileNotFoundError:
-            index = None
-        for shard in range(0 if index is None else len(index.counts)):
-            assert index is not None
-            path = self._root / index.name(shard)
-            if not path.exists() or path.stat().st_size != index.sizes[shard]:
-                self._wrong.append(f"the index names {path.name}, which is not there whole")
-        for path in self._root.glob("shard.*.mdsx"):
-            assert shard_number(path.name) is not None
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:  # a resume removes what is behind the run
-                continue
-            if len(data) < 64 or len(data) != struct.unpack_from("<Q", data, 48)[0]:
-                self._wrong.append(f"{path.name} is cut")
+        there = self._place.names()
+        for index in self._indexes:  # seen before this look
+            folder = index.removesuffix("index.json")
+            shards = {name for name in self._expected if name.startswith(folder) and "/shard." in f"/{name}"}
+            if missing := shards - there.keys():
+                self._wrong.append(f"{index} was there, but not {sorted(missing)}")
+        self._indexes = [name for name in there if name.endswith("index.json")]
+        for name, tag in there.items():
+            if self._known.get(name) != tag and self._is_for_readers(name):
+                data = self._place.read(name)
+                if data is not None and data != self._expected.get(name):
+                    self._wrong.append(f"{name} was there with {len(data)} other bytes")
+                self._known[name] = tag
+        self.looks += 1
+
+    def _is_for_readers(self, name: str) -> bool:
+        return "_mdsx" not in name.split("/") and not os.path.basename(name).startswith(".")
