@@ -12,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.order import select_fraction, select_run
 from mdsx.shards import ColumnChoice, Columns, Part, Selection, Shards, VerifyCached, View
 
@@ -154,7 +154,7 @@ class Dataset:
         if numbers.size == 0:
             return np.zeros(0, np.int64)
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-            raise UsageError("samples are asked for by integer, slice, or list of integers", found=repr(places)[:100])
+            raise UsageError("samples are asked for by integer, slice, or list of integers", found=shown(places))
         count = len(self)
         bad = (numbers < -count) | (numbers >= count)
         if bad.any():

@@ -19,6 +19,8 @@ expected, and the way out.
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "ChangedError",
     "CorruptError",
@@ -35,12 +37,34 @@ __all__ = [
 ]
 
 
+_SECRETS = re.compile(
+    r"(?<=://)[^\s/@:]*:[^\s@]*@"  # user:password@, also where the password has slashes, as those of AWS do
+    r"|(?<=://)[^\s/@]*@"
+    r"|(?<=[?&])(?:X-Amz-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature)=[^\s&#'\"]*",
+    re.IGNORECASE,
+)
+
+
+def redacted(text: str) -> str:
+    """`text` with "***" for what is secret in the URLs in it: user and password, the signature of a signed one."""
+    return _SECRETS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[0].partition('=')[0]}=***", text)
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """`value` as errors show it, whatever it is: cut, and never an error of its own."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists in lists
+        text = f"a {type(value).__name__} that is too large to be shown"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
 class MdsxError(Exception):
     """Base of all errors that mdsx raises on purpose.
 
     `message` says what is wrong in a sentence. The other fields are optional. All are kept as attributes, so that
     programs need not parse the text: `file` (path or URL), `place` (field, offset, shard or sample in it), `found`,
-    `expected`, `hint` (the way out).
+    `expected`, `hint` (the way out). What is secret in the URLs in them is hidden (`redacted`).
     """
 
     def __init__(
@@ -53,12 +77,12 @@ class MdsxError(Exception):
         expected: object = None,
         hint: str | None = None,
     ) -> None:
-        self.message = message
-        self.file = file
-        self.place = place
-        self.found = found
-        self.expected = expected
-        self.hint = hint
+        self.message = message = redacted(message)
+        self.file = file = file and redacted(file)
+        self.place = place = place and redacted(place)
+        self.found = found = redacted(found) if isinstance(found, str) else found
+        self.expected = expected = redacted(expected) if isinstance(expected, str) else expected
+        self.hint = hint = hint and redacted(hint)
         where = ": ".join(part for part in (file, place) if part)
         text = f"{where}: {message}" if where else message
         told = {"expected": expected, "found": found}
@@ -66,7 +90,7 @@ class MdsxError(Exception):
             text += f" ({details})"
         if hint:
             text += f"; {hint}"
-        super().__init__(text)
+        super().__init__(redacted(text))  # also what stands in a list or a dict
         self._fields = {
             "message": message,
             "file": file,

@@ -11,7 +11,7 @@ from typing import Any
 import xxhash
 
 from mdsx.dataset import Dataset
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.order import Weight, exact_weight
 from mdsx.shards import ColumnChoice, Part, Shards, VerifyCached, View
 
@@ -193,7 +193,7 @@ def add_phase(
 ) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
     """`phases`, of which from `position` on only the new one holds."""
     if isinstance(position, bool) or not isinstance(position, int) or position < 0:
-        raise UsageError("a phase starts at a position, an integer of at least 0", found=repr(position))
+        raise UsageError("a phase starts at a position, an integer of at least 0", found=shown(position))
     return (*(phase for phase in phases if phase[0] < position), (position, weights))
 
 
@@ -201,7 +201,7 @@ def _component(given: Any) -> Component:
     if isinstance(given, Component):
         chosen = [given.proportion, given.repeat, given.choose]
         if sum(value is not None for value in chosen) > 1:
-            raise UsageError("a component has a proportion, or repeat, or choose, or none of them", found=repr(given))
+            raise UsageError("a component has a proportion, or repeat, or choose, or none of them", found=shown(given))
         return given
     if isinstance(given, str | os.PathLike | Dataset | Mixture):
         return Component(given)
@@ -209,7 +209,7 @@ def _component(given: Any) -> Component:
         return Component(given[0], given[1])
     raise UsageError(
         "a component of a mixture is a URL, a Dataset or a Mixture, alone, with its proportion, or as mdsx.Component",
-        found=repr(given)[:200],
+        found=shown(given),
     )
 
 
@@ -298,5 +298,5 @@ def _types(member: _Member) -> dict[str, str]:
 
 def _count(value: object, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**62:
-        raise UsageError(f"{name} must be an integer of at least {least}", found=repr(value))
+        raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
     return value

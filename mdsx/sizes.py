@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGTPE", 1)}
@@ -18,18 +18,18 @@ def parse_size(size: int | str, *, name: str = "size") -> int:
     Raises UsageError for anything else, and for a size below 1 byte.
     """
     if isinstance(size, bool) or not isinstance(size, int | str):
-        raise UsageError(f"{name} must be bytes or text such as '64MiB'", found=repr(size))
+        raise UsageError(f"{name} must be bytes or text such as '64MiB'", found=shown(size))
     if isinstance(size, int):
         result = size
     else:
         match = _SIZE.fullmatch(size)
         unit = _UNITS.get(match[3].upper()) if match else None
         if match is None or unit is None:
-            raise UsageError(f"{name} is not a size", found=repr(size), hint="write it like '64MiB', '200GB' or 4096")
+            raise UsageError(f"{name} is not a size", found=shown(size), hint="write it like '64MiB', '200GB' or 4096")
         fraction = match[2] or ""
         result = int(match[1] + fraction) * unit // 10 ** len(fraction)
     if result < 1:
-        raise UsageError(f"{name} must be at least 1 byte", found=repr(size))
+        raise UsageError(f"{name} must be at least 1 byte", found=shown(size))
     return result
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import math
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from mdsx.cli.output import Json, print_json, print_table
+from mdsx.errors import shown
 
 EXAMPLE = "mdsx cat s3://bucket/corpus --start 1000 --count 3"
 _RUN = 64  # samples read at once
@@ -34,27 +32,10 @@ def cat(
     for first in range(start, stop, _RUN):
         for number, sample in enumerate(dataset[first : min(first + _RUN, stop)], first):
             if as_json:
-                print_json({name: as_plain(value) for name, value in sample.items()})
+                print_json(sample)
             else:
                 print(f"sample {number}")
                 print_table(((name, as_line(value)) for name, value in sample.items()), indent="  ")
-
-
-def as_plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    import numpy as np
-
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list):
-        return [as_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(as_plain(key)): as_plain(item) for key, item in value.items()}
-    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def as_line(value: Any) -> str:
@@ -68,5 +49,5 @@ def as_line(value: Any) -> str:
         items = " ".join(map(str, value.flat[:16]))
         line = f"{value.dtype}[{shape}] {items}{' ...' if value.size > 16 else ''}"
     else:
-        line = str(value.item()) if isinstance(value, np.generic | np.ndarray) else repr(value)
+        line = str(value.item()) if isinstance(value, np.generic | np.ndarray) else shown(value, limit=10 * _WIDTH)
     return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."

@@ -23,7 +23,7 @@ def info(
     storage = open_storage(url)
     index = read_index(storage)
     columns = {column.name: str(column.type) for column in index.schema.columns}
-    size, raw_size = int(index.sizes.sum()), int(index.raw_sizes.sum())
+    size, raw_size = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
     if as_json:
         print_json(
             {

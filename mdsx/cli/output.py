@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import sys
-from collections.abc import Iterable
-from typing import Annotated, Self
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
 
 import typer
 
-from mdsx.errors import MdsxError
+from mdsx.errors import MdsxError, UnsupportedError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_EMPTY_LISTS = 100_000  # that an array without items is printed as
 
 
 def complain(problem: object, kind: str = "error: ") -> None:
@@ -25,7 +29,29 @@ def one_line(problem: object) -> str:
 
 def print_json(value: object) -> None:
     """One line of strict JSON on stdout."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    try:
+        print(json.dumps(as_plain(value), ensure_ascii=False, allow_nan=False))
+    except RecursionError:
+        raise UnsupportedError("this is nested too deeply to be printed") from None
+
+
+def as_plain(value: Any) -> Any:
+    """A value as strict JSON has it. Raises UnsupportedError for one that JSON would blow up."""
+    np = sys.modules.get("numpy")  # where nobody has imported it, there is none of its values
+    if np and isinstance(value, np.ndarray | np.generic):
+        if value.size == 0 and math.prod(value.shape[: value.shape.index(0)]) > _EMPTY_LISTS:
+            raise UnsupportedError("an empty array of so many dimensions is not printed", found=list(value.shape))
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return list(map(as_plain, value))
+    if isinstance(value, Mapping):
+        keys = (key if isinstance(key, str) else str(as_plain(key)) for key in value)
+        return dict(zip(keys, map(as_plain, value.values()), strict=True))
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def print_table(rows: Iterable[tuple[str, object]], indent: str = "") -> None:

@@ -9,7 +9,8 @@ Python's own tarfile takes a damaged or cut header for the end of the archive, s
 
 Each damage comes out in its place as a CorruptError; who goes on gets what follows from the next sound header on.
 Directories and volume labels are left out. A member that has no bytes of its own (a link, a device) says so in
-`problem`.
+`problem`; so does one too large to be a value, and a sparse one that is nearly all holes. Names are text: nothing is
+ever written to them, or read from where they lead.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from mdsx.convert.headers import BLOCK, Header, octal, parse_header, parse_recor
 from mdsx.convert.tape import ZEROS, Tape, as_text, member_place, printable
 from mdsx.errors import CorruptError
 
-_EXTENSION_LIMIT = 2**20  # a pax record or long name beyond it is damage, not a name
+_EXTENSION_LIMIT = 2**20  # extended headers of one member, and sparse maps: beyond it is damage, not a name
 _VALUE_LIMIT = 2**32 - 1  # what a column's value stays below
+_SHARED = {"path", "linkpath", "size"}  # records of a global header that mean something here
 _LINKS = {
     b"1": "a hard link",
     b"2": "a symbolic link",
@@ -75,7 +77,7 @@ def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> Member |
     header = parse_header(block)
     long_name, records = b"", list(shared.items())
     while header and header.kind in (b"x", b"X", b"g", b"L", b"K"):
-        payload = _payload(tape, header, start, limit=_EXTENSION_LIMIT)
+        payload = _payload(tape, header, start, limit=start + _EXTENSION_LIMIT - tape.offset)
         if header.kind == b"L":
             long_name = payload.rstrip(b"\0")
         elif header.kind != b"K":
@@ -83,7 +85,7 @@ def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> Member |
             if parsed is None:
                 raise tape.error("pax header is damaged", start)
             if header.kind == b"g":
-                shared.update(parsed)
+                shared.update((key, value) for key, value in parsed if key in _SHARED)
             records += parsed
         header = parse_header(tape.block() or ZEROS)
     if header is None:
@@ -111,6 +113,9 @@ def _with_records(
     if max(header.size, size) >= _VALUE_LIMIT:
         tape.skip(-(-header.size // BLOCK) * BLOCK)
         return Member(name, start, problem=f"is too large: {max(header.size, size):,} bytes; a value stays below 4 GiB")
+    if pieces is not None and size > sparse.most(header.size):
+        tape.skip(-(-header.size // BLOCK) * BLOCK)
+        return Member(name, start, problem=f"is sparse: {size:,} bytes, of which only {header.size:,} are stored")
     data = _payload(tape, header, start, limit=_VALUE_LIMIT)
     if pieces is not None:
         try:
@@ -128,15 +133,18 @@ def _sparse_map(
     """Whole size and map of a sparse member; its stored size and None where it is not sparse."""
     try:
         if header.kind == b"S":
-            pieces, more = sparse.header_entries(header.block[386:482]), header.block[482]
+            pieces, more, map_start = sparse.header_entries(header.block[386:482]), header.block[482], tape.offset
             while more:
+                if tape.offset - map_start > _EXTENSION_LIMIT:
+                    raise ValueError("endless")
                 block = tape.read(BLOCK).ljust(BLOCK, b"\0")
-                pieces, more = pieces + sparse.header_entries(block[:504]), block[504]
+                pieces += sparse.header_entries(block[:504])
+                more = block[504]
             return octal(header.block[483:495]), pieces
         if "GNU.sparse.major" in pax:
-            return int(pax["GNU.sparse.realsize"]), []
+            return _decimal(tape, start, pax["GNU.sparse.realsize"]), []
         if "GNU.sparse.size" in pax:
-            return int(pax["GNU.sparse.size"]), sparse.pax_pieces(records) or []
+            return _decimal(tape, start, pax["GNU.sparse.size"]), sparse.pax_pieces(records) or []
     except (KeyError, ValueError):
         raise tape.error("map of a sparse member is damaged", start, header.name) from None
     return header.size, None
@@ -154,8 +162,8 @@ def _payload(tape: Tape, header: Header, start: int, *, limit: int) -> bytes:
 
 
 def _decimal(tape: Tape, start: int, value: bytes) -> int:
-    if not value.isdigit():
-        raise tape.error("pax header is damaged", start, found=repr(value))
+    if not value.isdigit() or len(value) > 20:
+        raise tape.error("pax header is damaged", start, found=repr(value[:80]))
     return int(value)
 
 

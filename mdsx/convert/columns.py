@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mdsx.convert.archive import Member
 from mdsx.convert.npy import parse_npy
 from mdsx.convert.samples import TarSample
-from mdsx.errors import SampleError, UsageError
+from mdsx.errors import SampleError, UsageError, shown
 from mdsx.format import ColumnType, Schema, parse_type
 
 KEY = "__key__"
@@ -37,7 +37,7 @@ def parse_declared(texts: Iterable[str]) -> Columns:
         name, equals, kind = text.rpartition("=")
         name = name.lower()
         if not equals:
-            raise UsageError("a column is declared as name=type", found=repr(text))
+            raise UsageError("a column is declared as name=type", found=shown(text))
         if columns.setdefault(name, kind) != kind:
             raise UsageError(f"column {name!r} is declared twice", found=f"{columns[name]} and {kind}")
     return columns

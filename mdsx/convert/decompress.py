@@ -2,7 +2,8 @@
 
 The name's ending is not asked: it is as often wrong as right. A stream that is cut, or fails its own checksum, is a
 CorruptError; so is anything but zeros behind a gzip stream. File and place are added by who reads the tar. Chunks are
-bounded whatever the compression.
+bounded whatever the compression; a stream that unpacks to more than 64 MiB and 1,100 times its size is refused: gzip
+never does, zstd does for nothing but long runs of one byte.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 from mdsx.errors import CorruptError, UnsupportedError
 
 _PIECE = 2**20
+_SLICE = 2**16  # of a chunk given to gzip at once: what is left over is copied
+_ROOM, _RATIO = 2**26, 1100
 _FEED = 1024  # zstd hands out at once all that its input stands for, up to 32 KiB a byte: small input bounds it
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
 
@@ -44,10 +47,15 @@ def _chain(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
+def _sliced(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), size):
+            yield chunk[start : start + size]
+
+
 def _gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
     stream, streams = None, 0
-    for chunk in chunks:
-        data = chunk
+    for data in _sliced(chunks, _SLICE):
         while data:
             if stream is None:
                 data = data.lstrip(b"\0") if streams else data  # gzip files may be padded with zeros
@@ -73,18 +81,22 @@ def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
     import zstandard
 
     decoder, frame = zstandard.ZstdDecompressor(), None
-    for chunk in chunks:
-        for start in range(0, len(chunk), _FEED):
-            data = chunk[start : start + _FEED]
-            while data:
-                frame = frame or decoder.decompressobj()
-                try:
-                    piece = frame.decompress(data)
-                except zstandard.ZstdError as error:
-                    raise CorruptError(f"zstd stream is damaged: {error}") from None
-                if piece:
-                    yield piece
-                data = frame.unused_data if frame.eof else b""
-                frame = None if frame.eof else frame
+    taken, given = 0, 0
+    for data in _sliced(chunks, _FEED):
+        taken += len(data)
+        while data:
+            frame = frame or decoder.decompressobj()
+            try:
+                piece = frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise CorruptError(f"zstd stream is damaged: {error}") from None
+            given += len(piece)
+            if given > _ROOM + _RATIO * taken:
+                message = f"zstd stream unpacks to more than {_RATIO:,} times its size"
+                raise CorruptError(message, found=f"{given:,} bytes of {taken:,}", hint="decompress it first")
+            if piece:
+                yield piece
+            data = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
     if frame is not None:
         raise CorruptError("zstd stream is cut")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import math
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from mdsx.errors import shown
+
 MAGIC = npy_format.MAGIC_PREFIX
+_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
+"""What NumPy and Python's parser, which reads the header as a literal, raise for one that is none."""
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 
 
@@ -22,8 +27,9 @@ def parse_npy(data: bytes) -> NDArray[Any]:
         if version not in _HEADERS:
             raise ValueError(f"version {version[0]}.{version[1]} is not known")
         shape, fortran, dtype = _HEADERS[version](stream)
-    except (ValueError, SyntaxError, TypeError, KeyError) as error:
-        raise ValueError(f"not a NumPy file: {str(error).splitlines()[0]}") from None
+    except _DAMAGE as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"not a NumPy file: {problem[:200]}") from None
     if dtype.hasobject:
         raise ValueError("a NumPy file of pickled objects, which are never loaded")
     start = stream.tell()
@@ -31,5 +37,8 @@ def parse_npy(data: bytes) -> NDArray[Any]:
     if expected != found:
         raise ValueError(f"a NumPy file of {expected} bytes of data has {found}")
     array = np.frombuffer(data, dtype, offset=start) if found else np.empty(0, dtype)
-    array = array.reshape(shape, order="F" if fortran else "C")
+    try:
+        array = array.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, OverflowError):
+        raise ValueError(f"a NumPy file of an impossible shape: {shown(shape)}") from None
     return array.astype(dtype.newbyteorder("="), copy=False)

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 
 from mdsx.convert.headers import BLOCK, octal
 
+_ROOM, _RATIO = 2**26, 1000
+_LONGEST_MAP = 2**20
+_DIGITS = 20
+
 Pieces = list[tuple[int, int]]  # offset in the whole, length
+
+
+def most(stored: int) -> int:
+    """Bytes that a member may have of which `stored` are stored: a header of 1 KiB may claim 4 GiB of holes."""
+    return _ROOM + _RATIO * stored
 
 
 def header_entries(fields: bytes) -> Pieces:
@@ -24,18 +33,18 @@ def pax_pieces(records: Sequence[tuple[str, bytes]]) -> Pieces | None:
     numbers: list[int] = []
     for key, value in records:
         if key == "GNU.sparse.map":
-            numbers = [int(number) for number in value.split(b",") if number]
+            numbers = [_number(number) for number in value.split(b",") if number]
         elif key in ("GNU.sparse.offset", "GNU.sparse.numbytes"):
-            numbers.append(int(value))
+            numbers.append(_number(value))
     return _paired(numbers) if numbers else None
 
 
 def split_stored_map(stored: bytes) -> tuple[Pieces, bytes]:
     """The map of pax version 1.0, which stands before the stored pieces as lines of decimal digits, and the pieces."""
-    count, _, rest = stored.partition(b"\n")
-    lines = rest.split(b"\n", 2 * int(count))[: 2 * int(count)]
+    count, _, rest = stored[:_LONGEST_MAP].partition(b"\n")
+    lines = rest.split(b"\n", min(2 * _number(count), _LONGEST_MAP))[: 2 * _number(count)]
     size = len(count) + 1 + sum(len(line) + 1 for line in lines)
-    return _paired([int(line) for line in lines]), stored[-(-size // BLOCK) * BLOCK :]
+    return _paired([_number(line) for line in lines]), stored[-(-size // BLOCK) * BLOCK :]
 
 
 def expand(pieces: Pieces, stored: bytes, size: int) -> bytes:
@@ -50,6 +59,12 @@ def expand(pieces: Pieces, stored: bytes, size: int) -> bytes:
     if used != len(stored) or len(whole) != size:
         raise ValueError("pieces and stored bytes differ in size")
     return bytes(whole)
+
+
+def _number(digits: bytes) -> int:
+    if len(digits) > _DIGITS or not digits.isdigit():
+        raise ValueError("no number")
+    return int(digits)
 
 
 def _paired(numbers: list[int]) -> Pieces:

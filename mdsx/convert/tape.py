@@ -97,8 +97,11 @@ class Tape:
             return b""
 
     def _unread(self, data: bytes) -> None:
-        self._chunk, self._at = data + self._chunk[self._at :], 0
         self.offset -= len(data)
+        if self._at >= len(data):  # it came out of this chunk, which may be large
+            self._at -= len(data)
+        else:
+            self._chunk, self._at = data + self._chunk[self._at :], 0
 
 
 def member_place(name: str, offset: int) -> str:

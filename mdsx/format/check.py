@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 1000
 """So many are listed of one shard, then a last one says that there are more."""
 _BLOCK = 4096
+_MOST_READ = 4
+"""Samples that take more than so many heaps together share bytes. They are not read: it would never end."""
 
 
 class Problem(NamedTuple):
@@ -93,10 +95,14 @@ class _Check:
         nothing = np.zeros(view.samples, np.bool_)
         self._extents = None
         self._wrong = nothing  # samples whose values are not where they should be
+        self._shared = nothing  # samples whose values are those of others too, over and over
         if schema.variable and view.samples:
             self._extents = Extents.of(schema, view.rows, heap_size)
             self._wrong = self._extents.wrong & known
             self._stops = self._extents.starts + self._extents.sums.astype(np.uint64)
+            if self._extents.sums[known & ~self._wrong].sum() > _MOST_READ * heap_size + _BLOCK:
+                self._shared = known & (self._extents.starts != self._behind())
+                self._wrong = self._wrong | self._shared
         self._padding = _padding(view) & known
         self._bools = {number: _bools(view, number) & known for number in schema.fixed if _is_bool(schema, number)}
         self._mismatch = self._mismatches()
@@ -129,6 +135,8 @@ class _Check:
 
     def _problem(self, sample: int) -> Problem:
         """The most telling one of a sample that has some."""
+        if self._shared[sample]:
+            return Problem(sample, self._error("its heap bytes are those of other samples, too", sample))
         if self._wrong[sample] and self._extents is not None:
             name = sample_name(sample, self._first)
             return Problem(sample, self._extents.problem(sample, file=self._view.file, sample=name))
@@ -196,11 +204,14 @@ class _Check:
         """The samples' heap bytes follow each other without gaps, among those that can be believed."""
         if self._extents is None:
             return np.zeros(self._view.samples, np.bool_)
-        expected = np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
         said = self._trusted.copy()
         said[1:] &= self._trusted[:-1]
-        said &= self._extents.starts != expected
+        said &= self._extents.starts != self._behind()
         return said
+
+    def _behind(self) -> NDArray[np.uint64]:
+        """Where the heap bytes of each sample should begin."""
+        return np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
 
     def _undecodable(self, sample: int) -> tuple[str, str] | None:
         """The first column whose value does not decode, and why."""
@@ -237,6 +248,8 @@ def _bools(view: ShardView, number: int) -> NDArray[np.bool_]:
 
 def _padding(view: ShardView) -> NDArray[np.bool_]:
     """Bytes of a row that belong to no field are zero."""
+    if not view.samples:  # where a row of 2 GiB costs nothing
+        return np.zeros(0, np.bool_)
     dtype = view.schema.row_dtype
     unused = np.ones(dtype.itemsize, np.bool_)
     for kind, offset, *_ in (dtype.fields or {}).values():

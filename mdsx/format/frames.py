@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import zstandard
@@ -43,11 +43,14 @@ TABLE_END = _TABLE_END.size
 """Bytes at the end of a stored object from which `claimed_raw_size` can tell."""
 
 
-def frame_count(raw_size: int) -> int:
+_Size = TypeVar("_Size", int, NDArray[np.int64])
+
+
+def frame_count(raw_size: _Size) -> _Size:
     return -(-raw_size // FRAME_SIZE)
 
 
-def seek_table_size(raw_size: int) -> int:
+def seek_table_size(raw_size: _Size) -> _Size:
     """Bytes of the seek table of a shard of `raw_size` bytes: the last ones of the stored object."""
     return TABLE_HEAD.size + 8 * frame_count(raw_size) + _TABLE_FOOT.size
 

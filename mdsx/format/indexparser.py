@@ -16,6 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.header import MAX_HEADER_SIZE, MAX_SIZE
 from mdsx.format.index import MAX_METADATA_SIZE, VERSION, Index, fingerprint_of
 from mdsx.format.jsonobject import JsonObject
@@ -67,6 +68,8 @@ def parse_index(data: bytes, *, file: str | None = None) -> Index:
     numbers, raw_numbers = counts.tolist(), raw_sizes.tolist()
     _check_samples(root, sum(numbers))
     _check_raw_sizes(shards, schema, rows_offset, counts, raw_sizes)
+    if compression is not None:
+        _check_frames(shards, sizes, raw_sizes)
     _check_fingerprint(root, fingerprint_of(schema, numbers, raw_numbers, raw_hashes))
     stored = _hash_bytes(hashes)
     return Index(
@@ -163,6 +166,15 @@ def _check_raw_sizes(
         shard = int(wrong.argmax())
         found = f"{raw_sizes[shard]} bytes for {counts[shard]} samples"
         raise shards.error("the size cannot hold the samples", f"raw size of shard {shard}", found=found)
+
+
+def _check_frames(shards: JsonObject, sizes: NDArray[np.int64], raw_sizes: NDArray[np.int64]) -> None:
+    """A stored object has room for the seek table of its frames: what is claimed of it is checked before it is read."""
+    wrong = (frame_count(raw_sizes) > MAX_FRAMES) | (seek_table_size(raw_sizes) > sizes)
+    if wrong.any():
+        shard = int(wrong.argmax())
+        found = f"{sizes[shard]} bytes for {raw_sizes[shard]}"
+        raise shards.error("the stored size cannot hold its frames", f"raw size of shard {shard}", found=found)
 
 
 def _check_fingerprint(root: JsonObject, computed: str) -> None:

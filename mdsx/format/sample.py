@@ -30,8 +30,9 @@ class SampleDecoder:
             for name, number in columns.items()
             if kinds[name].fixed_size
         }
+        places = {number: place for place, number in enumerate(schema.variable)}
         self._variable: dict[str, tuple[int, Decoder]] = {
-            name: (schema.variable.index(number), value_decoder(kinds[name], name))
+            name: (places[number], value_decoder(kinds[name], name))
             for name, number in columns.items()
             if not kinds[name].fixed_size
         }

@@ -147,7 +147,8 @@ def _decode_json(data: memoryview) -> object:
 def _decode_msgpack(data: memoryview) -> object:
     try:
         return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_refuse_extension)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # TypeError: a map's key that is a map
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        # TypeError: a map's key that is a map; MemoryError: arrays in arrays that each claim as many items as bytes
         raise CorruptError(f"this is not MessagePack: {error or type(error).__name__}") from None
 
 

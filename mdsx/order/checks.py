@@ -8,7 +8,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 
 MAX_SAMPLES = 2**62  # of samples, positions and shuffle blocks: sums of two of them stay within int64
 MAX_LANES = 2**20  # memory and time grow with the lanes
@@ -18,10 +18,10 @@ MAX_UINT64 = 2**64 - 1
 def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
     """`value` as a Python int, if it is an integer (not a bool) from `low` to `high` inclusive."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise UsageError(f"{name} must be an integer", found=repr(value))
+        raise UsageError(f"{name} must be an integer", found=shown(value))
     number = operator.index(value)
     if not low <= number <= high:
-        raise UsageError(f"{name} is out of range", found=number, expected=f"{low} to {high}")
+        raise UsageError(f"{name} is out of range", found=shown(number), expected=f"{low} to {high}")
     return number
 
 

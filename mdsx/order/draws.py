@@ -17,10 +17,11 @@ from numbers import Rational, Real
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.order.hashing import G, key, keys, permutations
 
 MODULUS = 2**64
+_MOST_BITS = 2048  # of a weight's numerator and denominator: more than a float has
 _ROUND = 256  # positions within which draws are permuted, over all lanes
 
 Weight = float | Fraction
@@ -123,9 +124,12 @@ def bounds_of(weights: Sequence[Weight], sizes: Sequence[int]) -> Bounds:
 def exact_weight(weight: object, name: str) -> Fraction:
     """A weight as an exact rational: an int, a Fraction, or a float with the value that it has."""
     if isinstance(weight, bool) or not isinstance(weight, Real):
-        raise UsageError(f"{name} must be a number", found=repr(weight))
+        raise UsageError(f"{name} must be a number", found=shown(weight))
     if weight < 0 or not (isinstance(weight, Rational) or math.isfinite(weight)):
-        raise UsageError(f"{name} must be finite and not negative", found=weight)
+        raise UsageError(f"{name} must be finite and not negative", found=shown(weight))
     if isinstance(weight, Rational):
-        return Fraction(int(weight.numerator), int(weight.denominator))
+        exact = Fraction(int(weight.numerator), int(weight.denominator))
+        if max(exact.numerator.bit_length(), exact.denominator.bit_length()) > _MOST_BITS:
+            raise UsageError(f"{name} has too many digits", found=shown(weight), expected=f"at most {_MOST_BITS} bits")
+        return exact
     return Fraction(float(weight))

@@ -37,6 +37,7 @@ from mdsx.sizes import format_size
 from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.filesystem import network_file_system
+from mdsx.storage.local import open_file
 
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
 _REQUESTS = 64  # ranged requests in flight: a first batch is one wave of them
@@ -366,7 +367,7 @@ def _is_trusted(verify_cached: str) -> bool:
 
 def _map(path: Path) -> mmap.mmap:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as error:
         raise MissingError("the index names this shard, but it is not there", file=str(path)) from error

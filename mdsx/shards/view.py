@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.format import SampleDecoder, Schema
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.gather import Columns, gather, present
@@ -44,7 +44,7 @@ class Part:
     def choose(self, columns: ColumnChoice) -> Part:
         """Only `columns`, in their order, maybe under other names. Raises UsageError for one that is not there."""
         if isinstance(columns, str):
-            raise UsageError("columns are a list of names, or a mapping of names", found=repr(columns))
+            raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
         asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         schema, numbers = self.schema.choose(asked)
         return replace(self, schema=schema, columns=tuple(self.columns[number] for number in numbers))

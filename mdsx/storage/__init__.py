@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote, urlsplit
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.storage.base import Entry, Piece, Sink, Storage
 
 __all__ = ["Entry", "Piece", "Sink", "Storage", "open_storage"]
@@ -18,16 +18,23 @@ def open_storage(url: str | os.PathLike[str]) -> Storage:
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
-        raise UsageError("a URL is a path, file:// or s3://", found=repr(url))
+        raise UsageError("a URL is a path, file:// or s3://", found=shown(url))
     scheme, separator, _ = text.partition("://")
+    if "\0" in text or (scheme == "file" and "%00" in text):
+        raise UsageError("a URL has no zero bytes", found=shown(text))
+    if separator and text.encode(errors="ignore").decode() != text:
+        raise UsageError("a URL is UTF-8", found=shown(text))
     if not separator:
         from mdsx.storage.local import LocalStorage
 
         return LocalStorage(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:  # brackets that hold no IPv6 address
+        raise UsageError(f"this is no URL: {error}", found=shown(text)) from None
     if scheme == "file":
         from mdsx.storage.local import LocalStorage
 
-        parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
             raise UsageError("file:// leads to another machine", found=text, hint="write file:///path")
         return LocalStorage(unquote(parts.path))

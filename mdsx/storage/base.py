@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -87,5 +87,5 @@ def check_key(key: str) -> str:
     """`key`, which must be components joined by single '/', none of them '.' or '..': nothing leads outside."""
     for component in key.split("/"):
         if component in (".", "..") or not _COMPONENT.fullmatch(component):
-            raise UsageError("a key is names joined by '/', without '.', '..', backslashes", found=repr(key)[:200])
+            raise UsageError("a key is names joined by '/', without '.', '..', backslashes", found=shown(key))
     return key

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,7 +45,7 @@ class LocalStorage:
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
         path = self._path(key)
-        with _errors(path), open(path, "rb", buffering=0) as file:
+        with _errors(path), open_file(path) as file:
             status = os.fstat(file.fileno())
             found = _etag(status)
             if etag is not None and etag != found:
@@ -62,7 +64,7 @@ class LocalStorage:
 
     def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
         path = self._path(key)
-        with _errors(path), open(path, "rb", buffering=0) as file:
+        with _errors(path), open_file(path) as file:
             status = os.fstat(file.fileno())
             if etag is not None and etag != _etag(status):
                 raise ChangedError("the file was replaced", file=str(path))
@@ -161,6 +163,16 @@ class LocalStorage:
 def _unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
+
+
+def open_file(path: str | os.PathLike[str]) -> io.FileIO:
+    """The file at `path` to be read, symbolic links followed. A FIFO, on which one would wait for ever, or a device is
+    a MissingError."""
+    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise MissingError("it is not a file, but a FIFO or a device", file=str(path))
 
 
 def _unfinished(name: str) -> bool:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from mdsx.errors import ChangedError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.storage.retry import TransientError, Tries, tried
-from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, LEAST, SILENCE, Answer, errors
+from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, LEAST, SILENCE, Answer, errors, safe
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,8 +38,10 @@ class S3Storage:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         bucket = parts.netloc.rpartition("@")[2]
-        if not bucket or parts.query or parts.fragment:
-            raise UsageError("an S3 URL is s3://bucket/prefix", found=repr(f"s3://{bucket}{parts.path}"))
+        if not _BUCKET.fullmatch(bucket) or parts.query or parts.fragment:
+            # What it has is not shown: a password with a slash in it ends up in the bucket's place and in the path.
+            hint = "credentials are boto3's own: AWS_ACCESS_KEY_ID, a profile, a role"
+            raise UsageError("an S3 URL is s3://bucket/prefix", expected="letters, digits, '.', '_', '-'", hint=hint)
         self._bucket = bucket
         prefix = parts.path.strip("/")
         self._prefix = check_key(prefix) + "/" if prefix else ""
@@ -196,6 +198,7 @@ class S3Storage:
         return Answer(body, file, found, int(covered[2]), at=start, stop=stop)
 
 
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
@@ -259,7 +262,7 @@ def _make_client() -> Any:
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
         url = isinstance(error, ValueError) and "endpoint" in str(error)
         hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000" if url else CREDENTIALS_HINT
-        raise TransportError(f"S3 is not configured: {error}", hint=hint) from error
+        raise TransportError(f"S3 is not configured: {error}", hint=hint) from safe(error)
 
 
 def _quoted(etag: str) -> str:

@@ -7,13 +7,12 @@ counts as broken off. That is slow enough for 64 requests at once over 20 kB/s.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, redacted
 from mdsx.storage.retry import TransientError
 
 CONNECT = 10  # seconds
@@ -83,6 +82,17 @@ class Answer:
         return chunk
 
 
+def safe(error: BaseException) -> BaseException | None:
+    """`error` as the cause of another, which tracebacks print: None where it tells a secret out of a URL."""
+    told: list[str] = []
+    chain: BaseException | None = error
+    while chain is not None and len(told) < 10:
+        told.append(f"{chain} {chain!r}")
+        chain = chain.__cause__ or chain.__context__
+    text = " ".join(told)
+    return error if redacted(text) == text else None
+
+
 @contextmanager
 def errors(file: str) -> Iterator[None]:
     """boto3's errors become ours, or TransientError."""
@@ -92,20 +102,20 @@ def errors(file: str) -> Iterator[None]:
     try:
         yield
     except boto.ClientError as error:
-        raise _client_error(error.response, file) from error
+        raise _client_error(error.response, file) from safe(error)
     except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
-        raise ForbiddenError(f"no credentials: {error}", file=file, hint=CREDENTIALS_HINT) from error
+        raise ForbiddenError(f"no credentials: {error}", file=file, hint=CREDENTIALS_HINT) from safe(error)
     except (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError) as error:
-        raise TransientError(TruncatedError, f"the answer broke off: {_said(error)}", file=file) from error
+        raise TransientError(TruncatedError, f"the answer broke off: {error}", file=file) from safe(error)
     except boto.ConnectionError as error:  # the connection, not what came through it
         hint = "check AWS_ENDPOINT_URL"
-        raise TransientError(TransportError, f"no answer: {_said(error)}", file=file, hint=hint) from error
+        raise TransientError(TransportError, f"no answer: {error}", file=file, hint=hint) from safe(error)
     except (boto.HTTPClientError, HTTPError, OSError) as error:
-        raise TransientError(TruncatedError, f"the answer broke off: {_said(error)}", file=file) from error
+        raise TransientError(TruncatedError, f"the answer broke off: {error}", file=file) from safe(error)
     except boto.ParamValidationError as error:
-        raise UsageError(f"S3 cannot have such a name: {error}", file=file) from error
+        raise UsageError(f"S3 cannot have such a name: {error}", file=file) from safe(error)
     except boto.BotoCoreError as error:
-        raise TransportError(f"{type(error).__name__}: {_said(error)}", file=file) from error
+        raise TransportError(f"{type(error).__name__}: {error}", file=file) from safe(error)
 
 
 def _client_error(response: dict[str, Any], file: str) -> Exception:
@@ -123,8 +133,3 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     if code in _FOR_NOW or status in _FOR_NOW:
         return TransientError(TransportError, f"S3 answered {status} {text}", file=file)
     return TransportError(f"S3 answered {status} {text}", file=file)
-
-
-def _said(error: Exception) -> str:
-    """What an error says, without a password in an endpoint."""
-    return re.sub(r"//[^/@\s]*@", "//", str(error))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 
 
 class Task(NamedTuple):
@@ -36,7 +36,7 @@ class Batching:
         for name in ("batch_size", "world_size"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} must be an integer of at least 1", found=repr(value))
+                raise UsageError(f"{name} must be an integer of at least 1", found=shown(value))
 
     @property
     def global_batch(self) -> int:
@@ -124,5 +124,5 @@ class Progress:
         So the usual `set_epoch(epoch)` before each epoch does not undo a resume.
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise UsageError("epoch must be an integer of at least 0", found=repr(epoch))
+            raise UsageError("epoch must be an integer of at least 0", found=shown(epoch))
         self.load(epoch, self.position if epoch == self.epoch and not self._entered else 0)

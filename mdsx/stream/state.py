@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from mdsx.errors import StateError, UsageError
+from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import Weight, exact_weight
 
 Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
 """The weights of a mixture, each with the position from which on they hold; positions count on over all epochs."""
 
+_FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
 _FREE_AT_START = frozenset({"lanes", "shuffle_block"})  # where no sample was read in their order yet
 _HINTS = {
     "fingerprint": "the checkpoint belongs to another dataset: resume on the one that it was made with",
@@ -58,9 +60,9 @@ class OrderIdentity:
                 raise StateError(
                     "the state is of another order, so its position means other samples",
                     place=name,
-                    found=repr(found),
+                    found=shown(found),
                     expected=repr(expected),
-                    hint=_HINTS.get(name, f"construct the dataset with {name}={found!r} to resume, or start anew"),
+                    hint=_HINTS.get(name, f"construct the dataset with {name}={shown(found)} to resume, or start anew"),
                 )
         if position > self.epoch_samples:
             expected = self.epoch_samples
@@ -110,7 +112,7 @@ def _parsed(found: Any, components: int) -> Phases:
         raise StateError(
             "the state lacks the phases of a mixture",
             place="phases",
-            found=repr(found)[:200],
+            found=shown(found),
             expected=f"[[0, [weights of {components} components]], ...]",
         ) from None
     return phases
@@ -125,11 +127,15 @@ def _plain(weight: Weight) -> Any:
 
 
 def _weight(plain: Any) -> Weight:
-    if isinstance(plain, str):
-        return Fraction(plain)
-    exact_weight(plain, "weight")
-    weight: Weight = plain
+    weight: Weight = _fraction(plain) if isinstance(plain, str) else plain
+    exact_weight(weight, "weight")
     return weight
+
+
+def _fraction(text: str) -> Fraction:
+    if _FRACTION.fullmatch(text) is None:  # Fraction also takes "1e999999999", and works it out
+        raise ValueError(text)
+    return Fraction(text)
 
 
 def _shares(weights: Sequence[Weight]) -> list[Fraction]:
@@ -140,5 +146,5 @@ def _shares(weights: Sequence[Weight]) -> list[Fraction]:
 def _number(state: Mapping[str, Any], name: str) -> int:
     value = state.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise StateError("the state lacks a valid number", place=name, found=repr(value), expected="an integer >= 0")
+        raise StateError("the state lacks a valid number", place=name, found=shown(value), expected="an integer >= 0")
     return value

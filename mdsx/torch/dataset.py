@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
-from mdsx.errors import StateError, UsageError
+from mdsx.errors import StateError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
 from mdsx.shards import ColumnChoice, Shards, VerifyCached, View
@@ -147,7 +147,7 @@ class StreamingDataset(IterableDataset[Any]):
         self.use_phases(phases)
         worker = state.get("worker")
         if worker is not None and set(worker) != {"id", "count", "origin"}:
-            raise StateError("not a worker's state", place="worker", found=repr(worker))
+            raise StateError("not a worker's state", place="worker", found=shown(worker))
         self._worker = dict(worker) if worker is not None else None
 
     @property

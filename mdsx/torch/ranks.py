@@ -6,7 +6,7 @@ import os
 
 import torch.distributed
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 
 
 def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -41,4 +41,4 @@ def _environment(name: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError("the environment variable is not a number", place=name, found=repr(text)) from None
+        raise UsageError("the environment variable is not a number", place=name, found=shown(text)) from None

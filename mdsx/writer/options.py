@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.format import Schema, join_name
 from mdsx.sizes import parse_size
 
@@ -54,6 +54,6 @@ def _parse_level(compression: str | None) -> int | None:
     match = _COMPRESSION.fullmatch(compression) if isinstance(compression, str) else None
     if match is None:
         raise UsageError(
-            "there is no such compression", found=repr(compression), expected="None, 'zstd', or 'zstd:1' to 'zstd:22'"
+            "there is no such compression", found=shown(compression), expected="None, 'zstd', or 'zstd:1' to 'zstd:22'"
         )
     return int(match[1] or _DEFAULT_LEVEL)

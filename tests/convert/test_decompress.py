@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import time
 from collections.abc import Callable
 
 import pytest
@@ -75,9 +76,25 @@ def test_gzip_may_be_padded_with_zeros_but_with_nothing_else() -> None:
 
 @pytest.mark.parametrize("compress", COMPRESSORS)
 def test_what_inflates_a_thousandfold_comes_in_bounded_pieces(compress: Callable[[bytes], bytes]) -> None:
-    pieces = [len(piece) for piece in decompress(iter([compress(bytes(100 * 2**20))]))]
-    assert sum(pieces) == 100 * 2**20
+    pieces = [len(piece) for piece in decompress(iter([compress(bytes(64 * 2**20))]))]
+    assert sum(pieces) == 64 * 2**20
     assert max(pieces) <= 40 * 2**20
+
+
+def test_gzip_can_unpack_to_any_size_and_zstd_to_1100_times_its_own_beyond_64_mib() -> None:
+    content = bytes(100 * 2**20)
+    assert sum(len(piece) for piece in decompress(iter([gzip.compress(content, 1)]))) == len(content)
+    dense = content + b"".join(number.to_bytes(4, "big") for number in range(2**16))
+    assert sum(len(piece) for piece in decompress(iter([zstd(dense[::-1])]))) == len(dense)
+    with pytest.raises(CorruptError, match="1,100 times"):
+        read(zstd(content))
+
+
+def test_thousands_of_streams_in_one_chunk_take_no_longer_than_their_bytes() -> None:
+    stream = gzip.compress(b"x")
+    began = time.perf_counter()
+    assert len(b"".join(decompress(iter([stream * 100_000])))) == 100_000
+    assert time.perf_counter() - began < 20  # 0.3 s, where nothing else runs; hours, where each stream copies the rest
 
 
 @pytest.mark.parametrize(("head", "name"), [(b"BZh91AY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")])

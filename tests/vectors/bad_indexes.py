@@ -182,6 +182,12 @@ def vectors() -> list[Bad]:
             _changed(lambda i: i["shards"].pop("raw_size"), True),
             "shards.raw_size: the key is missing",
         ),
+        bad(
+            "raw-beyond-frames",
+            "A compressed shard of 2^60 bytes, stored in a few.",
+            _shards(True, raw_size=[2**60, 2**60]),
+            "the stored size cannot hold its frames",
+        ),
         bad("raw-short", "A raw size too few.", _shards(True, raw_size=[1]), "raw_size: not as many shards"),
         bad(
             "fingerprint",

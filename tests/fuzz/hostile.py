@@ -1,0 +1,369 @@
+"""Small files that ask for much: how each is made, how it is read, and what must be said of it.
+
+`CASES` is the table: a name, the file's making, what reads it, the kind of error (None: it is read, at little cost),
+and what the error says. Each is run in a process of its own, whose memory and time are bounded (`test_bounds.py`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+import mdsx
+from mdsx.cli.cat import cat
+from mdsx.convert import convert_tars
+from mdsx.convert.braces import expand_braces
+from mdsx.errors import CorruptError, MdsxError, MissingError, StateError, UnsupportedError, UsageError
+from mdsx.format import Schema, check_shard, decompress_frame, parse_index, parse_type, value_decoder
+from mdsx.stream.state import OrderIdentity
+from mdsx.verify import verify
+from tests.convert.sparse_tars import header, old_gnu, pax, pax_sparse
+from tests.convert.tars import npy, png, tar_bytes
+from tests.format import by_the_book, reference
+from tests.format.reference import put, seal, seal_index, seal_rows
+
+END = bytes(1024)
+MOST = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[[Path], object]
+    read: Callable[[Path], object]
+    error: type[MdsxError] | None = None
+    says: str = ""
+    most: int = 100_000  # bytes of the file
+
+
+# --- shards and datasets
+
+
+def one(kind: str, value: bytes | None, samples: int = 1) -> bytes:
+    """A shard of samples with this value in their one column."""
+    return by_the_book.shard({"x": kind}, [{"x": value}] * samples)
+
+
+def stored(shard: bytes, *, raw: bytes | None = None, **lies: Any) -> Callable[[Path], object]:
+    """A dataset of one shard; `raw` where it is compressed; `lies` are told in the index."""
+
+    def make(folder: Path) -> None:
+        columns = {column["name"]: column["type"] for column in reference.schema(raw or shard)}
+        index = reference.index(columns, [shard], None if raw is None else [raw])
+        index["shards"] |= {key: [value] for key, value in lies.items()}
+        index["samples"] = sum(index["shards"]["samples"])
+        facts = index["shards"]
+        sizes, hashes = facts.get("raw_size", facts["size"]), facts.get("raw_xxh3_128", facts["xxh3_128"])
+        text = json.dumps(index["columns"], ensure_ascii=False, separators=(",", ":"))
+        text += f"\n{facts['samples'][0]} {sizes[0]} {hashes[0]}"
+        index["fingerprint"] = reference.xxh3_128(text.encode())
+        (folder / "index.json").write_bytes(seal_index(index))
+        prefix, suffix, *_ = facts["files"][0]
+        (folder / f"{prefix}00000{suffix}").write_bytes(shard)
+
+    return make
+
+
+def everything(folder: Path) -> None:
+    """Verified, read sample by sample, all at once, by range, and printed."""
+    problems = list(verify(folder, threads=1))
+    for in_place in (True, False):
+        dataset = mdsx.Dataset(folder, mmap=in_place, cache=folder / "cache", cache_limit="64MiB")
+        for number in range(min(len(dataset), 3)):
+            dataset[number]
+        dataset[: min(len(dataset), 20)]
+    with redirect_stdout(io.StringIO()):
+        cat(str(folder), count=3, as_json=True)
+    for problem in problems:
+        raise problem
+
+
+def value(kind: str, data: bytes) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
+    """A value, as it lies in a dataset whose checksums are right."""
+    return stored(one(kind, data)), everything
+
+
+def claims(**fields: int) -> bytes:
+    return seal(put(one("str", b"text"), **fields))
+
+
+def sharing(samples: int, size: int) -> bytes:
+    """Samples that all claim the same `size` bytes of JSON."""
+    shard = one("json", b"[" + b"0," * (size // 2) + b"0]")
+    row, start, heap = shard[128:152], reference.get(shard, "rows_offset"), shard[reference.get(shard, "heap_offset") :]
+    rows = padded64(row * samples)
+    made = shard[:start] + rows + heap
+    return seal_rows(seal(put(made, samples=samples, heap_offset=start + len(rows), file_size=len(made))))
+
+
+def rowless(columns: dict[str, str]) -> bytes:
+    """A shard of no samples, whose rows would be large."""
+    shard = reference.emptied(by_the_book.shard(columns, []))
+    return seal(put(shard, row_size=Schema.from_columns(columns).row_size))
+
+
+def padded64(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 64)
+
+
+def columns(count: int) -> bytes:
+    """A shard of no samples with many columns."""
+    return rowless({f"{k}": "str" for k in range(count)})
+
+
+def checked(folder: Path) -> None:
+    for problem in check_shard((folder / "shard.00000.mdsx").read_bytes()):
+        raise problem
+
+
+def alone(shard: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "shard.00000.mdsx").write_bytes(shard)
+
+
+def fifo(name: str) -> Callable[[Path], object]:
+    """A sound dataset in which a FIFO stands for a file."""
+
+    def make(folder: Path) -> None:
+        stored(one("str", b"text"))(folder)
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return make
+
+
+# --- indexes
+
+
+def index(text: Callable[[dict[str, Any]], str]) -> Callable[[Path], object]:
+    made = reference.index({"x": "str"}, [one("str", b"text")])
+    return lambda folder: (folder / "index.json").write_bytes(seal_index(text(made)))
+
+
+def member(name: str, json_text: str) -> Callable[[dict[str, Any]], str]:
+    """The index with other text behind a key."""
+
+    def text(made: dict[str, Any]) -> str:
+        whole = dict(made)
+        target = whole["shards"] if name in whole["shards"] else whole
+        target[name] = "@"
+        return json.dumps(whole, separators=(",", ":")).replace('"@"', json_text) + "\n"
+
+    return text
+
+
+def opened(folder: Path) -> None:
+    parse_index((folder / "index.json").read_bytes())
+
+
+# --- tars
+
+
+def tar(data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "a.tar").write_bytes(data)
+
+
+def converted(folder: Path) -> None:
+    convert_tars([f"{folder}/a.tar"], folder / "out", columns={"bin": "bytes"})
+
+
+def numpy_file(text: str) -> Callable[[Path], object]:
+    """A tar with a NumPy file that has this header."""
+    data = text.encode() + b"\n"
+    return tar(tar_bytes([("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(data)) + data)]))
+
+
+def arrays(folder: Path) -> None:
+    convert_tars([f"{folder}/a.tar"], folder / "out")
+
+
+def bomb(compress: Callable[[bytes], bytes]) -> bytes:
+    """A tar with a member of 300 MiB of zeros."""
+    size = 300 * 2**20
+    return compress(header("a.bin", size) + bytes(size) + END)
+
+
+# --- frames
+
+
+def frame(**fields: Any) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
+    data = reference.frame(b"raw bytes", **fields)
+
+    def read(folder: Path) -> None:
+        decompress_frame((folder / "frame").read_bytes(), expected_size=9)
+
+    return lambda folder: (folder / "frame").write_bytes(data), read
+
+
+# --- arguments and states, which are no files
+
+
+def nothing(folder: Path) -> None:
+    return None
+
+
+def state(fields: Mapping[str, Any]) -> Callable[[Path], object]:
+    order = OrderIdentity(1, 7, 8, 64, True, "f" * 32, 100, 100, ((0, (Fraction(1), Fraction(2))),))
+    return lambda folder: order.check({**order.state(3, 40), **fields})
+
+
+def braces(text: str) -> Callable[[Path], object]:
+    return lambda folder: expand_braces(text)
+
+
+_MESSAGES: Sequence[tuple[str, bytes]] = (
+    ("an array of 2^32 - 1 items", b"\xdd\xff\xff\xff\xff"),
+    ("a map of 2^32 - 1 entries", b"\xdf\xff\xff\xff\xff"),
+    ("a text of 4 GiB", b"\xdb\xff\xff\xff\xff"),
+    ("bytes of 4 GiB", b"\xc6\xff\xff\xff\xff"),
+    ("an extension of 4 GiB", b"\xc9\xff\xff\xff\xff\xff"),
+    ("arrays in 60,000 arrays", b"\x91" * 60_000),
+    ("arrays in arrays that claim as many items as bytes", b"\xdd\0\0\xf0\0" * 12_000),
+    ("maps as keys of maps", b"\x81" * 60_000),
+)
+_NPY = "{'descr': '<f8', 'fortran_order': False, 'shape': (@), }"
+_RAW = one("str", b"text")
+
+CASES = [
+    Case("shard: 2^40 samples", alone(claims(samples=2**40)), checked, CorruptError, "offset of the heap"),
+    Case("shard: 2^64 - 1 samples", alone(claims(samples=2**64 - 1)), checked, CorruptError, "offset of the heap"),
+    Case("shard: a schema of 4 GiB", alone(claims(schema_size=MOST)), checked, CorruptError, "schema is too large"),
+    Case("shard: a file of 2^62 bytes", alone(claims(file_size=2**62)), checked, CorruptError,
+         "not as long as it says"),
+    Case(
+        "shard: rows of 2 GiB, but none of them",
+        stored(rowless({"x": "uint8[2147483000]"})), everything,
+    ),
+    Case("shard: a row of 2^31 items", alone(one("uint8[2147483648]?", None)), checked),
+    Case("shard: 20,000 columns", stored(columns(20_000)), everything, most=2**21),
+    Case(
+        "shard: 4,000 samples that share 200 kB of JSON", alone(sharing(4000, 200_000)), checked,
+        CorruptError, "are those of other samples, too", most=400_000,
+    ),
+    Case("array: 2^32 - 1 rows", *value("float32[*,3]", b"\xff" * 4), CorruptError, "has the wrong size"),
+    Case(
+        "array: dimensions beyond 64 bits", *value("uint8[*,*,*]", b"\xff" * 12), CorruptError, "has the wrong size"
+    ),
+    Case(
+        "array: 2^32 - 1 rows of no items, to be printed", *value("uint8[*,*]", b"\xff" * 4 + bytes(4)),
+        UnsupportedError, "is not printed",
+    ),
+    *(Case(f"msgpack: {name}", *value("msgpack", data), CorruptError, "not MessagePack") for name, data in _MESSAGES),
+    Case("json: 90,000 brackets", *value("json", b"[" * 90_000), CorruptError, "nested too deeply"),
+    Case(
+        "json: 90,000 braces", *value("json", b'{"":' * 20_000), CorruptError, "nested too deeply"
+    ),
+    Case("json: a number of 90,000 digits", *value("json", b"9" * 90_000), CorruptError, "not JSON"),
+    Case("json: a number of 90,000 digits of a fraction", *value("json", b"0." + b"9" * 90_000)),
+    Case("json: 1e999999999", *value("json", b"[1e999999999,-1e999999999]")),
+    Case("json: 499 levels, to be printed", *value("json", b"[" * 499 + b"]" * 499)),
+    Case("msgpack: 499 levels, to be printed", *value("msgpack", b"\x91" * 499 + b"\xc0")),
+    Case("frame: 2^40 bytes of content", *frame(content_size=2**40), CorruptError, "wrong content size"),
+    Case("frame: no content size", *frame(content_size=None, window=0x50), CorruptError, "wrong content size"),
+    Case("frame: a window of 2 GiB", *frame(window=0xA8), CorruptError, "window is too large"),
+    Case("frame: a window of 3.75 TiB", *frame(window=0xFF), CorruptError, "too much memory"),
+    Case("frame: a dictionary", *frame(dictionary=7), CorruptError, "needs a dictionary"),
+    Case("frame: empty blocks without end", *frame(blocks_before=30_000), None),
+    Case(
+        "zstd: a raw size of 2^50", stored(reference.compressed(_RAW), raw=_RAW, raw_size=2**50), everything,
+        CorruptError, "cannot hold its frames",
+    ),
+    Case(
+        "zstd: a raw size of 2^40", stored(reference.compressed(_RAW), raw=_RAW, raw_size=2**40), everything,
+        CorruptError, "cannot hold its frames",
+    ),
+    Case(
+        "index: 2^60 samples in a shard of 2^62 bytes", stored(_RAW, samples=2**57, size=2**62), everything,
+        MdsxError, "size",
+    ),
+    Case("index: a run of 10^12 files", index(member("files", '[["shard.",".mdsx",0,1000000000000]]')), opened,
+         CorruptError, "not as many shards"),
+    Case("index: a run of 2^63 files", index(member("files", f'[["shard.",".mdsx",0,{2**63}]]')), opened, CorruptError,
+         "files"),
+    Case("index: 2^62 samples", index(member("samples", f"[{2**62}]")), opened, CorruptError, "samples"),
+    Case("index: a number of 90,000 digits", index(member("size", f"[{'9' * 90_000}]")), opened, CorruptError, "size"),
+    Case("index: metadata of 40,000 brackets", index(member("metadata", "[" * 40_000 + "]" * 40_000)), opened,
+         CorruptError, "nested too deeply|not a JSON object"),
+    Case("index: 90,000 brackets", index(lambda made: "[" * 90_000), opened, CorruptError, "JSON"),
+    Case("index: a type of 90,000 digits",
+         index(lambda made: json.dumps(made, separators=(",", ":")).replace('"str"',
+         f'"int8[{"9" * 90_000}]"') + "\n"),
+         opened, CorruptError, "2\\^3"),
+    Case("dataset: a FIFO for an index", fifo("index.json"), everything, MissingError, "no dataset|not a file"),
+    Case("dataset: a FIFO for a shard", fifo("shard.00000.mdsx"), everything, MissingError, "not a file, but a FIFO"),
+    Case("tar: a sparse member of 4 GiB", tar(old_gnu([(2**32 - 20, 8)], 2**32 - 12, b"stored!!") + END), converted,
+         MdsxError, "is sparse: 4,294,967,284 bytes, of which only 8 are stored"),
+    Case(
+        "tar: a sparse member of 4 GiB in a pax header",
+        tar(pax_sparse({"GNU.sparse.major": "1", "GNU.sparse.realsize": str(2**32 - 12)}, b"0\n".ljust(512,
+         b"\0")) + END),
+        converted, MdsxError, "is sparse",
+    ),
+    Case("tar: a sparse map of 10^18 pieces",
+         tar(pax_sparse({"GNU.sparse.major": "1", "GNU.sparse.realsize": "9"}, b"1000000000000000000\n") + END),
+         converted, CorruptError, "sparse member is damaged"),
+    Case("tar: a sparse map without end",
+         tar(gzip.compress(header("g.bin", 8, b"S", at_482=b"\1") + (bytes(504) + b"\1" + bytes(7)) * 200_000)),
+         converted, CorruptError, "map of a sparse member", most=700_000),
+    Case("tar: pax headers without end", tar(gzip.compress(pax({"comment": "x" * 2**19}) * 100)), converted,
+         CorruptError,
+         "extended header", most=700_000),
+    Case("tar: a member of 2^60 bytes", tar(header("a.bin", 2**60) + END), converted, MdsxError,
+         "too large|may be cut"),
+    Case("tar: a member of 2^87 bytes", tar(header("a.bin", 2**87) + END), converted, MdsxError,
+         "too large|may be cut"),
+    Case("tar: a size below zero", tar(header("a.bin", 0, at_124=b"\xff" * 12) + END), converted, CorruptError,
+         "not a tar"),
+    Case("tar: a pax size below zero", tar(pax({"size": "-512"}) + header("a.bin", 0) + END), converted, CorruptError,
+         "pax header is damaged"),
+    Case("tar: a pax size of 90,000 digits", tar(pax({"size": "9" * 90_000}) + header("a.bin", 0) + END), converted,
+         CorruptError, "pax header is damaged"),
+    Case("tar: a header of 2^40 bytes", tar(header("long", 2**40, b"L") + END), converted, CorruptError,
+         "extended header"),
+    Case("tar: zstd of 300 MiB of zeros", tar(bomb(zstandard.compress)), converted, CorruptError,
+         "1,100 times its size"),
+    Case("tar: a gzip bomb as a member, which stays as it is", tar(tar_bytes([("a.bin",
+         gzip.compress(bytes(2**24)))])),
+         converted),
+    Case("tar: a picture of 60,000 x 60,000 pixels, which stays as it is",
+         tar(tar_bytes([("a.png", png()[:16] + struct.pack(">II", 60_000, 60_000) + png()[24:])])), arrays),
+    Case("npy: a shape of 2^60", numpy_file(_NPY.replace("@", f"{2**60},")), arrays,
+         MdsxError, "has 0"),
+    Case("npy: nothing of 10^30", numpy_file(_NPY.replace("@", f"0, {10**30}")),
+         arrays, MdsxError, "impossible shape"),
+    Case("npy: 9,000 signs", numpy_file("-" * 9000 + "1"), arrays, MdsxError, "not a NumPy file"),
+    Case("npy: 9,000 brackets", numpy_file("[" * 9000), arrays, MdsxError, "not a NumPy file"),
+    Case("npy: a header that never ends", numpy_file("{'descr': ("), arrays, MdsxError, "not a NumPy file"),
+    Case("npy: a call", numpy_file("__import__('os').abort()"), arrays, MdsxError, "not a NumPy file"),
+    Case("npy: pickled objects", tar(tar_bytes([("a.npy", npy(np.array([{}]), allow_pickle=True))])), arrays,
+         MdsxError, "pickled"),
+    Case("state: 1e999999999 as a weight", nothing, state({"phases": [[0, ["1e999999999", 1]]]}), StateError,
+         "phases"),
+    Case("state: an epoch of 10,000 digits", nothing, state({"epoch": 10**10_000}), StateError, "epoch"),
+    Case("state: a seed of 10,000 digits", nothing, state({"seed": 10**10_000}), StateError, "seed"),
+    Case("braces: 100,000 opened", nothing, braces("{" * 100_000), UsageError, "too long"),
+    Case("braces: 4,000 opened", nothing, braces("{" * 4000)),
+    Case("braces: 1,300 choices of two", nothing, braces("{,}" * 1300), UsageError, "more than"),
+    Case("braces: 2,000 in each other", nothing, braces("{," * 1300 + "}" * 1300), UsageError, "nested"),
+    Case("braces: 10^12 names", nothing, braces("{0..999999999999}"), UsageError, "more than"),
+    Case("braces: 10^6 names of 4,000 digits", nothing, braces(f"{{{'0' * 4000}1..999999}}"), UsageError,
+         "long names"),
+    Case("type: 90,000 dimensions", nothing, lambda folder: parse_type(f"int8[{'1,' * 90_000}1]"), CorruptError,
+         "dimensions"),
+    Case("type: spans that wrap around", nothing, lambda folder: parse_type("int8[65536,65536]"), CorruptError,
+         "span"),
+    Case("values: 8 dimensions of 2^32 - 1",
+         nothing, lambda folder: value_decoder(parse_type("int8[*,*,*,*,*,*,*,*]"), "x")(memoryview(b"\xff" * 32)),
+         CorruptError, "wrong size"),
+]  # fmt: skip

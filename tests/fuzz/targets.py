@@ -1,0 +1,429 @@
+"""What is fuzzed: each target takes any bytes, and may raise nothing but MdsxError.
+
+A target begins with the bytes of one of its seeds, changed by whoever drives it: hypothesis in `test_fuzz.py`, atheris
+in `python -m tests.fuzz`. Checksums are mended first (`mended.py`), so that what stands behind them is reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import struct
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import xxhash
+import zstandard
+from typer.testing import CliRunner
+
+import mdsx
+from mdsx.cli.app import app
+from mdsx.cli.cat import as_line
+from mdsx.cli.output import print_json
+from mdsx.convert import convert_tars
+from mdsx.convert.braces import expand_braces
+from mdsx.convert.npy import parse_npy
+from mdsx.convert.plan import decode_plan
+from mdsx.errors import MdsxError
+from mdsx.format import (
+    FrameReader,
+    SampleDecoder,
+    Schema,
+    ShardView,
+    check_shard,
+    claimed_raw_size,
+    compress,
+    decompress_frame,
+    frame_count,
+    parse_index,
+    parse_seek_table,
+    parse_type,
+    seek_table_size,
+    value_decoder,
+)
+from mdsx.order import exact_weight
+from mdsx.sizes import parse_size
+from mdsx.stream.state import OrderIdentity
+from mdsx.verify import verify
+from tests.convert.sparse_tars import old_gnu, pax_sparse
+from tests.convert.tars import JPEG, npy, png, sample_members, tar_bytes
+from tests.format import by_the_book, reference
+from tests.fuzz import mended
+
+_MOST = 64  # samples, names, values that one input is asked for
+_TYPES = (
+    "bytes", "str", "json", "msgpack", "jpeg", "png", "int64?", "bool?", "bfloat16?", "uint16[*]", "float32[*,3]?",
+    "bool[*]", "bfloat16[*,*]", "uint8[0,*]", "uint8[*,*,*,*,*,*,*,*]", "float64[2,2]?", "later", "later?",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    run: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+
+
+def _index(data: bytes) -> None:
+    index = parse_index(mended.index(data))
+    for shard in range(min(len(index.counts), _MOST)):
+        index.entry(shard)
+
+
+def _shard(data: bytes) -> None:
+    data = mended.shard(data)
+    check_shard(data)
+    _read_all(ShardView.parse(data))
+
+
+def _read_all(view: ShardView) -> None:
+    known = {column.name: k for k, column in enumerate(view.schema.columns) if column.type.known}
+    decoder = SampleDecoder(view.schema, known)
+    for sample in range(min(view.samples, _MOST)):
+        with contextlib.suppress(MdsxError):
+            decoder.decode(view, sample, verify=True)
+
+
+def _frames(data: bytes) -> None:
+    """A compressed shard whose raw size is told by its first 4 bytes, in chunks of a size told by the next 2."""
+    raw_size, step = struct.unpack_from("<IH", data.ljust(6, b"\0"))
+    stored = data[6:]
+    with contextlib.suppress(MdsxError):
+        claimed_raw_size(stored)
+    tail = stored[-seek_table_size(raw_size) :]
+    with contextlib.suppress(MdsxError):
+        offsets = parse_seek_table(tail, raw_size=raw_size, size=len(stored))
+        for low, high in zip(offsets[:_MOST].tolist(), offsets[1:].tolist(), strict=False):
+            with contextlib.suppress(MdsxError):
+                decompress_frame(stored[low:high], expected_size=min(raw_size, 2**20))
+    reader = FrameReader(raw_size, len(stored))
+    assert frame_count(raw_size) <= len(stored)
+    for at in range(0, len(stored), max(step, 1 + len(stored) // 256)):
+        for _ in reader.feed(stored[at : at + max(step, 1 + len(stored) // 256)]):
+            pass
+    reader.finish()
+
+
+def _dataset(data: bytes) -> None:
+    """A dataset of one shard, whose index tells the truth of it but for what the first 8 bytes change."""
+    lies, shard = data[:8].ljust(8, b"\0"), mended.shard(data[8:])
+    zstd = bool(lies[0] & 1) and len(shard) < 2**21
+    index = _index_of(shard, zstd, lies)
+    with tempfile.TemporaryDirectory() as folder:
+        stored = compress(shard) if zstd else shard
+        Path(folder, "index.json").write_bytes(mended.index(json.dumps(index).encode()))
+        Path(folder, index["shards"]["files"][0][0] + "00000" + index["shards"]["files"][0][1]).write_bytes(stored)
+        with contextlib.suppress(MdsxError):
+            list(verify(folder))
+        dataset = mdsx.Dataset(folder, mmap=bool(lies[0] & 2), cache=Path(folder, "cache"), cache_limit="16MiB")
+        some = min(len(dataset), _MOST)
+        with contextlib.suppress(MdsxError):
+            dataset[:some]
+        for number in range(some):
+            with contextlib.suppress(MdsxError):
+                for value in dataset[number].values():
+                    as_line(value)
+                    print_json(value)
+
+
+def _index_of(shard: bytes, zstd: bool, lies: bytes) -> dict[str, Any]:
+    header = shard.ljust(64, b"\0")
+    size, samples = struct.unpack_from("<I", header, 36)[0], struct.unpack_from("<Q", header, 16)[0]
+    start = struct.unpack_from("<I", header, 12)[0]
+    columns = json.loads(_SHARD[64 : 64 + reference.get(_SHARD, "schema_size")])
+    with contextlib.suppress(ValueError, RecursionError):
+        columns = json.loads(shard[start : start + size])
+    stored = compress(shard) if zstd else shard
+    shards: dict[str, Any] = {
+        "files": [["shard.", ".mdsx.zst" if zstd else ".mdsx", 0, 1]],
+        "samples": [samples + lies[1]],
+        "size": [len(stored) + lies[2]],
+        "xxh3_128": [xxhash.xxh3_128_hexdigest(stored)],
+    }
+    if zstd:
+        shards |= {
+            "raw_size": [len(shard) + (lies[3] << lies[4] % 48)],
+            "raw_xxh3_128": [xxhash.xxh3_128_hexdigest(shard)],
+        }
+    return {
+        "format": "mdsx",
+        "version": 1,
+        "columns": columns,
+        "compression": "zstd" if zstd else None,
+        "rows_offset": struct.unpack_from("<Q", header, 24)[0] + 64 * lies[5],
+        "row_size": struct.unpack_from("<I", header, 32)[0] + 8 * lies[6],
+        "samples": samples + lies[1],
+        "shards": shards,
+        "fingerprint": "",
+        "metadata": {},
+        "checksum": "0" * 16,
+    }
+
+
+def _value(data: bytes) -> None:
+    kind = _TYPES[data[0] % len(_TYPES)] if data else "bytes"
+    value = value_decoder(parse_type(kind), "x")(memoryview(data[1:]))
+    as_line(value)
+    with contextlib.suppress(MdsxError):
+        print_json(value)
+
+
+def _type(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    with contextlib.suppress(MdsxError):
+        kind = parse_type(text)
+        assert str(kind) == text
+    with contextlib.suppress(MdsxError):
+        Schema.from_columns({"a": text, text: "int8"})
+    schema = Schema.from_json(data)
+    assert schema.json == data
+    assert schema.row_dtype.itemsize == schema.row_size
+
+
+def _tar(data: bytes) -> None:
+    """A conversion; the first byte says how the tar is compressed, and whether what is bad is skipped."""
+    how, data = data[:1] or b"\0", mended.tar(data[1:])
+    wrapped = (data, zlib.compress(data, wbits=31), zstandard.compress(data))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.tar").write_bytes(wrapped[how[0] % 3])
+        convert_tars([f"{folder}/a.tar"], f"{folder}/out", skip_bad=bool(how[0] & 4))
+
+
+def _stream(data: bytes) -> None:
+    """A tar as it comes, compressed or not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.tar").write_bytes(data)
+        convert_tars([f"{folder}/a.tar"], f"{folder}/out", skip_bad=True)
+
+
+_ORDER = OrderIdentity(1, 7, 8, 64, True, "f" * 32, 100, 100, ((0, (Fraction(1), Fraction(2))),))
+_STATE = _ORDER.state(3, 40)
+_LARGE = {"epoch": "!5000", "phases": [[0, ["1/3", 1.5]]]}
+
+
+def _state(data: bytes) -> None:
+    found = _object(data)
+    _ORDER.check(found)
+
+
+def _weights(data: bytes) -> None:
+    """What stands for numbers in a mixture's arguments."""
+    found = _object(data)
+    for value in found if isinstance(found, list) else [found]:
+        with contextlib.suppress(MdsxError):
+            exact_weight(value, "weight")
+        with contextlib.suppress(MdsxError):
+            mdsx.Mixture([("nowhere", value)])
+        with contextlib.suppress(MdsxError):
+            parse_size(value, name="cache_limit")
+
+
+def _object(data: bytes) -> Any:
+    """An object out of MessagePack, whose integers of 16 bytes and texts `!digits` stand for larger ones."""
+    try:
+        found = msgpack.unpackb(data, strict_map_key=False)
+    except (ValueError, TypeError, RecursionError):
+        raise MdsxError("no object") from None
+    return _grown(found)
+
+
+def _grown(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {key: _grown(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_grown(value) for value in found]
+    if isinstance(found, str) and found[:1] == "!" and found[1:].isascii() and found[1:].isdigit():
+        return 10 ** (int(found[1:5]) % 6000)
+    return found
+
+
+def _text(data: bytes) -> None:
+    """Sizes and braces."""
+    text = data.decode("utf-8", "surrogateescape")
+    with contextlib.suppress(MdsxError):
+        parse_size(text)
+    expand_braces(text)
+
+
+def _npy(data: bytes) -> None:
+    with contextlib.suppress(ValueError):  # told by who knows the member
+        parse_npy(data)
+
+
+def _records(data: bytes) -> None:
+    """An unfinished dataset: the writer's record, a journal, and a conversion's plan, parted by zero bytes."""
+    record, journal, plan = [*data.split(b"\0", 2), b"", b""][:3]
+    with contextlib.suppress(MdsxError):
+        decode_plan(plan, file="plan.json")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Path(folder, "_mdsx").mkdir()
+        Path(folder, "_mdsx/writer.json").write_bytes(record)
+        Path(folder, "_mdsx/journal.00000.json").write_bytes(mended.index(journal))
+        for number in range(65):
+            Path(folder, f"shard.{number:05d}.mdsx").write_bytes(_SHARD)
+        with mdsx.Writer(folder, _COLUMNS, shard_size=_RECORD_SIZE, resume=True) as out:
+            assert out.samples >= 0
+
+
+_CODES = {0, 1, 2, 3, 130}
+
+
+def _arguments(data: bytes) -> None:
+    """A command line, its words parted by zero bytes."""
+    words = [word.decode("utf-8", "surrogateescape") for word in data.split(b"\0")]
+    with _nowhere():
+        result = CliRunner().invoke(app, words)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in _CODES, result.exit_code
+
+
+@contextlib.contextmanager
+def _nowhere() -> Iterator[None]:
+    """An empty folder, in a process that knows no credentials."""
+    before, folder = dict(os.environ), os.getcwd()
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null"}
+    os.environ |= {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    try:
+        with tempfile.TemporaryDirectory() as empty:
+            os.chdir(empty)
+            try:
+                yield
+            finally:
+                os.chdir(folder)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+# --- seeds
+
+_COLUMNS = {
+    "id": "uint16", "ok": "bool", "grid": "float32[2,2]", "half": "bfloat16", "text": "str", "raw": "bytes?",
+    "tree": "json", "pack": "msgpack?", "ids": "uint16[*]", "maybe": "int64?", "image": "jpeg",
+}  # fmt: skip
+_SAMPLES: list[dict[str, Any]] = [
+    {
+        "id": k, "ok": k == 1, "grid": np.ones((2, 2), np.float32), "half": 1.5, "text": "text ß"[: 3 * k],
+        "raw": None if k else b"raw", "tree": {"a": [k, None, 1.5], "$ref": "http://127.0.0.1:9/"},
+        "pack": {"k": [k, b"x", {}]}, "ids": list(range(k)), "maybe": k or None, "image": JPEG,
+    }
+    for k in range(3)
+]  # fmt: skip
+
+
+def _written(columns: dict[str, str], samples: list[dict[str, Any]]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        with mdsx.Writer(folder, columns) as out:
+            for sample in samples:
+                out.write(sample)
+        return Path(folder, "shard.00000.mdsx").read_bytes()
+
+
+_SHARD = _written(_COLUMNS, _SAMPLES)
+_SMALL = by_the_book.shard({"n": "uint32", "text": "str"}, [{"n": bytes(4), "text": b"one"}] * 2)
+_OPAQUE = by_the_book.shard({"clip": "later?", "b": "bool[3]"}, [{"clip": b"??", "b": b"\0\1\0"}])
+_RECORD_SIZE = 4096
+_INDEX = reference.seal_index(
+    reference.index({"n": "uint32", "text": "str"}, [_SMALL], metadata={"a": [1, {"b": None}]})
+)
+_ZSTD_INDEX = reference.seal_index(
+    reference.index({"n": "uint32", "text": "str"}, [reference.compressed(_SMALL)], [_SMALL])
+)
+
+
+def _compressed(raw: bytes, step: int = 100) -> bytes:
+    return struct.pack("<IH", len(raw), step) + compress(raw)
+
+
+def _tars() -> tuple[bytes, ...]:
+    members = [("a.txt", b"text"), ("a.cls", b"1"), ("a.json", b'{"k":[1]}'), ("a.png", png()), ("a.jpg", JPEG)]
+    members += [("a.npy", npy(np.arange(6).reshape(2, 3)))]
+    long = [("long/" * 40 + "c.txt", b"name"), ("é.txt", b"not ASCII")]
+    return (tar_bytes(members), tar_bytes(list(sample_members(range(2)))), *(tar_bytes(long, format=k) for k in (1, 2)))
+
+
+def _sparse() -> bytes:
+    """A member of pax sparse format 1.0, and one of the old GNU type."""
+    records = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4096", "size": "520"}
+    return (
+        pax_sparse(records, b"1\n4000\n8\n".ljust(512, b"\0") + b"stored!!")
+        + old_gnu([(512, 8)], 1024, b"stored!!")
+        + bytes(1024)
+    )
+
+
+def _record() -> bytes:
+    columns = json.loads(Schema.from_columns(_COLUMNS).json)
+    record = {
+        "format": "mdsx-writer",
+        "version": 1,
+        "columns": columns,
+        "shard_size": _RECORD_SIZE,
+        "compression": None,
+    }
+    record |= {"shard_version": "1.0", "libzstd": None, "owner": "0123456789abcdef"}
+    journal = reference.index(_COLUMNS, [_SHARD] * 64)
+    plan: dict[str, Any] = {
+        "out": "/x",
+        "sources": [{"url": "/a.tar", "size": 3, "etag": "x"}],
+        "columns": {"a": "str"},
+    }
+    plan |= {"shard_size": 100, "compression": None, "skip_bad": False, "parts": 1}
+    return b"\0".join((json.dumps(record).encode(), json.dumps(journal).encode(), json.dumps(plan).encode()))
+
+
+def _words(*lines: str) -> tuple[bytes, ...]:
+    return tuple(line.encode().replace(b" ", b"\0") for line in lines)
+
+
+def _values() -> tuple[bytes, ...]:
+    texts: dict[str, bytes] = {
+        "json": b'{"a":[1,2.5,"x",null,1e999]}',
+        "msgpack": msgpack.packb({"a": [1, b"x", 2**63], 3: 1.5}),
+    }
+    texts |= {"uint16[*]": b"\2\0\0\0\1\0\2\0", "float32[*,3]?": bytes(4), "str": "ß".encode(), "int64?": bytes(8)}
+    return tuple(bytes([_TYPES.index(kind)]) + data for kind, data in texts.items())
+
+
+TARGETS = {
+    "arguments": Target(
+        _arguments,
+        _words(
+            "info .", "cat x --start 3 --count 2 --json", "verify file:///nowhere --threads 2", "merge . --parts 3",
+            "convert tar a-{00..03}.tar out --column json=json? --compression zstd:3 --shard-size 1MiB --skip-bad",
+            "info s3://KEY:SECRET@bucket/prefix", "--version", "info s3://[::1]/x", "info file:///%00",
+        ),
+    ),
+    "dataset": Target(_dataset, tuple(bytes([how, *bytes(7)]) + raw for how in range(4) for raw in (_SHARD, _SMALL))),
+    "frames": Target(_frames, (_compressed(_SHARD), _compressed(bytes(2**20 + 5), 7), _compressed(b"x"))),
+    "index": Target(_index, (_INDEX, _ZSTD_INDEX)),
+    "npy": Target(_npy, (npy(np.arange(6).reshape(2, 3)), npy(np.array(["a"])), npy(np.zeros((0, 3), ">f8")))),
+    "records": Target(_records, (_record(),)),
+    "shard": Target(_shard, (_SHARD, _SMALL, _OPAQUE)),
+    "state": Target(_state, (msgpack.packb(_STATE), msgpack.packb(_STATE | _LARGE))),
+    "stream": Target(_stream, (_tars()[0], zlib.compress(_tars()[0], wbits=31), zstandard.compress(_tars()[0]))),
+    "tar": Target(_tar, tuple(bytes([how]) + tar for how, tar in enumerate((*_tars(), _sparse())))),
+    "text": Target(_text, (b"64MiB", b"1.5 GB", b"a-{000..010..5}.tar", b"{a,{b,c}}{x..z}", b"{{{{,}}}")),
+    "type": Target(_type, (b"uint16[*,3]?", b"later", b'[{"name":"a","type":"uint8[4]"},{"name":"b","type":"str?"}]')),
+    "value": Target(_value, _values()),
+    "weights": Target(_weights, (msgpack.packb([0.5, 3, "1/3", "64MiB", "!5000"]), msgpack.packb([1e308, -1, True]))),
+}  # fmt: skip
+
+
+def allowed(target: str, data: bytes) -> None:
+    """Run a target; whatever it raises beside MdsxError comes out."""
+    with contextlib.suppress(MdsxError), contextlib.redirect_stdout(io.StringIO()):
+        TARGETS[target].run(data)

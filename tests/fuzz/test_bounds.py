@@ -1,0 +1,72 @@
+"""A file of a few kilobytes makes a reader neither take a gigabyte nor forget the time, whatever it claims.
+
+Each case of the table in `hostile.py` runs in a process of its own that may not grow by more than 1 GiB of address
+space, and must not by more than 200 MiB of memory.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import resource
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mdsx.errors import MdsxError
+from tests.fuzz.hostile import CASES, Case
+
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
+
+_ROOM, _MEMORY = 2**30, 200 * 2**20  # bytes that a reader may grow by: address space, and memory in use
+_SECONDS = 60  # on a slow machine; here each takes below one
+_SPAWNER = multiprocessing.get_context("forkserver")
+_SPAWNER.set_forkserver_preload(["tests.fuzz.hostile"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_claims_much_is_small_and_costs_little(case: Case, tmp_path: Path) -> None:
+    case.make(tmp_path)
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert size <= case.most
+    ours, theirs = _SPAWNER.Pipe()
+    process = _SPAWNER.Process(target=_read, args=(CASES.index(case), str(tmp_path), theirs))
+    process.start()
+    theirs.close()
+    try:
+        assert ours.poll(_SECONDS), f"no answer within {_SECONDS} seconds"
+        kind, said, grown, _ = ours.recv()
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+    if case.error is None:
+        assert kind is None, f"{kind}: {said}"
+    else:
+        assert kind in _names(case.error), f"{kind}: {said}"
+        assert re.search(case.says, said)
+    assert grown < _MEMORY
+
+
+def _names(error: type[MdsxError]) -> set[str]:
+    """Of a kind of error and those below it."""
+    return {error.__name__}.union(*map(_names, error.__subclasses__()))
+
+
+def _read(number: int, folder: str, pipe: Pipe) -> None:
+    """In a process of its own: what was said, by how much memory grew, how long it took."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _ROOM,) * 2)
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    kind: str | None = None
+    said = ""
+    try:
+        CASES[number].read(Path(folder))
+    except BaseException as error:
+        kind, said = type(error).__name__, str(error)
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    pipe.send((kind, said[:2000], grown, time.monotonic() - began))

@@ -1,0 +1,74 @@
+"""Whatever the bytes are, the only errors are MdsxError's children.
+
+Inputs are sound files that hypothesis breaks, with their checksums mended (`targets.py`); those that atheris once found
+(`python -m tests.fuzz`) stand in `corpus/` and are replayed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Often
+from tests.fuzz.targets import TARGETS, allowed
+
+CORPUS = sorted(path for path in Path(__file__).with_name("corpus").glob("*/*") if path.is_file())
+_SLOW = {"arguments", "dataset", "records", "stream", "tar"}  # milliseconds an input
+_NUMBERS = [0, 1, 2, 7, 8, 64, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1, 2**40]
+_NUMBERS += [2**62, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+@st.composite
+def broken(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
+    """One of `seeds`, changed in a few places."""
+    data = draw(st.sampled_from(seeds))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        end = draw(st.integers(at, min(at + 32, len(data))))
+        match draw(st.sampled_from(["bit", "bytes", "number", "digits", "cut", "repeat", "splice"])):
+            case "bit" if at < len(data):
+                data = data[:at] + bytes([data[at] ^ 1 << draw(st.integers(0, 7))]) + data[at + 1 :]
+            case "bytes":
+                data = data[:at] + draw(st.binary(max_size=16)) + data[end:]
+            case "number":
+                size = draw(st.sampled_from([1, 2, 4, 8]))
+                number = draw(st.sampled_from(_NUMBERS)) % 256**size
+                data = data[:at] + number.to_bytes(size, draw(st.sampled_from(["little", "big"]))) + data[at + size :]
+            case "digits":
+                data = data[:at] + str(draw(st.sampled_from(_NUMBERS))).encode() + data[end:]
+            case "cut":
+                data = data[:at] + data[draw(st.integers(at, len(data))) :]
+            case "repeat":
+                data = data[:at] + data[at:end] * draw(st.integers(0, 300)) + data[end:]
+            case "splice":
+                other = draw(st.sampled_from(seeds))
+                start = draw(st.integers(0, len(other)))
+                data = data[:at] + other[start : start + draw(st.integers(0, 600))] + data[end:]
+    return data
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_whatever_the_bytes_are_only_our_errors_come(name: str, often: Often) -> None:
+    examples = often(25, long=1000) if name in _SLOW else often(150, long=20_000)
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(broken(TARGETS[name].seeds))
+    def run(data: bytes) -> None:
+        allowed(name, data)
+
+    run()
+
+
+@pytest.mark.parametrize("name", ["dataset", "frames", "index", "npy", "records", "shard", "tar"])
+def test_what_is_broken_was_sound(name: str) -> None:
+    """So the mended checksums are right, and what is changed is what is found."""
+    for seed in TARGETS[name].seeds:
+        TARGETS[name].run(seed)
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_was_found_once_is_mended(path: Path) -> None:
+    allowed(path.parent.name, path.read_bytes())
