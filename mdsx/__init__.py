@@ -24,6 +24,7 @@ from mdsx.errors import (
 )
 
 if TYPE_CHECKING:
+    from mdsx.damage import repair, verify
     from mdsx.dataset import Dataset
     from mdsx.mixture import Component, Mixture
     from mdsx.order import Order
@@ -50,6 +51,8 @@ __all__ = [
     "UsageError",
     "Writer",
     "merge",
+    "repair",
+    "verify",
 ]
 
 _HOMES = {
@@ -59,6 +62,8 @@ _HOMES = {
     "Order": "mdsx.order",
     "Writer": "mdsx.writer",
     "merge": "mdsx.writer",
+    "repair": "mdsx.damage",
+    "verify": "mdsx.damage",
 }
 
 

@@ -60,7 +60,7 @@ def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.M
             if line.startswith("mdsx "):
                 subprocess.run([sys.executable, "-m", *shlex.split(line)], check=True, stdin=subprocess.DEVNULL)
                 commands += 1
-    assert commands == 4
+    assert commands == 5
     assert session["remaining"] == (5000 // 32 - 10) * 32
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
     assert [int(sample["tokens"][0]) for sample in mdsx.Dataset("s3://bucket/big")[::100]] == [0, 1, 2]

@@ -18,7 +18,7 @@ FLOORS = (
     {"format", "order"},
     {"storage"},
     {"shards"},
-    {"dataset", "stream", "verify", "writer"},
+    {"damage", "dataset", "stream", "writer"},
     {"mixture"},
     {"mdsx"},  # the public page
     {"convert", "torch"},

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import cat, convert, info, merge, verify
+from mdsx.cli import cat, convert, info, merge, repair, verify
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -62,6 +62,7 @@ _add(converters, convert.tar, convert.EXAMPLE)
 app.add_typer(converters)
 _add(app, info.info, info.EXAMPLE)
 _add(app, verify.verify, verify.EXAMPLE)
+_add(app, repair.repair, repair.EXAMPLE)
 _add(app, cat.cat, cat.EXAMPLE)
 _add(app, merge.merge, merge.EXAMPLE)
 

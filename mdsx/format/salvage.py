@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 Ranges = Sequence[tuple[int, int]]
 """Half-open runs of numbers, in order, apart from each other."""
 
-_TOLD = 5  # ranges of samples in a message
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -90,11 +88,11 @@ def ranges_of(mask: NDArray[np.bool_]) -> Ranges:
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
-def format_ranges(ranges: Ranges, shift: int = 0) -> str:
-    """`3, 7-9, 12`; only the first ones where there are many."""
-    texts = [f"{a + shift}" if b - a == 1 else f"{a + shift}-{b + shift - 1}" for a, b in ranges[:_TOLD]]
-    if len(ranges) > _TOLD:
-        texts.append(f"and {sum(b - a for a, b in ranges[_TOLD:])} more")
+def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
+    """`3, 7-9, 12`; only the first ones where there are more than `most`."""
+    texts = [f"{a + shift}" if b - a == 1 else f"{a + shift}-{b + shift - 1}" for a, b in ranges[:most]]
+    if len(ranges) > most:
+        texts.append(f"and {sum(b - a for a, b in ranges[most:])} more")
     return ", ".join(texts)
 
 
@@ -137,12 +135,11 @@ def salvage(
         problems.append(_tell(gap, rows, heaps, first))
     if compressed:
         problems += _check_table(stored, layout, size, file)
-    other = False
     if not any(gap.start < layout.rows_offset for gap in gaps):
         header, other = _check_header(raw, layout, file)
+        if other:
+            return Salvage(layout, view, np.zeros(view.samples, np.bool_), header, other)
         problems += header
-    if other:
-        return Salvage(layout, view, np.zeros(view.samples, np.bool_), problems, other)
     if any(raw[layout.rows_offset + layout.samples * layout.schema.row_size : layout.heap_offset]):
         problems.append(CorruptError("it is not zero", file=file, place="padding between rows and heap"))
     sound = known.copy()
@@ -158,7 +155,7 @@ def salvage(
     problems += bounded(found, file)
     for _ in found:  # those that are too many to be told count as well
         pass
-    return Salvage(layout, view, sound, problems, other)
+    return Salvage(layout, view, sound, problems, other=False)
 
 
 @dataclass(frozen=True, slots=True)

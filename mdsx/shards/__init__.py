@@ -1,19 +1,23 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
-from mdsx.shards.download import read_index
+from mdsx.shards.download import INDEX_KEY, Hashes, inspect_shard, read_index, stream_shard
 from mdsx.shards.gather import Columns, present
 from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards, VerifyCached
 from mdsx.shards.view import ColumnChoice, Part, View
 
 __all__ = [
+    "INDEX_KEY",
     "ColumnChoice",
     "Columns",
+    "Hashes",
     "Part",
     "Selection",
     "Shards",
     "VerifyCached",
     "View",
+    "inspect_shard",
     "present",
     "read_index",
+    "stream_shard",
 ]

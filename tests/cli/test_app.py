@@ -12,7 +12,7 @@ import pytest
 import mdsx
 from tests.cli.conftest import Run
 
-COMMANDS = [[], ["convert"], ["convert", "tar"], ["info"], ["verify"], ["cat"], ["merge"]]
+COMMANDS = [[], ["convert"], ["convert", "tar"], ["info"], ["verify"], ["repair"], ["cat"], ["merge"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -32,7 +32,10 @@ def test_a_wrong_command_line_is_status_2(run: Run, line: str) -> None:
     assert "Usage: mdsx" in err
 
 
-@pytest.mark.parametrize("command", [["info"], ["verify"], ["cat"], ["merge"], ["convert", "tar", "missing.tar"]])
+MISTAKES = [["info"], ["verify"], ["repair"], ["cat"], ["merge"], ["convert", "tar", "missing.tar"]]
+
+
+@pytest.mark.parametrize("command", MISTAKES)
 def test_a_users_mistake_is_one_line_and_status_1(run: Run, tmp_path: Path, command: list[str]) -> None:
     status, out, err = run(*command, tmp_path / "nothing")
     assert (status, out) == (1, "")

@@ -24,11 +24,13 @@ def test_a_line_for_each_damage_and_status_1(run: Run, dataset: Path) -> None:
     flip(dataset / "shard.00000.mdsx", -1)
     (dataset / "shard.00002.mdsx").unlink()
     status, out, err = run("verify", dataset)
-    assert (status, err) == (1, "")
+    assert status == 1
+    assert f"mdsx repair {dataset}" in err  # the way out
     first, second, last = out.splitlines()
     assert first.startswith(f"damaged: {dataset}/shard.00000.mdsx: sample ")
     assert second.startswith(f"damaged: {dataset}/shard.00002.mdsx: ")
     assert last.startswith("2 damages found in 300 samples")
+    assert last.endswith(": in 2 files")
 
 
 def test_json_lists_the_damages(run: Run, dataset: Path) -> None:
@@ -42,3 +44,29 @@ def test_json_lists_the_damages(run: Run, dataset: Path) -> None:
     assert damage["file"] == f"{dataset}/shard.00001.mdsx"
     assert damage["kind"] == "CorruptError"
     assert damage["place"].startswith("sample ")
+
+
+def test_of_much_damage_every_file_is_told_and_no_flood(run: Run, dataset: Path) -> None:
+    shards = sorted(dataset.glob("shard.*"))
+    for path in shards:
+        data = bytearray(path.read_bytes())
+        data[320::7] = bytes(byte ^ 1 for byte in data[320::7])
+        path.write_bytes(data)
+    status, out, _ = run("verify", dataset)
+    *lines, last = out.splitlines()
+    assert status == 1
+    assert len(lines) <= 11 * len(shards)
+    assert all(any(line.startswith(f"damaged: {path}: sample ") for line in lines) for path in shards)
+    assert sum(line.endswith("and more, see --json") for line in lines) == len(shards)
+    told = json.loads(run("verify", dataset, "--json").out)
+    assert told["damaged_files"] == len(shards)
+    assert told["damages_found"] == len(told["damages"]) > 11 * len(shards)
+    assert last.startswith(f"{told['damages_found']:,} damages found")
+
+
+def test_files_that_the_index_does_not_name_are_told(run: Run, dataset: Path) -> None:
+    (dataset / "shard.00099.mdsx").write_bytes(b"")
+    status, out, _ = run("verify", dataset)
+    assert status == 0
+    assert out.splitlines()[0] == "beside it: 1 file that the index does not name: shard.00099.mdsx"
+    assert json.loads(run("verify", dataset, "--json").out)["unnamed"] == ["shard.00099.mdsx"]

@@ -14,7 +14,7 @@ from tests.conftest import Often
 from tests.format import by_the_book
 from tests.format.owners import owners
 from tests.format.reference import get, patch, read_shard
-from tests.format.test_check import SHARDS, changed
+from tests.format.test_check import CHANGES, SHARDS, changed
 
 FRAME = 2**20
 
@@ -39,10 +39,10 @@ def samples(found: Salvage) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_a_changed_byte_costs_the_sample_that_owns_it_and_no_other(name: str, often: Often) -> None:
+def test_a_changed_byte_costs_the_sample_that_owns_it_and_no_other(name: str) -> None:
     shard = SHARDS[name]
     whose, written = owners(shard), read_shard(shard)
-    for place, damaged in changed(shard, often):
+    for place, damaged in changed(shard, CHANGES):
         found, owner = left(shard, damaged), whose[place].sample
         assert len(found.problems) == 1, (place, found.problems)
         assert found.lost == (() if owner is None else ((owner, owner + 1),))

@@ -1,0 +1,153 @@
+"""`mdsx repair`: an index that is right again; what is damaged left out, where told to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsx.cli.output import Bar, Json, complain, error_fields, one_line, print_json
+
+if TYPE_CHECKING:
+    from mdsx.damage import Progress, Repair, ShardRepair
+
+EXAMPLE = "mdsx repair s3://bucket/corpus --drop-damaged"
+_PROBLEMS = 5  # told of a shard
+_RANGES = 100
+_SHARDS = 1000  # in JSON; all are counted
+
+
+def repair(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A dataset: a path, file:// or s3://.")],
+    drop_damaged: Annotated[
+        bool, typer.Option("--drop-damaged", help="Leave out samples that are lost; without it, nothing is dropped.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards checked at once; each is held in memory.")] = 4,
+    as_json: Json = False,
+) -> None:
+    """Check every byte of a dataset, and mend it: build an index that is missing or damaged anew from the shards, and
+    replace damaged shards by new ones of their sound samples.
+
+    Where a sample would be lost, nothing is changed unless --drop-damaged is given; the samples are listed either way.
+    No shard is ever changed or removed: new ones stand beside them as repaired.*, and of the index that is replaced a
+    copy is kept. Where samples were dropped, those behind them have other numbers, and states of running jobs do not
+    fit any more.
+
+    Exit status: 0 sound, or repaired; 1 damage is left, or an error.
+    """
+    import mdsx
+
+    with Bar("checking") as bar:
+
+        def watch(progress: Progress) -> None:
+            bar.expect(progress.of_size)
+            bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
+
+        done = mdsx.repair(url, drop_damaged=drop_damaged, dry_run=dry_run, threads=threads, watch=watch)
+    if as_json:
+        print_json(_fields(done))
+    else:
+        _print(done, dry_run)
+    if done.needed and not done.written:
+        raise typer.Exit(1)
+
+
+def _print(done: Repair, dry_run: bool) -> None:
+    if not done.needed:
+        print(f"sound: {done.samples:,} samples in {done.shards:,} shards; nothing to repair")
+        return
+    for shard in done.damaged:
+        _print_shard(shard)
+    if done.index != "sound":
+        _print_index(done)
+    what = f"{done.samples:,} samples in {done.shards:,} shards"
+    lost = _lost(done)
+    if done.written:
+        print(f"repaired: {what}; {lost}")
+        if done.old_index:
+            print(f"the index as it was: {done.old_index}")
+        if done.damaged:
+            print("the damaged files are still there; nothing reads them any more")
+        if any(shard.drops for shard in done.damaged):
+            print(
+                "it is another dataset now: samples have other numbers, and states of running jobs do not fit any more"
+            )
+        return
+    print(f"nothing was changed: a repair would leave {what}; {lost}")
+    if done.drops:
+        complain("give --drop-damaged to repair it without what is lost, or put sound copies in place", kind="")
+    elif dry_run:
+        complain("without --dry-run it is repaired", kind="")
+
+
+def _print_shard(shard: ShardRepair) -> None:
+    from mdsx.format import format_ranges
+
+    for problem in shard.problems[:_PROBLEMS]:
+        print(f"damaged: {one_line(problem)}")
+    if len(shard.problems) > _PROBLEMS:
+        print(f"damaged: {shard.file}: and more like these")
+    if shard.samples is None:
+        print("  lost: all of it; nothing tells how many samples it had")
+    elif not shard.lost:
+        print(f"  lost: no sample, all {shard.samples:,} are kept")
+    else:
+        numbers = format_ranges(shard.lost, most=_RANGES)
+        if shard.first is not None:
+            numbers += f" ({format_ranges(shard.lost, shard.first, most=_RANGES)} of the dataset)"
+        print(f"  lost: {shard.lost_samples:,} of {shard.samples:,} samples: {numbers}")
+    if shard.replacement:
+        print(f"  replaced by {shard.replacement}")
+
+
+def _print_index(done: Repair) -> None:
+    if done.index == "missing":
+        print(f"damaged: {done.url}/index.json: it is not there")
+        print("  built anew from the shards; what followed the last one, and metadata, cannot be known")
+        return
+    print(f"damaged: {one_line(done.index_error)}")
+    if done.proven:
+        print("  built anew from the shards: the original, byte for byte, as its checksum proves")
+    else:
+        print(
+            "  lost: its metadata, and what else it may have said; its checksum does not prove that all shards are here"
+        )
+
+
+def _lost(done: Repair) -> str:
+    unknown = sum(shard.samples is None for shard in done.damaged)
+    lost = f"{done.lost_samples:,} lost" if done.lost_samples or not unknown else ""
+    if unknown:
+        lost += f"{' and ' if lost else ''}{unknown:,} shards lost whole"
+    return lost if done.lost_samples or unknown else "no sample is lost"
+
+
+def _fields(done: Repair) -> dict[str, object]:
+    return {
+        "url": done.url,
+        "needed": done.needed,
+        "written": done.written,
+        "index": done.index,
+        "index_error": None if done.index_error is None else error_fields(done.index_error),
+        "index_proven": done.proven,
+        "old_index": done.old_index,
+        "samples": done.samples,
+        "shards": done.shards,
+        "lost_samples": done.lost_samples,
+        "damaged_shards": len(done.damaged),
+        "fingerprint": done.fingerprint,
+        "fingerprint_before": done.was,
+        "damaged": [
+            {
+                "file": shard.file,
+                "samples": shard.samples,
+                "first": shard.first,
+                "lost_samples": shard.lost_samples,
+                "lost": shard.lost,
+                "replacement": shard.replacement,
+                "problems": [error_fields(problem) for problem in shard.problems],
+            }
+            for shard in done.damaged[:_SHARDS]
+        ],
+    }

@@ -1,0 +1,9 @@
+"""What is damaged in a dataset: `verify` finds it, `repair` leaves it out."""
+
+from mdsx.damage.catalog import unnamed
+from mdsx.damage.repair import repair
+from mdsx.damage.report import Repair, ShardRepair
+from mdsx.damage.verify import verify
+from mdsx.damage.work import Progress
+
+__all__ = ["Progress", "Repair", "ShardRepair", "repair", "unnamed", "verify"]

@@ -1,0 +1,202 @@
+"""Which shards a dataset has: what its index says; or, where that is damaged or missing, the indexes of its parts, and
+last the names of the files.
+
+By their names, shards stand in the order of their parts' numbers and of their own. A file that an earlier repair wrote
+(`repaired.shard.00003.mdsx`) may stand for the one that it replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from mdsx.errors import CorruptError, MdsxError, MissingError, UnsupportedError, UsageError
+from mdsx.format import Index, Schema, ShardEntry, join_name, parse_index
+from mdsx.shards import INDEX_KEY, read_index
+from mdsx.storage import Entry, Storage, open_storage
+
+_TOLD = 20  # names in an error
+_MOST_GAPS = 1000
+
+_SHARD = re.compile(r"(?:part-(\d{5,})/)?(?:repaired(?:-(\d+))?\.)?shard\.(\d{5,})\.mdsx(\.zst)?")
+_PART_INDEX = re.compile(r"part-(\d{5,})/index\.json")
+_AT_WORK = re.compile(r"(?:part-(\d{5,})/)?(_mdsx|_convert)/.*")
+
+
+Schemas = dict[tuple[Schema, int], str]
+"""Columns, and the offset of the rows; and a file that has them."""
+
+
+class Place(NamedTuple):
+    """Where a shard stands: named in `entry` by the index `source`; or only by files, the best first, none if it is
+    gone."""
+
+    name: str
+    entry: ShardEntry | None = None
+    source: Index | None = None
+    files: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """`state` is the index's; `data` its bytes, None where it is missing; `parsed` what they say, where they are sound.
+    `metadata`: its own, else that of the parts, if they agree; else there is none. `schemas`: those that indexes
+    say."""
+
+    state: Literal["sound", "damaged", "missing"]
+    places: Sequence[Place]
+    compression: str | None
+    data: bytes | None = None
+    parsed: Index | None = None
+    error: MdsxError | None = None
+    metadata: list[dict[str, Any]] = field(default_factory=list)
+    schemas: Schemas = field(default_factory=dict)
+
+
+def read_catalog(storage: Storage) -> Catalog:
+    """The shards of the dataset in `storage`. Raises MissingError where there are none, UsageError where a writer is
+    or was at work, or names contradict each other."""
+    try:
+        data = storage.get(INDEX_KEY).data
+    except MissingError:
+        return _by_names(storage, None, None)
+    try:
+        index = parse_index(data, file=f"{storage.url}/{INDEX_KEY}")
+    except (CorruptError, UnsupportedError) as error:
+        return _by_names(storage, data, error)
+    schemas = {(index.schema, index.rows_offset): INDEX_KEY}
+    return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
+
+
+def unnamed(url: str | os.PathLike[str]) -> list[str]:
+    """Files beside a sound index that look like shards and that it does not name: nothing reads them.
+
+    Damaged shards that a repair has replaced are such; so are those of a part that came after the merge.
+    """
+    storage = open_storage(url)
+    try:
+        index = read_index(storage)
+    except CorruptError:
+        return []
+    names = {index.name(shard) for shard in range(len(index.counts))}
+    keys = (entry.key for prefix in _PREFIXES for entry in storage.list(prefix))
+    return [key for key in keys if _SHARD.fullmatch(key) and key not in names]
+
+
+class _Named(Sequence[Place]):
+    """The places that an index names, made when they are asked for: there may be millions."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index.counts)
+
+    def __getitem__(self, shard: Any) -> Any:
+        entry = self._index.entry(shard)
+        return Place(entry.name, entry, self._index)
+
+
+def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> Catalog:
+    stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
+    indexes = {int(match[1]): key for key in stored if (match := _PART_INDEX.fullmatch(key))}
+    _check_nobody_writes(storage.url, stored, indexes, finished=data is not None)
+    found: dict[int | None, dict[int, list[tuple[int, Entry]]]] = {}  # part, number of the shard, number of the repair
+    for key, entry in stored.items():
+        if (match := _SHARD.fullmatch(key)) and _canonical(match[1]) and _canonical(match[3]):
+            part, repaired, number, _ = match.groups()
+            generation = int(repaired or 1) if "repaired" in key else 0
+            numbers = found.setdefault(None if part is None else int(part), {})
+            numbers.setdefault(int(number), []).append((generation, entry))
+    if None in found and (len(found) > 1 or indexes):
+        hint = "move one of them away"
+        raise UsageError("there are shards, and parts that have shards too", file=storage.url, hint=hint)
+    if not found and not indexes:
+        message, hint = "no dataset is here: neither an index nor shards", "check the URL"
+        raise MissingError(message, file=storage.url, hint=hint)
+    suffix = _one_suffix(
+        storage.url, [entry for part in found.values() for files in part.values() for _, entry in files]
+    )
+    places, metadata, schemas = list[Place](), list[dict[str, Any]](), Schemas()
+    for part in [None] if None in found else _all_parts(storage.url, {*found, *indexes}):
+        index = None if part not in indexes else _part_index(storage, indexes[part])
+        prefix = "" if part is None else f"part-{part:05d}/"
+        if index is None:
+            places += _of_files(storage.url, prefix, found.get(part, {}), suffix)
+            continue
+        if (index.compression is not None) != suffix.endswith(".zst"):
+            raise UsageError("the parts are not compressed alike", file=f"{storage.url}/{prefix}")
+        metadata.append(index.metadata)
+        schemas.setdefault((index.schema, index.rows_offset), prefix + INDEX_KEY)
+        for shard in range(len(index.counts)):
+            said = index.entry(shard)
+            said = said._replace(name=prefix + said.name)
+            places.append(Place(said.name, said, index))
+    state: Literal["damaged", "missing"] = "missing" if data is None else "damaged"
+    same = metadata[:1] if all(other == metadata[0] for other in metadata) else []
+    return Catalog(state, places, "zstd" if suffix.endswith(".zst") else None, data, None, error, same, schemas)
+
+
+_PREFIXES = ("shard.", "repaired", "part-", "_mdsx/", "_convert/")
+
+
+def _check_nobody_writes(url: str, stored: Mapping[str, Entry], indexes: Mapping[int, str], *, finished: bool) -> None:
+    """Shards of an unfinished dataset are no dataset: its writer goes on with them."""
+    for key in stored:
+        if match := _AT_WORK.fullmatch(key):
+            part, folder = match.groups()
+            if finished if part is None else int(part) in indexes:
+                continue
+            where = url if part is None else f"{url}/part-{part}"
+            way = "run the same `mdsx convert` again" if folder == "_convert" else "write on with resume=True"
+            raise UsageError("the dataset is unfinished: a writer is or was at work", file=where, hint=way)
+
+
+def _canonical(number: str | None) -> bool:
+    return number is None or number == f"{int(number):05d}"
+
+
+def _all_parts(url: str, found: set[Any]) -> list[int]:
+    _check_gaps(url, found)
+    missing = [f"part-{number:05d}" for number in range(max(found)) if number not in found]
+    if missing:
+        raise MissingError("parts are missing", file=url, found=_names(missing), hint="write them, then `mdsx merge`")
+    return sorted(found)
+
+
+def _one_suffix(url: str, entries: Sequence[Entry]) -> str:
+    compressed = sorted(entry.key for entry in entries if entry.key.endswith(".zst"))
+    if compressed and len(compressed) < len(entries):
+        plain = sorted(entry.key for entry in entries if not entry.key.endswith(".zst"))
+        few = min(compressed, plain, key=len)
+        hint = "move those away that do not belong to the dataset"
+        raise UsageError("some shards are compressed and some are not", file=url, found=_names(few), hint=hint)
+    return ".mdsx.zst" if compressed else ".mdsx"
+
+
+def _part_index(storage: Storage, key: str) -> Index | None:
+    try:
+        return parse_index(storage.get(key).data, file=f"{storage.url}/{key}")
+    except CorruptError:
+        return None
+
+
+def _check_gaps(url: str, numbers: Collection[int]) -> None:
+    """A single file with a huge number must not make us look for all before it."""
+    if max(numbers, default=0) > _MOST_GAPS + 2 * len(numbers):
+        message, hint = "most of the numbered files before it are missing", "move it away if it does not belong here"
+        raise UsageError(message, file=url, place=f"number {max(numbers)}", found=f"{len(numbers)} files", hint=hint)
+
+
+def _of_files(url: str, prefix: str, found: Mapping[int, list[tuple[int, Entry]]], suffix: str) -> Iterator[Place]:
+    _check_gaps(f"{url}/{prefix}", found)
+    for number in range(max(found, default=-1) + 1):
+        files = tuple(entry for _, entry in sorted(found.get(number, ()), key=lambda file: file[0]))
+        yield Place(join_name(f"{prefix}shard.", suffix, number), files=files)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_TOLD]) + (f", and {len(names) - _TOLD} more" if len(names) > _TOLD else "")

@@ -1,0 +1,146 @@
+"""One shard, every byte of it: is it sound, and if not, what is damaged and which samples are lost.
+
+A shard that is not sound is read a second time, whole: what came wrong only on its way is no damage. An error of
+storage (no answer, no permission) says nothing about the shard, and is raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import xxhash
+
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
+from mdsx.format import Index, Layout, Ranges, Salvage, ShardEntry, ShardView, check_shard, own_layout, salvage
+from mdsx.shards import Hashes, inspect_shard, stream_shard
+from mdsx.storage import Entry, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of a shard. It is sound if there are no problems: then `entry` is what an index says of it.
+
+    `layout` is None where nothing tells how the shard is made; then all of it is lost, however much that is. `lost`:
+    the numbers in the shard of the samples that are. `rebuilt`: a shard of the others, where it was asked for.
+    """
+
+    name: str
+    problems: list[MdsxError] = field(default_factory=list)
+    entry: ShardEntry | None = None
+    layout: Layout | None = None
+    lost: Ranges = ()
+    rebuilt: memoryview | None = None
+
+    @property
+    def lost_samples(self) -> int | None:
+        return None if self.layout is None else sum(stop - start for start, stop in self.lost)
+
+    @property
+    def kept(self) -> int:
+        """How many samples are sound."""
+        return 0 if self.layout is None else self.layout.samples - sum(stop - start for start, stop in self.lost)
+
+
+def examine(storage: Storage, index: Index, entry: ShardEntry, *, first: int | None, keep: bool = False) -> Finding:
+    """The shard that `index` names by `entry`; its first sample is number `first` of the dataset. With `keep`, what is
+    sound of a damaged one is kept as `rebuilt`."""
+    layout, file = Layout(index.schema, index.rows_offset, entry.samples, entry.raw_size), file_of(storage, entry.name)
+    if _is_sound(storage, index, entry, layout, file):
+        return Finding(entry.name, entry=entry, layout=layout)
+    try:
+        stored, size = _read(storage, entry.name, entry.size)
+    except MissingError as error:
+        return Finding(entry.name, [error], layout=layout, lost=((0, layout.samples),))
+    compressed = index.compression is not None
+    found = salvage(stored, layout, compressed=compressed, size=entry.size, file=file, first=first)
+    problems: list[MdsxError] = [*([] if found.other else _behind(size, entry.size, file)), *found.problems]
+    lost = found.lost
+    rebuilt = found.rebuild() if found.sound.any() and (keep or not lost) else None
+    if not lost and rebuilt is not None:  # it must be what was written, to the last byte
+        raw_hash = xxhash.xxh3_128_hexdigest(rebuilt)
+        if raw_hash != entry.raw_hash:
+            problems.append(_another(index, raw_hash, entry, file))
+            lost, rebuilt = ((0, layout.samples),), None
+        elif not problems and (hashed := xxhash.xxh3_128_hexdigest(stored)) != entry.hash:
+            message = "the compressed bytes are not those that the index names, though their content is"
+            problems.append(CorruptError(message, file=file, place="XXH3-128", found=hashed, expected=entry.hash))
+    if not problems:
+        return Finding(entry.name, entry=entry, layout=layout)
+    return Finding(entry.name, problems, layout=layout, lost=lost, rebuilt=rebuilt if keep else None)
+
+
+def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Finding:
+    """A shard of which only its own header tells anything. Raises UnsupportedError for one of a later version."""
+    file, compressed = file_of(storage, stored.key), stored.key.endswith(".zst")
+    try:
+        view, entry = inspect_shard(storage, stored.key, stored.size, file=file)
+        return Finding(stored.key, entry=entry, layout=_layout_of(view))
+    except (FormatError, MissingError, TruncatedError, ChangedError):
+        pass
+    try:
+        data, size = _read(storage, stored.key, stored.size)
+        layout = own_layout(data, compressed=compressed, file=file)
+    except (CorruptError, MissingError) as error:
+        return Finding(stored.key, [error])
+    expected = layout.raw_size if not compressed else stored.size
+    found = salvage(data, layout, compressed=compressed, size=expected, file=file)
+    problems: list[MdsxError] = [*_behind(size, expected, file), *found.problems]
+    if not layout.samples:
+        problems.append(CorruptError("it has no sample", file=file))
+    if not problems:
+        return Finding(stored.key, entry=_entry_of(stored, data, found), layout=layout)
+    rebuilt = found.rebuild() if keep and found.sound.any() else None
+    return Finding(stored.key, problems, layout=layout, lost=found.lost, rebuilt=rebuilt)
+
+
+def file_of(storage: Storage, name: str) -> str:
+    return f"{storage.url.rstrip('/')}/{name}"
+
+
+def _is_sound(storage: Storage, index: Index, entry: ShardEntry, layout: Layout, file: str) -> bool:
+    raw, raw_size = bytearray(), entry.raw_size if index.compression else None
+    try:
+        hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
+        if hashes != Hashes(entry.hash, entry.raw_hash) or check_shard(raw, file=file, schema=index.schema):
+            return False
+        return _layout_of(ShardView.parse(raw, file=file)) == layout
+    except (FormatError, MissingError, TruncatedError, ChangedError):
+        return False
+
+
+def _layout_of(view: ShardView) -> Layout:
+    return Layout(view.schema, view.rows_offset, view.samples, len(view.buffer))
+
+
+def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:
+    """The stored bytes, at most so many, and how many there are. Raises MissingError, TransportError."""
+    size = next((entry.size for entry in storage.list(name) if entry.key == name), None)
+    if size is None:
+        raise MissingError("the shard is not there", file=file_of(storage, name))
+    if size > most:
+        return memoryview(storage.get(name, stop=most).data), size
+    data = bytearray()
+    storage.download(name, data.extend, size=size)
+    return memoryview(data), size
+
+
+def _behind(size: int, expected: int, file: str) -> list[CorruptError]:
+    if size <= expected:
+        return []
+    message = "bytes follow the shard"
+    return [CorruptError(message, file=file, place=f"byte {expected}", found=f"{size} bytes", expected=expected)]
+
+
+def _another(index: Index, raw_hash: str, entry: ShardEntry, file: str) -> CorruptError:
+    """A shard that is sound in itself but not the one that the index names: no sample of it can be believed."""
+    message, hashed = "is not the shard that the index names", np.frombuffer(bytes.fromhex(raw_hash), np.uint8)
+    for shard in np.flatnonzero((index.raw_hashes == hashed).all(axis=1))[:1].tolist():
+        message += f", but {index.name(shard)}"
+    place, expected = "XXH3-128 of the uncompressed shard", entry.raw_hash
+    return CorruptError(message, file=file, place=place, found=raw_hash, expected=expected)
+
+
+def _entry_of(stored: Entry, data: memoryview, found: Salvage) -> ShardEntry:
+    hashes = xxhash.xxh3_128_hexdigest(data), xxhash.xxh3_128_hexdigest(found.view.buffer)
+    return ShardEntry(stored.key, found.layout.samples, len(data), hashes[0], len(found.view.buffer), hashes[1])

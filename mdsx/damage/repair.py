@@ -1,0 +1,252 @@
+"""Repair a dataset: an index that is right again, over shards that are sound.
+
+Rules:
+- No file of the dataset is changed, cut or deleted but the index. What is sound of a damaged shard is written to a new
+  file beside it, `repaired.` before its name; a name that is taken by other bytes is never used.
+- Nothing is dropped without being told to: where anything would be, nothing at all is written.
+- A sample counts as sound if its own checksum holds. A shard of which every sample holds must also be, to the last
+  byte, the one that the index names: else it is another one, and no sample of it is believed.
+- New shards first, then a copy of the old index, then the new index at once: so at any instant there is the old state
+  or the new one, and what a repair that died wrote is used by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import xxhash
+
+from mdsx.damage.catalog import Catalog, Place, Schemas, read_catalog
+from mdsx.damage.examine import Finding, examine, examine_alone, file_of
+from mdsx.damage.rebuilt import original
+from mdsx.damage.report import Repair, ShardRepair
+from mdsx.damage.work import Progress, in_order
+from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
+from mdsx.format import Schema, ShardEntry, build_index, compress, is_name, parse_index
+from mdsx.shards import INDEX_KEY
+from mdsx.storage import Storage, open_storage
+
+_TOLD = 20  # problems of a shard, kinds of columns
+_REPAIRED = re.compile(r"(?:repaired(?:-\d+)?\.)?(.*)")
+
+
+def repair(
+    url: str | os.PathLike[str],
+    *,
+    drop_damaged: bool = False,
+    dry_run: bool = False,
+    threads: int = 4,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> Repair:
+    """Mend the dataset at `url`, and say what was found and done: nothing, where it is sound.
+
+    An index that is missing or damaged is built anew from the shards, which are all read and checked. A damaged shard
+    is replaced by a new one of its sound samples. Where a sample would be lost, or what else a damaged index said,
+    nothing is written unless `drop_damaged` is given; with `dry_run` nothing in any case. `watch` is told after each
+    shard.
+
+    Raises UsageError where the dataset is not finished or its shards do not belong together, MissingError where there
+    is none, CorruptError where nothing of it is sound.
+    """
+    storage = open_storage(url)
+    survey = _survey(storage, read_catalog(storage), threads, watch)
+    plan = _plan(storage, survey)
+    if not plan.needed or dry_run or (plan.drops and not drop_damaged):
+        return plan
+    return _write(storage, survey, plan, threads)
+
+
+@dataclass(slots=True)
+class _Survey:
+    """The shards as they were found. Of those that are sound, only what the index does not say is kept."""
+
+    catalog: Catalog
+    schemas: Schemas
+    alone: dict[int, ShardEntry] = field(default_factory=dict)
+    """Entries of sound shards that no index names."""
+    damaged: dict[int, tuple[Finding, int | None]] = field(default_factory=dict)
+    """Findings of the others; and the number in the dataset of their first sample, where it is known."""
+    samples: int = 0
+    """How many are sound."""
+
+    def entries(self, replaced: dict[int, ShardEntry]) -> list[ShardEntry]:
+        """The shards of the new index, in order, where damaged ones are `replaced`."""
+        found = (
+            replaced.get(number) if number in self.damaged else self.alone.get(number, place.entry)
+            for number, place in enumerate(self.catalog.places)
+        )
+        return [entry for entry in found if entry is not None]
+
+    @property
+    def schema(self) -> Schema:
+        return next(iter(self.schemas))[0]
+
+
+def _survey(storage: Storage, catalog: Catalog, threads: int, watch: Callable[[Progress], object]) -> _Survey:
+    """Reads and checks every shard."""
+    places, survey, size = catalog.places, _Survey(catalog, {**catalog.schemas}), 0
+    of_size = sum(_size(place) for place in places)
+    firsts: list[int | None] = [0]
+    for place in places:
+        first = firsts[-1]
+        firsts.append(None if first is None or place.entry is None else first + place.entry.samples)
+    first = 0 if len(places) else None
+    for number, finding in enumerate(
+        in_order(lambda number: _examine(storage, places[number], firsts[number]), range(len(places)), threads)
+    ):
+        if finding.problems:
+            survey.damaged[number] = replace(finding, problems=finding.problems[:_TOLD]), first
+        elif places[number].entry is None and finding.entry is not None:
+            survey.alone[number] = finding.entry
+        if finding.layout is not None:
+            survey.schemas.setdefault((finding.layout.schema, finding.layout.rows_offset), finding.name)
+        first = None if first is None or finding.layout is None else first + finding.layout.samples
+        survey.samples, size = survey.samples + finding.kept, size + _size(places[number])
+        watch(Progress(number + 1, survey.samples, size, len(places), of_size))
+    _check(storage.url, survey)
+    return survey
+
+
+def _examine(storage: Storage, place: Place, first: int | None, *, keep: bool = False) -> Finding:
+    """A shard, by its index; or the first of its files that is sound, else that of which most is."""
+    if place.source is not None and place.entry is not None:
+        return examine(storage, place.source, place.entry, first=first, keep=keep)
+    best: Finding | None = None
+    for stored in place.files:
+        finding = examine_alone(storage, stored, keep=keep)
+        if not finding.problems:
+            return finding
+        if best is None or finding.kept > best.kept:
+            best = finding
+    return best or Finding(place.name, [MissingError("the shard is not there", file=file_of(storage, place.name))])
+
+
+def _check(url: str, survey: _Survey) -> None:
+    """Raises UsageError where the shards do not belong together, CorruptError where there is nothing to keep."""
+    if len(survey.schemas) > 1:
+        kinds = list(survey.schemas.items())[:_TOLD]
+        found = "; ".join(f"{name}: {schema.json.decode()[:200]}" for (schema, _), name in kinds)
+        hint = "move those away that do not belong to the dataset"
+        raise UsageError("the shards have different columns", file=url, found=found, hint=hint)
+    for schema, rows_offset in survey.schemas:
+        if rows_offset != schema.rows_offset:
+            message = "the shards were made by a later minor version, with a larger header"
+            raise UnsupportedError(
+                message, file=url, place="offset of the rows", found=rows_offset, hint="upgrade mdsx"
+            )
+    if survey.damaged and not survey.samples:
+        problem = next(iter(survey.damaged.values()))[0].problems[0]
+        raise CorruptError(f"no sample of the dataset is sound: {problem}", file=url, hint="write it anew")
+
+
+def _plan(storage: Storage, survey: _Survey) -> Repair:
+    """What would be done."""
+    catalog = survey.catalog
+    damaged = [_told(storage, finding, first) for finding, first in survey.damaged.values()]
+    proven = _original(survey) is not None
+    if isinstance(catalog.error, UnsupportedError) and not proven:
+        raise catalog.error
+    dropped = sum(not finding.kept for finding, _ in survey.damaged.values())
+    return Repair(
+        url=storage.url,
+        index=catalog.state,
+        index_error=catalog.error,
+        proven=proven,
+        samples=survey.samples,
+        shards=len(catalog.places) - dropped,
+        damaged=damaged,
+        was=None if catalog.parsed is None else catalog.parsed.fingerprint,
+    )
+
+
+def _original(survey: _Survey) -> bytes | None:
+    """The index as it was before it was damaged, where the shards prove it."""
+    catalog = survey.catalog
+    if catalog.state != "damaged" or catalog.data is None or survey.damaged:
+        return None
+    return original(catalog.data, survey.schema, catalog.compression, survey.entries({}), catalog.metadata)
+
+
+def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Repair:
+    """Do it, and say what was done."""
+    catalog, replaced = survey.catalog, dict[int, ShardEntry]()
+    numbers = [number for number, (finding, _) in survey.damaged.items() if finding.kept]
+    for number, entry in zip(
+        numbers, in_order(lambda number: _replace(storage, survey, number), numbers, threads), strict=True
+    ):
+        replaced[number] = entry
+    data = _original(survey)
+    if data is None:
+        metadata = catalog.metadata[0] if catalog.metadata else None
+        data = build_index(survey.schema, catalog.compression, survey.entries(replaced), metadata)
+    old_index = _put_index(storage, catalog.data, data)
+    damaged = []
+    for number, (finding, first) in survey.damaged.items():
+        new = replaced.get(number)
+        damaged.append(_told(storage, finding, first, None if new is None else file_of(storage, new.name)))
+    made = parse_index(data).fingerprint
+    return replace(plan, damaged=damaged, written=True, old_index=old_index, fingerprint=made)
+
+
+def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
+    """Write what is sound of a damaged shard, which is read once more, to a new file."""
+    finding, first = survey.damaged[number]
+    again = _examine(storage, survey.catalog.places[number], first, keep=True)
+    if (again.name, again.lost) != (finding.name, finding.lost) or again.rebuilt is None:
+        message, hint = "the shard was another one when it was read again", "run the repair again"
+        raise ChangedError(message, file=file_of(storage, finding.name), hint=hint)
+    raw = again.rebuilt
+    stored = raw if survey.catalog.compression is None else memoryview(compress(raw))
+    name = _put_beside(storage, finding.name, stored)
+    hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
+    return ShardEntry(name, finding.kept, len(stored), hashes[0], len(raw), hashes[1])
+
+
+def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
+    """Store a new shard beside the one of that name, and return its own: one that was free, or had the same bytes."""
+    folder, slash, base = name.rpartition("/")
+    match, number = _REPAIRED.fullmatch(base), 1
+    while True:
+        new = f"{folder}{slash}repaired{'' if number == 1 else f'-{number}'}.{match[1] if match else base}"
+        if not is_name(new):
+            raise UsageError("the name is too long for a new file beside it", file=file_of(storage, name))
+        there = next((entry for entry in storage.list(new) if entry.key == new), None)
+        if there is None:
+            storage.put(new, stored)
+            return new
+        if there.size == len(stored):
+            found = xxhash.xxh3_128()
+            storage.download(new, found.update, size=there.size)
+            if found.digest() == xxhash.xxh3_128_digest(stored):
+                return new
+        number += 1
+
+
+def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
+    """Put the index in the place of the `old` one, of which a copy is kept; its name."""
+    try:
+        there: bytes | None = storage.get(INDEX_KEY).data
+    except MissingError:
+        there = None
+    if there != old:
+        message, hint = "the index was replaced while the shards were read", "run the repair again"
+        raise ChangedError(message, file=file_of(storage, INDEX_KEY), hint=hint)
+    copy = None
+    if old is not None:  # named by its content, so that no other copy is ever overwritten
+        copy = f"index.before-repair-{xxhash.xxh3_64_hexdigest(old)}.json"
+        storage.put(copy, old)
+    storage.put(INDEX_KEY, new)
+    return None if copy is None else file_of(storage, copy)
+
+
+def _told(storage: Storage, finding: Finding, first: int | None, replacement: str | None = None) -> ShardRepair:
+    samples = None if finding.layout is None else finding.layout.samples
+    problems = tuple(finding.problems)
+    return ShardRepair(file_of(storage, finding.name), problems, samples, first, finding.lost, replacement)
+
+
+def _size(place: Place) -> int:
+    return place.entry.size if place.entry is not None else sum(file.size for file in place.files[:1])

@@ -1,0 +1,57 @@
+"""Verify a whole dataset, local or remote: every byte of every shard against every checksum and rule there is.
+
+A shard is downloaded, decompressed and checked in memory; `threads` of them at once, no more. Damage that has a place
+in a shard is told by sample and column, damage to a compressed frame by the samples in it; only what no check places is
+told by the hash of the whole. A shard that is not there or cannot be read is damage as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from mdsx.damage.examine import examine, file_of
+from mdsx.damage.work import Progress, in_order
+from mdsx.errors import CorruptError, MdsxError, MissingError
+from mdsx.format import Index
+from mdsx.shards import read_index
+from mdsx.storage import Storage, open_storage
+
+
+def verify(
+    url: str | os.PathLike[str], *, threads: int = 4, watch: Callable[[Progress], object] = lambda progress: None
+) -> Iterator[MdsxError]:
+    """Every damage of the dataset at `url`, shard by shard in order. `watch` is told after each shard.
+
+    Raises MissingError where there is no dataset; an index that is damaged is the only damage found.
+    """
+    storage = open_storage(url)
+    try:
+        index = read_index(storage)
+    except CorruptError as error:
+        yield error
+        return
+    firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
+    of_shards, of_size, size = len(index.counts), int(index.sizes.sum()), 0
+
+    def damages(shard: int) -> list[MdsxError]:
+        return _damages(storage, index, shard, int(firsts[shard]))
+
+    for shard, found in enumerate(in_order(damages, range(of_shards), threads)):
+        yield from found
+        size += int(index.sizes[shard])
+        watch(Progress(shard + 1, int(firsts[shard + 1]), size, of_shards, of_size))
+
+
+def _damages(storage: Storage, index: Index, shard: int, first: int) -> list[MdsxError]:
+    entry = index.entry(shard)
+    try:
+        found = examine(storage, index, entry, first=first).problems
+    except MdsxError as error:
+        found = [error]
+    if found and isinstance(found[0], MissingError):  # nothing in it can be told apart
+        message = f"the shard is not there; it held samples {first}-{first + entry.samples - 1} of the dataset"
+        found = [MissingError(message, file=file_of(storage, entry.name))]
+    return found

@@ -1,0 +1,71 @@
+"""Datasets to damage: what was written to them, and whose each of their bytes is."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mdsx
+from mdsx.format import Index, parse_index
+from tests.format.owners import owners
+
+COLUMNS = {"text": "str", "number": "int64", "blob": "bytes?", "flag": "bool"}
+FRAME = 2**20
+
+Samples = list[dict[str, Any]]
+
+
+def samples(count: int, *, seed: int = 1, blob: int = 50) -> Samples:
+    rng = random.Random(seed)
+    return [
+        {
+            "text": f"text {number}",
+            "number": number,
+            "blob": rng.randbytes(rng.randrange(blob)) if number % 3 else None,
+            "flag": number % 2 == 0,
+        }
+        for number in range(count)
+    ]
+
+
+def write(url: str | Path, written: Samples, **options: Any) -> None:
+    with mdsx.Writer(url, COLUMNS, **{"shard_size": 3000, **options}) as out:
+        for sample in written:
+            out.write(sample)
+
+
+def write_parts(url: str | Path, written: Samples, parts: int, **options: Any) -> None:
+    for part in range(parts):
+        span = slice(part * len(written) // parts, (part + 1) * len(written) // parts)
+        write(f"{url}/part-{part:05d}", written[span], **options)
+    mdsx.merge(url)
+
+
+def read(url: str | Path) -> Samples:
+    """All samples, in order; each is checked as it is read."""
+    return mdsx.Dataset(url)[:]
+
+
+def index_of(root: Path) -> Index:
+    return parse_index((root / "index.json").read_bytes())
+
+
+class Where(NamedTuple):
+    """A stored file, with the number in the dataset of the sample that owns each of its bytes (None: of no sample)."""
+
+    path: Path
+    stored: bytes
+    whose: list[int | None]
+
+
+def plain_shards(root: Path) -> list[Where]:
+    """The shards of a dataset that is not compressed."""
+    index, found, first = index_of(root), [], 0
+    for shard in range(len(index.counts)):
+        path = root / index.name(shard)
+        stored = path.read_bytes()
+        whose = [None if owner.sample is None else first + owner.sample for owner in owners(stored)]
+        found.append(Where(path, stored, whose))
+        first += int(index.counts[shard])
+    return found

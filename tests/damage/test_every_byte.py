@@ -1,0 +1,186 @@
+"""Every changed byte of a dataset is found, and blamed on the sample that owns it: all of all files, one by one."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import zstandard
+
+import mdsx
+from mdsx.damage.examine import Finding, examine
+from mdsx.errors import FormatError
+from mdsx.format import parse_index
+from mdsx.storage import Storage, open_storage
+from tests.conftest import Often
+from tests.damage.datasets import plain_shards, samples, write
+from tests.damage.memory import MemoryStorage
+from tests.format.test_check import CHANGES
+
+WRITTEN = samples(12, blob=20)
+STORED = [None, "zstd"]
+
+
+@pytest.fixture(scope="module", params=STORED)
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dataset")
+    write(root, WRITTEN, shard_size=800, compression=request.param, metadata={"by": "us"})
+    return root
+
+
+def values(often: Often) -> Iterable[int]:
+    """By what bits a byte is changed: to all other values with `--long`."""
+    return range(1, 256) if often(0, long=1) else CHANGES
+
+
+class Examined:
+    """The shards of a dataset in memory, each examined as `verify` and `repair` do it."""
+
+    def __init__(self, root: Path) -> None:
+        self.storage = MemoryStorage(root)
+        self.index = parse_index(self.storage.files["index.json"])
+        self.names = [self.index.name(shard) for shard in range(len(self.index.counts))]
+        self.firsts = [int(self.index.counts[:shard].sum()) for shard in range(len(self.names))]
+
+    def find(self, shard: int, stored: bytes | None) -> Finding:
+        """With these bytes in the place of the shard."""
+        name = self.names[shard]
+        before = self.storage.files.pop(name)
+        if stored is not None:
+            self.storage.files[name] = stored
+        try:
+            entry, storage = self.index.entry(shard), cast(Storage, self.storage)
+            return examine(storage, self.index, entry, first=self.firsts[shard])
+        finally:
+            self.storage.files[name] = before
+
+
+def told(finding: Finding) -> set[int]:
+    """The samples that the messages name, by their number in the dataset."""
+    found = set()
+    for problem in finding.problems:
+        if match := re.fullmatch(r"sample (\d+) \((\d+) of the dataset\).*", problem.place or ""):
+            found.add(int(match[2]))
+        for ranges in re.findall(r"\(([-0-9, ]+) of the dataset\)", problem.message):
+            for part in ranges.split(", "):
+                start, _, stop = part.partition("-")
+                found |= {*range(int(start), int(stop or start) + 1)}
+    return found
+
+
+def lost(finding: Finding, first: int) -> set[int]:
+    return {first + number for start, stop in finding.lost for number in range(start, stop)}
+
+
+def content(stored: bytes) -> bytes | None:
+    """What a compressed shard of one frame holds; None if it cannot be had. The seek table has no part in it."""
+    try:
+        return zstandard.ZstdDecompressor().decompress(stored[:-25], allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
+
+
+def test_every_byte_of_every_shard(dataset: Path, often: Often) -> None:
+    examined = Examined(dataset)
+    whose = [where.whose for where in plain_shards(dataset)] if examined.index.compression is None else None
+    for shard, name in enumerate(examined.names):
+        stored = examined.storage.files[name]
+        assert not examined.find(shard, stored).problems
+        all_of_it = {*range(examined.firsts[shard], examined.firsts[shard] + int(examined.index.counts[shard]))}
+        table = len(stored) - 25  # behind the only frame
+        for place in range(len(stored)):
+            for change in values(often):
+                damaged = stored[:place] + bytes([stored[place] ^ change]) + stored[place + 1 :]
+                finding = examined.find(shard, damaged)
+                assert len(finding.problems) == 1, (name, place, change, finding.problems)
+                assert finding.problems[0].file == f"memory/{name}"
+                if whose is not None:
+                    owners = {whose[shard][place]} - {None}
+                elif content(damaged) == content(stored):  # a bit that zstd does not look at
+                    owners, where = set(), "seek table" if place >= table else "XXH3-128"
+                    assert (finding.problems[0].place or "").startswith(where)
+                else:
+                    owners = all_of_it
+                    assert finding.problems[0].place == "frame 0"
+                assert told(finding) == lost(finding, examined.firsts[shard]) == owners, (name, place, change)
+
+
+def test_every_length_of_every_shard(dataset: Path) -> None:
+    examined = Examined(dataset)
+    for shard, name in enumerate(examined.names):
+        stored = examined.storage.files[name]
+        for size in range(len(stored)):
+            finding = examined.find(shard, stored[:size])
+            assert finding.problems, (name, size)
+            assert told(finding) == lost(finding, examined.firsts[shard])
+        for more in (b"\0", b"!", b"more" * 1000):
+            finding = examined.find(shard, stored + more)
+            assert [problem.place for problem in finding.problems] == [f"byte {len(stored)}"]
+            assert finding.lost == ()
+
+
+def test_every_other_shard_in_the_place_of_one_and_none(dataset: Path) -> None:
+    examined = Examined(dataset)
+    for shard, name in enumerate(examined.names):
+        for other in examined.names:
+            finding = examined.find(shard, examined.storage.files[other])
+            assert bool(finding.problems) == (other != name)
+            assert finding.kept == (int(examined.index.counts[shard]) if other == name else 0)
+        (problem,) = examined.find(shard, None).problems
+        assert isinstance(problem, mdsx.MissingError)
+
+
+def test_every_byte_and_every_length_of_the_index(dataset: Path, often: Often) -> None:
+    data = (dataset / "index.json").read_bytes()
+    damaged = [data[:size] for size in range(len(data))] + [data + b"\n", data + b" ", b" " + data, data[:-1]]
+    for place in range(len(data)):
+        damaged += [data[:place] + bytes([data[place] ^ change]) + data[place + 1 :] for change in values(often)]
+        damaged.append(data[:place] + b" " + data[place:])
+        damaged.append(data[:place] + b"\n" + data[place + 1 :])
+    for one in damaged:
+        if one != data:
+            with pytest.raises(FormatError):
+                parse_index(one)
+
+
+def test_what_the_examination_finds_the_command_finds(dataset: Path, tmp_path: Path, often: Often) -> None:
+    """A sample of all that, as a user does it: exit status 1, and a line that names the file."""
+    rng, root = random.Random(5), tmp_path / "x"
+    shutil.copytree(dataset, root)
+    command = [sys.executable, "-m", "mdsx", "verify", str(root)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    for _ in range(often(2, long=60)):
+        path = rng.choice(sorted(root.iterdir()))
+        sound = path.read_bytes()
+        place, data = rng.randrange(len(sound)), bytearray(sound)
+        data[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        path.write_bytes(sound)
+        assert result.returncode == 1, (path, place)
+        assert f"{path}" in (result.stdout + result.stderr).splitlines()[0]
+        assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("compression", STORED)
+def test_on_s3(compression: str | None, s3_url: str, often: Often) -> None:
+    url = f"{s3_url}/x"
+    write(url, WRITTEN, shard_size=1500, compression=compression)
+    storage = open_storage(url)
+    for entry in list(storage.list()):
+        data = storage.get(entry.key).data
+        step = max(1, len(data) // often(3, long=100))
+        for place in range(0, len(data), step):
+            storage.put(entry.key, data[:place] + bytes([data[place] ^ 0x40]) + data[place + 1 :])
+            found: list[Any] = list(mdsx.verify(url))
+            assert found, (entry.key, place)
+            assert {damage.file for damage in found} == {f"{url}/{entry.key}"}
+        storage.put(entry.key, data)
+    assert list(mdsx.verify(url)) == []

@@ -1,0 +1,560 @@
+"""`repair`: what was damaged is left out, only when told to, and nothing else is lost, changed or made up."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import mdsx
+from mdsx.damage import Repair
+from mdsx.format import compress
+from mdsx.storage import open_storage
+from tests.conftest import Often
+from tests.damage.datasets import COLUMNS, FRAME, index_of, plain_shards, read, samples, write, write_parts
+from tests.writer.jobs import contents
+
+STORED = [None, "zstd"]
+WRITTEN = samples(200)
+
+
+@pytest.fixture(params=STORED)
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    write(tmp_path / "x", WRITTEN, compression=request.param, metadata={"made by": "us", "n": [1, None]})
+    return tmp_path / "x"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    write(tmp_path / "x", WRITTEN)
+    return tmp_path / "x"
+
+
+def shards(root: Path) -> list[Path]:
+    return sorted(root.rglob("shard.*"))
+
+
+def flip(path: Path, place: int, change: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= change
+    path.write_bytes(data)
+
+
+def repaired(root: Path | str, **options: Any) -> Repair:
+    """Repairs, and checks what must hold afterwards: it is sound, and a second run has nothing to do."""
+    done = mdsx.repair(root, **options)
+    assert done.written
+    assert list(mdsx.verify(root)) == []
+    again = mdsx.repair(root)
+    assert (again.needed, again.samples, again.fingerprint) == (False, done.samples, None)
+    return done
+
+
+# --- nothing to do
+
+
+def test_a_sound_dataset_is_left_as_it_is(dataset: Path) -> None:
+    before = contents(dataset)
+    done = mdsx.repair(dataset, drop_damaged=True)
+    assert (done.needed, done.written, done.samples, done.shards) == (False, False, 200, len(shards(dataset)))
+    assert contents(dataset) == before
+
+
+# --- the index
+
+
+@pytest.mark.parametrize("compression", STORED)
+def test_a_missing_index_is_built_anew_byte_for_byte(compression: str | None, tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN, compression=compression)
+    before = contents(tmp_path)
+    (tmp_path / "index.json").unlink()
+    done = repaired(tmp_path)
+    assert (done.index, done.old_index, done.samples) == ("missing", None, 200)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "lost", [["index.json"], ["index.json", "part-00001/index.json"], ["index.json", "part-*/index.json"]]
+)
+@pytest.mark.parametrize("compression", STORED)
+def test_a_merged_dataset_is_found_by_its_parts_or_by_names_alone(
+    compression: str | None, lost: list[str], tmp_path: Path
+) -> None:
+    write_parts(tmp_path, WRITTEN, 3, compression=compression)
+    before = (tmp_path / "index.json").read_bytes()
+    for pattern in ["index.json", *lost]:
+        for path in tmp_path.glob(pattern):
+            path.unlink()
+    repaired(tmp_path)
+    assert (tmp_path / "index.json").read_bytes() == before
+
+
+def test_the_metadata_of_the_parts_is_kept_where_they_agree(tmp_path: Path) -> None:
+    write_parts(tmp_path, WRITTEN, 2, metadata={"a": 1})
+    before = (tmp_path / "index.json").read_bytes()
+    (tmp_path / "index.json").unlink()
+    repaired(tmp_path)
+    assert (tmp_path / "index.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("compression", STORED)
+def test_a_byte_changed_anywhere_in_the_index_is_put_right_or_nothing_is_done(
+    compression: str | None, tmp_path: Path, often: Often
+) -> None:
+    """Only damaged metadata cannot be told from other metadata: then nothing is written, unless told to."""
+    write(tmp_path, WRITTEN[:20], shard_size=1500, compression=compression, metadata={"made by": "us", "n": [1, None]})
+    index = tmp_path / "index.json"
+    before = index.read_bytes()
+    start = before.index(b'"metadata":')
+    metadata = range(start - 1, start + len('"metadata":{"made by":"us","n":[1,null]},"checksum":"'))
+    for place in range(0, len(before), 5 // often(1, long=5)):
+        damaged = bytearray(before)
+        damaged[place] ^= 1 << place % 8
+        index.write_bytes(damaged)
+        done = mdsx.repair(tmp_path)
+        assert (done.needed, done.index) == (True, "damaged"), place
+        if done.written:
+            assert index.read_bytes() == before, place
+            assert Path(str(done.old_index)).read_bytes() == damaged
+        else:
+            assert place in metadata, place
+            assert index.read_bytes() == damaged
+
+
+def test_what_a_damaged_index_said_is_dropped_only_when_told_to(dataset: Path) -> None:
+    index = dataset / "index.json"
+    sound = index.read_bytes()
+    damaged = sound.replace(b"made by", b"made bY")
+    index.write_bytes(damaged)
+    before = contents(dataset)
+    plan = mdsx.repair(dataset)
+    assert (plan.written, plan.drops, plan.proven, plan.damaged) == (False, True, False, [])
+    assert contents(dataset) == before
+    done = repaired(dataset, drop_damaged=True)
+    assert index_of(dataset).metadata == {}
+    assert Path(str(done.old_index)).read_bytes() == damaged
+    assert read(dataset) == WRITTEN
+
+
+def test_an_index_cut_anywhere_is_not_believed(plain: Path) -> None:
+    index = plain / "index.json"
+    before = index.read_bytes()
+    for size in range(0, len(before), 50):
+        index.write_bytes(before[:size])
+        assert not mdsx.repair(plain).written
+        assert index.read_bytes() == before[:size]
+    repaired(plain, drop_damaged=True)
+    assert index.read_bytes() == before
+
+
+def test_a_last_shard_that_is_gone_is_noticed_by_the_damaged_index(plain: Path) -> None:
+    """Names alone do not tell how many shards there were; the checksum of the damaged index does."""
+    flip(plain / "index.json", 100)
+    shards(plain)[-1].unlink()
+    plan = mdsx.repair(plain)
+    assert (plan.written, plan.drops, plan.damaged) == (False, True, [])
+
+
+# --- damaged shards
+
+
+def test_random_damage_costs_exactly_the_samples_that_it_touches(tmp_path: Path, often: Often) -> None:
+    write(tmp_path / "sound", WRITTEN)
+    sound = plain_shards(tmp_path / "sound")
+    rng = random.Random(11)
+    for round in range(often(25, long=600)):
+        root = tmp_path / str(round)
+        shutil.copytree(tmp_path / "sound", root)
+        gone = set()
+        for where in rng.sample(sound, rng.randint(1, len(sound))):
+            path, data, kind = root / where.path.name, bytearray(where.stored), rng.randrange(5)
+            if kind == 0:
+                path.unlink()
+                gone |= {*where.whose}
+                continue
+            if kind == 1:
+                size = rng.randrange(len(data))
+                gone |= {*where.whose[size:]}
+                del data[size:]
+            elif kind == 2:
+                data += rng.randbytes(rng.randint(1, 5000))
+            elif kind == 3:
+                start = rng.randrange(len(data))
+                stop = min(len(data), start + rng.choice([1, 2, 100, 512, 4096]))
+                changed = bytes(byte ^ rng.randint(1, 255) for byte in data[start:stop])
+                gone |= {*where.whose[start:stop]}
+                data[start:stop] = changed
+            else:
+                for place in rng.sample(range(len(data)), rng.randint(1, 3)):
+                    data[place] ^= 1 << rng.randrange(8)
+                    gone.add(where.whose[place])
+            path.write_bytes(data)
+        expect(root, gone - {None}, f"round {round}")
+
+
+def expect(root: Path, gone: set[int | None], what: str) -> None:
+    """A repair must leave all samples but these, and touch no file of the damaged dataset but the index."""
+    left = [sample for number, sample in enumerate(WRITTEN) if number not in gone]
+    before = contents(root)
+    if not left:
+        with pytest.raises(mdsx.CorruptError, match="no sample of the dataset is sound"):
+            mdsx.repair(root, drop_damaged=True)
+        return
+    plan = mdsx.repair(root)
+    assert plan.lost_samples == len(gone), what
+    assert plan.written != bool(plan.drops), what
+    if plan.drops:
+        assert contents(root) == before, what
+        plan = repaired(root, drop_damaged=True)
+    assert list(mdsx.verify(root)) == [], what
+    assert read(root) == left, what
+    lost = {
+        n
+        for shard in plan.damaged
+        if shard.first is not None
+        for a, b in shard.lost
+        for n in range(shard.first + a, shard.first + b)
+    }
+    assert lost == gone, what
+    after = contents(root)
+    assert {name: after[name] for name in before if name != "index.json"} == {
+        name: data for name, data in before.items() if name != "index.json"
+    }, what
+    kept = {name: data for name, data in after.items() if name.startswith("index.before-repair-")}
+    assert list(kept.values()) == [before["index.json"]], what
+
+
+class Frames(NamedTuple):
+    """A stored shard: where each of its frames ends, and the samples in it, by their number in the dataset."""
+
+    name: str
+    stored: bytes
+    ends: list[int]
+    samples: list[set[int | None]]
+
+
+LARGE = samples(100, blob=100_000)
+
+
+@pytest.fixture(scope="module")
+def compressed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Frames]]:
+    """A dataset of shards of several frames."""
+    root, found = tmp_path_factory.mktemp("frames"), []
+    write(root / "plain", LARGE, shard_size="2500KiB")
+    write(root / "zstd", LARGE, shard_size="2500KiB", compression="zstd:1")
+    for path, where in zip(shards(root / "zstd"), plain_shards(root / "plain"), strict=True):
+        stored, count, ends = path.read_bytes(), -(-len(where.stored) // FRAME), [0]
+        for number in range(count):
+            at = len(stored) - 8 * count - 9 + 8 * number
+            ends.append(ends[-1] + int.from_bytes(stored[at : at + 4], "little"))
+        touched = [{*where.whose[at : at + FRAME]} - {None} for at in range(0, len(where.whose), FRAME)]
+        found.append(Frames(path.name, stored, ends, touched))
+    return root / "zstd", found
+
+
+def test_damaged_frames_cost_the_samples_that_touch_them(
+    compressed: tuple[Path, list[Frames]], tmp_path: Path, often: Often
+) -> None:
+    source, stored = compressed
+    rng = random.Random(13)
+    for round in range(often(4, long=100)):
+        root, gone = tmp_path / str(round), set[int | None]()
+        shutil.copytree(source, root)
+        for shard in stored:
+            data, ends = bytearray(shard.stored), shard.ends
+            for frame in rng.sample(range(len(ends) - 1), rng.randrange(min(3, len(ends)))):
+                data[rng.randrange(ends[frame], ends[frame + 1])] ^= 1 << rng.randrange(8)
+                gone |= shard.samples[frame]
+            if rng.random() < 0.3:
+                data[rng.randrange(ends[-1], len(data))] ^= 1 << rng.randrange(8)
+            (root / shard.name).write_bytes(data)
+        done = mdsx.repair(root, drop_damaged=True)
+        assert list(mdsx.verify(root)) == []
+        assert done.lost_samples == len(gone)
+        assert read(root) == [sample for number, sample in enumerate(LARGE) if number not in gone]
+
+
+def test_what_can_be_mended_without_a_loss_needs_no_permission(plain: Path) -> None:
+    """The header, and the padding, are what they must be: the new shard has the same bytes as the damaged one had."""
+    sound = shards(plain)[1].read_bytes()
+    flip(shards(plain)[1], 20)
+    done = repaired(plain)
+    assert (done.drops, done.lost_samples) == (False, 0)
+    assert done.fingerprint == done.was
+    assert (plain / "repaired.shard.00001.mdsx").read_bytes() == sound
+    assert read(plain) == WRITTEN
+
+
+def test_a_seek_table_is_mended_without_a_loss(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN, compression="zstd")
+    flip(shards(tmp_path)[1], -1)
+    done = repaired(tmp_path)
+    assert (done.drops, done.fingerprint) == (False, done.was)
+    assert read(tmp_path) == WRITTEN
+
+
+def test_other_compressed_bytes_of_the_same_content_are_put_right(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN, compression="zstd:3")
+    write(tmp_path / "other", WRITTEN, compression="zstd:19")
+    shutil.copy(tmp_path / "other" / "shard.00001.mdsx.zst", tmp_path)
+    done = repaired(tmp_path)
+    assert (done.drops, done.fingerprint) == (False, done.was)
+
+
+def test_a_shard_of_other_samples_is_never_believed(tmp_path: Path) -> None:
+    """All of its rows have the right checksums, for rows know only their number in the shard."""
+    columns = {"number": "int64"}
+    with mdsx.Writer(tmp_path, columns, shard_size=1000) as out:
+        out.write_batch({"number": range(200)})
+    first, second, *_ = shards(tmp_path)
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    second.write_bytes(one)
+    count = int(index_of(tmp_path).counts[0])
+    done = repaired(tmp_path, drop_damaged=True)
+    assert [shard.lost for shard in done.damaged] == [((0, count),)] * 2
+    assert "but shard.00001.mdsx" in str(done.damaged[0].problems[0])
+    assert [sample["number"] for sample in read(tmp_path)] == list(range(2 * count, 200))
+
+
+def test_a_shard_that_is_lost_whole_leaves_the_index(plain: Path) -> None:
+    shards(plain)[2].unlink()
+    counts = index_of(plain).counts.tolist()
+    done = repaired(plain, drop_damaged=True)
+    start = sum(counts[:2])
+    assert read(plain) == WRITTEN[:start] + WRITTEN[start + counts[2] :]
+    assert done.damaged[0].replacement is None
+    assert done.shards == len(counts) - 1
+
+
+def test_a_repaired_shard_can_be_damaged_and_repaired_again(plain: Path) -> None:
+    for name, place in (
+        ("shard.00001.mdsx", -1),
+        ("repaired.shard.00001.mdsx", -1),
+        ("repaired-2.shard.00001.mdsx", -1),
+    ):
+        flip(plain / name, place)
+        repaired(plain, drop_damaged=True)
+    assert (plain / "repaired-3.shard.00001.mdsx").exists()
+    last = sum(index_of(plain).counts.tolist()[:2]) + 2
+    assert read(plain) == WRITTEN[: last - 2] + WRITTEN[last + 1 :]
+    assert len(list(plain.glob("index.before-repair-*"))) == 3
+
+
+def test_a_name_that_is_taken_is_not_used(plain: Path) -> None:
+    (plain / "repaired.shard.00001.mdsx").write_bytes(b"of somebody else")
+    flip(shards(plain)[1], -1)
+    repaired(plain, drop_damaged=True)
+    assert (plain / "repaired.shard.00001.mdsx").read_bytes() == b"of somebody else"
+    assert index_of(plain).name(1) == "repaired-2.shard.00001.mdsx"
+
+
+def test_a_part_is_repaired_in_its_folder(tmp_path: Path) -> None:
+    write_parts(tmp_path, WRITTEN, 2)
+    flip(tmp_path / "part-00001" / "shard.00000.mdsx", -1)
+    repaired(tmp_path, drop_damaged=True)
+    assert (tmp_path / "part-00001" / "repaired.shard.00000.mdsx").exists()
+    assert len(read(tmp_path)) == 199
+
+
+# --- no index, and damaged shards
+
+
+def test_without_an_index_a_damaged_shard_is_known_by_its_own_header(plain: Path) -> None:
+    (plain / "index.json").unlink()
+    flip(shards(plain)[1], -1)
+    before = contents(plain)
+    plan = mdsx.repair(plain)
+    assert (plan.written, plan.drops, plan.lost_samples) == (False, True, 1)
+    assert contents(plain) == before
+    repaired(plain, drop_damaged=True)
+    assert len(read(plain)) == 199
+
+
+def test_without_an_index_a_compressed_shard_is_known_by_its_first_frame(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN, compression="zstd")
+    (tmp_path / "index.json").unlink()
+    flip(shards(tmp_path)[1], -20)  # in the seek table
+    done = repaired(tmp_path)
+    assert (done.index, done.drops) == ("missing", False)
+    assert read(tmp_path) == WRITTEN
+
+
+def test_without_an_index_random_damage_costs_no_more_than_it_must(plain: Path, tmp_path: Path, often: Often) -> None:
+    """A damaged header costs the shard; anything else the samples that it touches."""
+    sound, rng = plain_shards(plain), random.Random(17)
+    for round in range(often(10, long=200)):
+        root = tmp_path / str(round)
+        shutil.copytree(plain, root)
+        (root / "index.json").unlink()
+        where = rng.choice(sound)
+        place = rng.randrange(len(where.stored))
+        flip(root / where.path.name, place, 1 << rng.randrange(8))
+        head = place < 64 + len(index_of(plain).schema.json) and place not in (8, 9)
+        gone = {*where.whose} if head else {where.whose[place]}
+        repaired(root, drop_damaged=True)
+        assert read(root) == [sample for number, sample in enumerate(WRITTEN) if number not in gone], (
+            place,
+            where.path,
+        )
+
+
+def test_a_repair_is_not_forgotten_when_the_index_is_lost_after_it(plain: Path) -> None:
+    flip(shards(plain)[1], -1)
+    repaired(plain, drop_damaged=True)
+    after = (plain / "index.json").read_bytes()
+    (plain / "index.json").unlink()
+    repaired(plain)
+    assert (plain / "index.json").read_bytes() == after
+
+
+def test_a_number_that_is_missing_is_a_lost_shard(plain: Path) -> None:
+    (plain / "index.json").unlink()
+    shards(plain)[1].unlink()
+    plan = mdsx.repair(plain)
+    assert (plan.written, plan.drops) == (False, True)
+    (damaged,) = plan.damaged
+    assert (damaged.file, damaged.samples) == (f"{plain}/shard.00001.mdsx", None)
+    repaired(plain, drop_damaged=True)
+
+
+# --- what is refused
+
+
+def refused(root: Path, kind: type[mdsx.MdsxError], says: str) -> None:
+    before = contents(root)
+    with pytest.raises(kind, match=says):
+        mdsx.repair(root, drop_damaged=True)
+    assert contents(root) == before
+
+
+def test_an_unfinished_dataset_is_its_writers(tmp_path: Path) -> None:
+    with suppress(RuntimeError), mdsx.Writer(tmp_path, COLUMNS, shard_size=3000) as out:
+        for sample in WRITTEN:
+            out.write(sample)
+        raise RuntimeError
+    refused(tmp_path, mdsx.UsageError, "unfinished.*resume=True")
+
+
+def test_an_unfinished_part_is_its_writers(tmp_path: Path) -> None:
+    write_parts(tmp_path, WRITTEN, 2)
+    (tmp_path / "index.json").unlink()
+    (tmp_path / "part-00001" / "index.json").unlink()
+    (tmp_path / "part-00001" / "_mdsx").mkdir()
+    (tmp_path / "part-00001" / "_mdsx" / "writer.json").write_text("{}")
+    refused(tmp_path, mdsx.UsageError, "part-00001: the dataset is unfinished.*resume=True")
+
+
+def test_an_unfinished_conversion_goes_on_by_itself(plain: Path) -> None:
+    (plain / "index.json").unlink()
+    (plain / "_convert").mkdir()
+    (plain / "_convert" / "plan.json").write_text("{}")
+    refused(plain, mdsx.UsageError, "unfinished.*mdsx convert")
+
+
+def test_shards_that_do_not_belong_together_are_told(plain: Path, tmp_path: Path) -> None:
+    (plain / "index.json").unlink()
+    with mdsx.Writer(tmp_path / "other", {"other": "int8"}) as out:
+        out.write({"other": 1})
+    shutil.copy(tmp_path / "other" / "shard.00000.mdsx", plain / "shard.00001.mdsx")
+    refused(plain, mdsx.UsageError, "different columns.*shard.00000.mdsx.*shard.00001.mdsx")
+
+
+def test_compressed_shards_among_others_are_told(plain: Path) -> None:
+    (plain / "index.json").unlink()
+    (plain / "shard.00001.mdsx.zst").write_bytes(compress((plain / "shard.00001.mdsx").read_bytes()))
+    refused(plain, mdsx.UsageError, "some shards are compressed.*shard.00001.mdsx.zst")
+
+
+def test_a_missing_part_is_told(tmp_path: Path) -> None:
+    write_parts(tmp_path, WRITTEN, 3)
+    (tmp_path / "index.json").unlink()
+    shutil.rmtree(tmp_path / "part-00001")
+    refused(tmp_path, mdsx.MissingError, "parts are missing.*part-00001")
+
+
+def test_a_huge_number_is_not_counted_up_to(plain: Path) -> None:
+    (plain / "index.json").unlink()
+    shutil.copy(plain / "shard.00000.mdsx", plain / "shard.99999999999.mdsx")
+    refused(plain, mdsx.UsageError, "most of the numbered files before it are missing")
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    refused(tmp_path, mdsx.MissingError, "no dataset is here")
+
+
+def test_an_index_of_a_later_version_is_not_taken_for_a_damaged_one(plain: Path) -> None:
+    index = plain / "index.json"
+    later = bytearray(index.read_bytes().replace(b'"version":1', b'"version":2'))
+    later[-19:-3] = b"0123456789abcdef"
+    index.write_bytes(later)
+    refused(plain, mdsx.UnsupportedError, "upgrade mdsx")
+
+
+def test_what_cannot_be_read_is_no_damage(plain: Path) -> None:
+    """Storage that fails says nothing about the bytes: nobody is to drop samples for it."""
+    path = shards(plain)[1]
+    path.unlink()
+    path.mkdir()
+    refused(plain, mdsx.TransportError, "the disk failed")
+
+
+# --- others at work
+
+
+def test_an_index_that_was_replaced_meanwhile_stays(plain: Path) -> None:
+    flip(shards(plain)[1], -1)
+    other = (plain / "index.json").read_bytes()[:-10]
+
+    def meddle(progress: object) -> None:
+        (plain / "index.json").write_bytes(other)
+
+    with pytest.raises(mdsx.ChangedError, match="the index was replaced"):
+        mdsx.repair(plain, drop_damaged=True, watch=meddle)
+    assert (plain / "index.json").read_bytes() == other
+
+
+def test_a_shard_that_changes_between_two_looks_is_not_replaced(plain: Path) -> None:
+    path, before = shards(plain)[1], (plain / "index.json").read_bytes()
+    flip(path, -1)
+    last = len(shards(plain))
+
+    def meddle(progress: mdsx.damage.Progress) -> None:
+        if progress.shards == last:
+            flip(path, 500)
+
+    with pytest.raises(mdsx.ChangedError, match="read again"):
+        mdsx.repair(plain, drop_damaged=True, watch=meddle)
+    assert (plain / "index.json").read_bytes() == before
+
+
+# --- S3
+
+
+@pytest.mark.parametrize("compression", STORED)
+def test_s3(s3_url: str, compression: str | None) -> None:
+    url = f"{s3_url}/x"
+    write(url, WRITTEN, compression=compression)
+    storage = open_storage(url)
+    names = [entry.key for entry in storage.list("shard.")]
+    index = storage.get("index.json").data
+    storage.delete("index.json")
+    repaired(url)
+    assert storage.get("index.json").data == index
+    data = bytearray(storage.get(names[0]).data)
+    data[20] ^= 1  # in the header, or the only frame
+    storage.put(names[0], data)
+    storage.put(names[1], storage.get(names[1]).data[:-1])
+    storage.put(names[2], storage.get(names[2]).data + b"!")
+    storage.delete(names[3])
+    assert not mdsx.repair(url).written
+    done = repaired(url, drop_damaged=True)
+    assert len(done.damaged) == 4
+    assert len(read(url)) == 200 - done.lost_samples
+    assert storage.get(names[0]).data == bytes(data)
+    assert done.old_index is not None
+    assert storage.get(done.old_index.removeprefix(f"{url}/")).data == index
