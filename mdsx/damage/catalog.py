@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from mdsx.errors import CorruptError, MdsxError, MissingError, UnsupportedError, UsageError
+from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, join_name, parse_index
-from mdsx.shards import INDEX_KEY, read_index
+from mdsx.shards import DOWNLOAD_TRIES, INDEX_KEY, read_index
 from mdsx.storage import Entry, Storage, open_storage
 
 _TOLD = 20  # names in an error
@@ -59,16 +60,19 @@ class Catalog:
 def read_catalog(storage: Storage) -> Catalog:
     """The shards of the dataset in `storage`. Raises MissingError where there are none, UsageError where a writer is
     or was at work, or names contradict each other."""
-    try:
-        data = storage.get(INDEX_KEY).data
-    except MissingError:
-        return _by_names(storage, None, None)
-    try:
-        index = parse_index(data, file=f"{storage.url}/{INDEX_KEY}")
-    except (CorruptError, UnsupportedError) as error:
-        return _by_names(storage, data, error)
-    schemas = {(index.schema, index.rows_offset): INDEX_KEY}
-    return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
+    data: bytes | None = None
+    problem: MdsxError | None = None
+    with suppress(MissingError):
+        for _ in range(DOWNLOAD_TRIES):  # what was damaged on its way is no damage
+            data = storage.get(INDEX_KEY).data
+            try:
+                index = parse_index(data, file=f"{storage.url}/{INDEX_KEY}")
+            except FormatError as error:
+                problem = error
+                continue
+            schemas = {(index.schema, index.rows_offset): INDEX_KEY}
+            return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
+    return _by_names(storage, data, problem)
 
 
 def unnamed(url: str | os.PathLike[str]) -> list[str]:

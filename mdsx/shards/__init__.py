@@ -1,12 +1,13 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
-from mdsx.shards.download import INDEX_KEY, Hashes, inspect_shard, read_index, stream_shard
+from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, Hashes, inspect_shard, read_index, stream_shard
 from mdsx.shards.gather import Columns, present
 from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards, VerifyCached
 from mdsx.shards.view import ColumnChoice, Part, View
 
 __all__ = [
+    "DOWNLOAD_TRIES",
     "INDEX_KEY",
     "ColumnChoice",
     "Columns",

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import mdsx
+from mdsx.damage import Repair
+from mdsx.storage import open_storage
 from tests.conftest import Often
 from tests.damage.datasets import read, samples, write
-from tests.writer import jobs
-from tests.writer.jobs import Contents, DieAt, contents, killed
+from tests.writer.jobs import Contents, DieAt, contents, killed, start_job
 
 WRITTEN = samples(120)
-_CONTEXT = multiprocessing.get_context("forkserver")
-
-
-def _run(root: str, changes: int) -> None:
-    hook = DieAt(changes)
-    for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
-        jobs._watch(name, hook)
-    mdsx.repair(root, drop_damaged=True, threads=1)
 
 
 def damaged(root: Path, compression: str | None) -> None:
@@ -34,6 +27,10 @@ def damaged(root: Path, compression: str | None) -> None:
     first.write_bytes(data)
     second.write_bytes(second.read_bytes()[:-1])
     third.unlink()
+
+
+def job(url: Path | str) -> partial[Repair]:
+    return partial(mdsx.repair, str(url), drop_damaged=True, threads=1)
 
 
 @pytest.mark.parametrize("index", ["sound", "damaged"])
@@ -54,9 +51,7 @@ def test_killed_before_any_change_of_the_disk(
     for changes in range(0, 200, 4 // often(1, long=4)):
         root = tmp_path / str(changes)
         shutil.copytree(source, root)
-        process = _CONTEXT.Process(target=_run, args=(str(root), changes))
-        process.start()
-        if not killed(process):
+        if not killed(start_job(job(root), hook=DieAt(changes))):
             break
         deaths += 1
         old_or_new(contents(root), before, after)
@@ -80,3 +75,23 @@ def old_or_new(found: Contents, before: Contents, after: Contents) -> None:
 def finished(found: Contents) -> Contents:
     """Without what a put that was killed left under a hidden name."""
     return {name: data for name, data in found.items() if not name.startswith(".")}
+
+
+def test_killed_before_any_request_to_s3(s3_url: str, tmp_path: Path, often: Often) -> None:
+    damaged(tmp_path, None)
+    before = (tmp_path / "index.json").read_bytes()
+    deaths = 0
+    for requests in range(0, 200, 12 // often(1, long=12)):
+        storage = open_storage(f"{s3_url}/{requests}")
+        for path in tmp_path.iterdir():
+            storage.put(path.name, path.read_bytes())
+        if not killed(start_job(job(storage.url), hook=DieAt(requests))):
+            break
+        deaths += 1
+        index = storage.get("index.json").data
+        if index != before:
+            assert list(mdsx.verify(storage.url)) == []
+        mdsx.repair(storage.url, drop_damaged=True)
+        assert list(mdsx.verify(storage.url)) == []
+        assert len(list(storage.list("index.before-repair-"))) == 1
+    assert deaths
