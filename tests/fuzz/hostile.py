@@ -25,10 +25,10 @@ import mdsx
 from mdsx.cli.cat import cat
 from mdsx.convert import convert_tars
 from mdsx.convert.braces import expand_braces
+from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, MissingError, StateError, UnsupportedError, UsageError
 from mdsx.format import Schema, check_shard, decompress_frame, parse_index, parse_type, value_decoder
 from mdsx.stream.state import OrderIdentity
-from mdsx.verify import verify
 from tests.convert.sparse_tars import header, old_gnu, pax, pax_sparse
 from tests.convert.tars import npy, png, tar_bytes
 from tests.format import by_the_book, reference

@@ -34,6 +34,7 @@ from mdsx.convert import convert_tars
 from mdsx.convert.braces import expand_braces
 from mdsx.convert.npy import parse_npy
 from mdsx.convert.plan import decode_plan
+from mdsx.damage import verify
 from mdsx.errors import MdsxError
 from mdsx.format import (
     FrameReader,
@@ -54,7 +55,6 @@ from mdsx.format import (
 from mdsx.order import exact_weight
 from mdsx.sizes import parse_size
 from mdsx.stream.state import OrderIdentity
-from mdsx.verify import verify
 from tests.convert.sparse_tars import old_gnu, pax_sparse
 from tests.convert.tars import JPEG, npy, png, sample_members, tar_bytes
 from tests.format import by_the_book, reference
