@@ -103,7 +103,12 @@ class S3Storage:
         file, where = self._file(key), self._where(key)
         if len(view) <= _MULTIPART:
             self._ask(file, "put_object", view, **where)
-        else:
+            return
+        try:
+            self._put_parts(file, where, view)
+        except MissingError as error:  # where the answer to its completion was lost, the next try finds no upload
+            if "NoSuchUpload" not in str(error):
+                raise
             self._put_parts(file, where, view)
 
     def _put_parts(self, file: str, where: dict[str, Any], view: memoryview) -> None:
@@ -117,7 +122,8 @@ class S3Storage:
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
             self._ask(file, "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            self._client.abort_multipart_upload(**upload)
+            with suppress(Exception):  # the first failure is the one to tell; a resume gives the upload up
+                self._client.abort_multipart_upload(**upload)
             raise
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -151,7 +157,8 @@ class S3Storage:
                 raise
         for upload in uploads:
             where = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-            self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where)
+            with suppress(MissingError):  # it is gone already
+                self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where)
 
     def _ask(self, file: str, verb: str, body: memoryview | None = None, **options: Any) -> Any:
         """What the client's `verb` answers."""

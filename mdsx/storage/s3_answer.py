@@ -26,6 +26,7 @@ _FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken",
 _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
 _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
+_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # as several servers say it
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
 
 
@@ -124,6 +125,9 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     text = f"{code} {response.get('Error', {}).get('Message', '')}".strip()
     if code in _MISSING or status == "404":
         return MissingError(f"it is not there: {text}", file=file)
+    if code in _FULL or status == "507":
+        hint = "make room or raise the quota, and resume"
+        return TransportError(f"S3 answered {status} {text}", file=file, hint=hint)
     if code in _FORBIDDEN or status in ("401", "403"):
         return ForbiddenError(f"S3 refused: {text}", file=file, hint="check the credentials and their rights")
     if status == "412":

@@ -77,10 +77,15 @@ def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str,
     if PART_SIZE in environment:
         s3._MULTIPART = int(environment[PART_SIZE])
     if hook is not None:
-        for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
-            _watch(os, name, hook)
-        _watch(URLLib3Session, "send", hook)
+        watch(hook)
     job()
+
+
+def watch(hook: Hook) -> None:
+    """From now on in this process."""
+    for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
+        _watch(os, name, hook)
+    _watch(URLLib3Session, "send", hook)
 
 
 def _watch(place: Any, name: str, hook: Hook) -> None:
