@@ -4,9 +4,10 @@ Rules of the room:
 - A shard in place (local, uncompressed) is mapped where it stands: never copied, never deleted. On a network file
   system, or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills.
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
-- Nothing that is handed out is unverified: ranges and mapped rows by row checksum, or a mapped shard as a whole by its
-  XXH3-128 (`whole=True`), once per opening: what was whole when it came may rot before it is opened. A damaged file of
-  the cache is dropped and fetched anew; a damaged shard in place is an error that names the sample where it can. With
+- Nothing that is handed out is unverified. Ranges are, by row checksum; a shard in place too, or as a whole by its
+  XXH3-128 (`whole=True`), once per opening. A file of the cache is verified whole each time that it is opened: what was
+  whole when it came may rot, and another shard in its place has right row checksums too. Where it is damaged it is
+  dropped and fetched anew; a damaged shard in place is an error that names the sample where it can. With
   `verify_cached="size"`, files of the cache are trusted.
 - Everything that a fork or a pickle must not carry along lives in `_Runtime`, made anew in each process.
 """
@@ -151,21 +152,23 @@ class Shards:
         return shard in self._runtime.opened
 
     def open(self, shard: int, *, whole: bool) -> bool:
-        """Whether the shard can be mapped now: in place, or as it lies in the cache. `whole`: verify it all at once."""
+        """Whether the shard can be mapped now, in place or from the cache. `whole`: verify it also in place."""
         runtime = self._runtime
         with runtime.lock:
             opened = runtime.opened.get(shard)
             if opened is not None:
                 runtime.opened.move_to_end(shard)
         if opened is not None:
-            return not whole or opened.verified or self._verify_opened(shard, opened)
+            if whole and not opened.verified:
+                self._verify(shard, opened)
+            return True
         if self.mapped_in_place:
             self._keep(shard, _map(self._path(shard)), whole=whole)
             return True
         if self.cache is None:
             return False
         mapped = self.cache.open(self.key(shard))
-        return mapped is not None and self._keep_cached(self.cache, shard, mapped, whole=whole, made=False)
+        return mapped is not None and self._keep_cached(self.cache, shard, mapped, made=False)
 
     def fetch(self, shard: int, *, needed_in: float = 0.0) -> Verdict | None:
         """Bring a shard into the cache and map it; None when it is there, else why not (see Cache.fetch)."""
@@ -175,7 +178,7 @@ class Shards:
         result, made = self._fetch(self.cache, shard, needed_in)
         if isinstance(result, Verdict):
             return result
-        return None if self._keep_cached(self.cache, shard, result, whole=True, made=made) else Verdict.BUSY
+        return None if self._keep_cached(self.cache, shard, result, made=made) else Verdict.BUSY
 
     def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
         """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came."""
@@ -256,17 +259,6 @@ class Shards:
                     raise
                 opened.damaged = True
 
-    def _verify_opened(self, shard: int, opened: _Opened) -> bool:
-        """Verify a shard whole that was open before; whether it still is, as one of the cache may have rotted."""
-        try:
-            self._verify(shard, opened)
-        except CorruptError:
-            if self.cache is None:
-                raise
-            self._discard(self.cache, shard)
-            return False
-        return True
-
     def _discard(self, cache: Cache, shard: int) -> None:
         """A file of the cache was found damaged."""
         self.close(shard)
@@ -318,10 +310,10 @@ class Shards:
             return PlainShard(stored)
         return FramedShard(stored, size=size, raw_size=int(self.index.raw_sizes[shard]))
 
-    def _keep_cached(self, cache: Cache, shard: int, mapped: mmap.mmap, *, whole: bool, made: bool) -> bool:
-        """Whether the mapped file is sound; one that rotted is dropped, to be fetched anew."""
+    def _keep_cached(self, cache: Cache, shard: int, mapped: mmap.mmap, *, made: bool) -> bool:
+        """Whether the mapped file, `made` here or found, is sound; one that is not is dropped, to be fetched anew."""
         try:
-            self._keep(shard, mapped, whole=whole, verified=made or self._trust_cache)
+            self._keep(shard, mapped, whole=True, verified=made or self._trust_cache)
         except CorruptError:
             self._discard(cache, shard)
             return False

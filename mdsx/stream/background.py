@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_LOOK = 5.0  # seconds after which a wait looks whether the thread is alive
+
 
 class _Failure:
     def __init__(self, error: BaseException | None) -> None:
@@ -37,13 +39,24 @@ class Background(Generic[T]):
     def __next__(self) -> T:
         if not self._end.alive:
             raise StopIteration
-        item = self._ready.get()
+        item = self._take()
         if not isinstance(item, _Failure):
             return item
         self.close()
         if item.error is None:
             raise StopIteration
         raise item.error
+
+    def _take(self) -> T | _Failure:
+        while True:
+            alive = self._thread.is_alive()  # asked first: what it put before it ended is there
+            try:
+                return self._ready.get(timeout=_LOOK if alive else 0)
+            except queue.Empty:
+                if not alive:
+                    raise RuntimeError(
+                        "the thread that makes the batches is not here: an iteration cannot be used in a forked process"
+                    ) from None
 
     def close(self) -> None:
         """End the thread once it has finished what it is at."""

@@ -3,7 +3,7 @@
 Runs of batches are read together: their samples are grouped by shard, and each shard is visited once. A mapped shard
 is verified as a whole when it is opened. Of a shard that is not local, and does not come soon, samples are fetched by
 range (unless much of it is wanted at once; then it is fetched whole). The first batch waits for nothing: what is not
-local comes by range, before any shard is brought in behind it, and what is cached is verified sample by sample.
+local comes by range, before any shard is brought in behind it.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ class RankReader:
     ) -> tuple[NDArray[np.int64], list[tuple[int, Selection]]]:
         """Shards with the samples selected of each, and the places of all these samples in `samples`."""
         places, groups = self.view.by_shard(shards, samples)
-        view = self.view  # what is in the cache was whole when it came, so that the first batch need not wait for that
-        missing = [shard for shard, _ in groups if not view.open(shard, whole=runtime.begun or not view.cached(shard))]
+        view = self.view
+        missing = [shard for shard, _ in groups if not view.open(shard, whole=True)]
         if missing and runtime.prefetcher is not None and runtime.begun:
             runtime.prefetcher.wait_for(missing)
         absent, sizes = set(missing), {shard: len(group) for shard, group in groups}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -52,3 +54,21 @@ def test_the_thread_works_no_further_ahead_than_asked_and_ends_with_its_reader(w
     thread.join(10)
     assert not thread.is_alive()
     assert len(made) <= 3 + 2 + 1  # handed out, ready, in hand
+
+
+def test_in_a_forked_process_it_is_an_error_not_a_wait_without_end() -> None:
+    results = Background(lambda: iter(range(100)), depth=1)
+    assert next(results) == 0
+    while not results._ready.full():
+        time.sleep(0.01)
+    time.sleep(0.1)  # the thread waits for room, and holds no lock
+    child = os.fork()
+    if child == 0:
+        try:
+            for _ in range(3):
+                next(results)
+            os._exit(1)
+        except RuntimeError as error:
+            os._exit(0 if "forked" in str(error) else 2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(results) == list(range(1, 100))

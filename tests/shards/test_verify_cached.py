@@ -1,0 +1,172 @@
+"""What is checked of a file that an earlier run left in the cache, before its samples are used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import mdsx
+from mdsx.shards import Shards
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+N, PER_SHARD = 64, 16
+
+
+def write(url: str, offset: int = 0) -> None:
+    """Four shards of 16 samples; with another offset, other samples in as many bytes."""
+    with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=2048) as out:
+        for number in range(offset, offset + N):
+            out.write({"id": number, "text": f"{number:06} " * 10})
+
+
+@pytest.fixture
+def url(s3_url: str) -> str:
+    write(f"{s3_url}/data")
+    return f"{s3_url}/data"
+
+
+def sample_of(found: dict[str, Any]) -> int:
+    assert found["text"] == f"{int(found['id']):06} " * 10
+    return int(found["id"])
+
+
+def one_by_one(url: str, cache: Path, **options: Any) -> list[int]:
+    return [sample_of(found) for found in map(mdsx.Dataset(url, cache=cache, **options).__getitem__, range(N))]
+
+
+def streamed(url: str, cache: Path, **options: Any) -> list[int]:
+    """Two epochs."""
+    loader = StreamingDataLoader(StreamingDataset(url, shuffle=False, cache=cache, **options), 8)
+    batches = [batch for _ in range(2) for batch in loader]
+    found = [sample_of({"id": n, "text": t}) for each in batches for n, t in zip(each["id"], each["text"], strict=True)]
+    assert found[:N] == found[N:]
+    return found[:N]
+
+
+Read = Callable[..., list[int]]
+Damage = Callable[[Path], None]
+
+
+def flip(place: float) -> Damage:
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[int(len(data) * place)] ^= 4
+        path.write_bytes(data)
+
+    return damage
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 9)
+
+
+def grown(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def foreign(path: Path) -> None:
+    """Another shard of the same columns and size, every checksum in it right."""
+    other = path.parent.parent.parent / "other"
+    if not other.exists():
+        write(str(other), offset=1000)
+    path.write_bytes((other / "shard.00001.mdsx").read_bytes())
+
+
+def cached(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*/*.mdsx"))
+
+
+@pytest.fixture
+def cache(url: str, tmp_path: Path) -> Path:
+    """All shards are in it, whole, from an earlier run."""
+    one_by_one(url, tmp_path / "cache")
+    assert len(cached(tmp_path / "cache")) == N // PER_SHARD
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("damage", [flip(0.01), flip(0.5), flip(0.999), cut, grown, emptied, zeroed, foreign])
+@pytest.mark.parametrize("read", [one_by_one, streamed])
+def test_full_a_damaged_file_is_fetched_anew_and_none_of_it_used(
+    url: str, cache: Path, read: Read, damage: Damage
+) -> None:
+    whole = {path: path.read_bytes() for path in cached(cache)}
+    for path in whole:
+        damage(path)
+    assert read(url, cache) == list(range(N))
+    assert all(path.read_bytes() == whole[path] for path in cached(cache))
+
+
+@pytest.mark.parametrize("damage", [flip(0.01), cut, grown, emptied, zeroed])
+@pytest.mark.parametrize("read", [one_by_one, streamed])
+def test_size_a_file_of_another_size_or_with_a_damaged_header_is_fetched_anew(
+    url: str, cache: Path, read: Read, damage: Damage
+) -> None:
+    for path in cached(cache):
+        damage(path)
+    assert read(url, cache, verify_cached="size") == list(range(N))
+
+
+@pytest.mark.parametrize(("verify_cached", "hashed"), [("full", 4), ("size", 0)])
+def test_size_reads_no_byte_that_is_not_asked_for(
+    url: str, cache: Path, verify_cached: Literal["size", "full"], hashed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[int] = []
+    monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: verified.append(shard))
+    shards = Shards(url, cache=cache, verify_cached=verify_cached)
+    assert all(shards.open(shard, whole=True) for shard in range(4))
+    assert len(verified) == hashed
+
+
+def test_what_this_process_has_just_downloaded_is_not_hashed_once_more(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: pytest.fail("hashed again"))
+    shards = Shards(url, cache=tmp_path / "cache")
+    assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
+
+
+def test_full_a_file_is_hashed_each_time_it_is_opened(url: str, cache: Path) -> None:
+    """It may rot while a run does not hold it."""
+    shards = Shards(url, cache=cache)
+    assert all(shards.open(shard, whole=False) for shard in range(4))
+    for shard in range(4):
+        shards.close(shard)
+    for path in cached(cache):
+        flip(0.9)(path)
+    assert not any(shards.open(shard, whole=False) for shard in range(4))
+    assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
+
+
+def test_a_mixture_and_its_components_take_it(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MDSX_CACHE", str(cache))
+    mixture = mdsx.Mixture([url], cache=cache, verify_cached="size")
+    late = StreamingDataset(mdsx.Mixture([url]), cache=cache, verify_cached="size")
+    for view in (mixture.view(), late.view):
+        assert view.parts[0].shards._trust_cache
+    assert not mdsx.Mixture([url]).view().parts[0].shards._trust_cache
+
+
+def test_anything_else_is_refused(url: str, tmp_path: Path) -> None:
+    makers: list[Callable[..., object]] = [
+        mdsx.Dataset,
+        StreamingDataset,
+        lambda url, **more: mdsx.Mixture([url], **more),
+    ]
+    for make in makers:
+        for wrong in ("none", "", None, True):
+            with pytest.raises(mdsx.UsageError, match='"size" or "full"'):
+                make(url, cache=tmp_path, verify_cached=wrong)
+    with pytest.raises(mdsx.UsageError, match="not beside it"):
+        StreamingDataset(mdsx.Dataset(url, cache=tmp_path), verify_cached="size")
