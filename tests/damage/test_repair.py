@@ -412,6 +412,16 @@ def test_a_repair_is_not_forgotten_when_the_index_is_lost_after_it(plain: Path) 
     assert (plain / "index.json").read_bytes() == after
 
 
+def test_an_original_that_came_back_is_taken_before_what_a_repair_kept_of_it(plain: Path) -> None:
+    index, shard = (plain / "index.json").read_bytes(), shards(plain)[1].read_bytes()
+    flip(shards(plain)[1], -1)
+    repaired(plain, drop_damaged=True)
+    shards(plain)[1].write_bytes(shard)
+    (plain / "index.json").unlink()
+    repaired(plain)
+    assert (plain / "index.json").read_bytes() == index
+
+
 def test_a_number_that_is_missing_is_a_lost_shard(plain: Path) -> None:
     (plain / "index.json").unlink()
     shards(plain)[1].unlink()
@@ -493,6 +503,18 @@ def test_an_index_of_a_later_version_is_not_taken_for_a_damaged_one(plain: Path)
     later[-19:-3] = b"0123456789abcdef"
     index.write_bytes(later)
     refused(plain, mdsx.UnsupportedError, "upgrade mdsx")
+
+
+def test_shards_of_a_later_minor_version_are_not_written_anew_as_older_ones(tmp_path: Path) -> None:
+    shard = (Path(__file__).parent.parent / "vectors" / "good" / "minor-1-largest-header.mdsx").read_bytes()
+    (tmp_path / "shard.00000.mdsx").write_bytes(shard)
+    refused(tmp_path, mdsx.UnsupportedError, "later minor version.*upgrade mdsx")
+
+
+def test_a_dataset_of_which_nothing_is_sound_is_left_alone(dataset: Path) -> None:
+    for path in shards(dataset):
+        path.unlink()
+    refused(dataset, mdsx.CorruptError, "no sample of the dataset is sound.*write it anew")
 
 
 def test_what_cannot_be_read_is_no_damage(plain: Path) -> None:

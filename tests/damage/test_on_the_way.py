@@ -1,0 +1,56 @@
+"""What is damaged only on its way from storage is no damage: it is read once more."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage import Piece
+from tests.damage.datasets import samples, write
+from tests.damage.memory import MemoryStorage
+
+
+class Flaky(MemoryStorage):
+    """Each object comes with a flipped bit the first time that it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked = set[str]()
+
+    def download(self, key: str, sink: Callable[[bytes], object], *, size: int, etag: str | None = None) -> None:
+        super().download(key, lambda data: sink(self._flipped(key, data)), size=size)
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
+        piece = super().get(key, start=start, stop=stop)
+        return Piece(self._flipped(key, piece.data), piece.etag, piece.total)
+
+    def _flipped(self, key: str, data: bytes) -> bytes:
+        if key in self.asked:
+            return data
+        self.asked.add(key)
+        place = len(data) // 2
+        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("index", ["there", "missing"])
+def test_bits_that_flip_on_the_way_are_no_damage(
+    compression: str | None, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, samples(50), shard_size=1500, compression=compression)
+    if index == "missing":
+        (tmp_path / "index.json").unlink()
+    flaky = Flaky(tmp_path)
+    for module in ("mdsx.damage.repair", "mdsx.damage.verify"):
+        monkeypatch.setattr(importlib.import_module(module), "open_storage", lambda url: flaky)
+    plan = mdsx.repair("memory", dry_run=True)
+    assert (plan.index, plan.damaged, plan.samples) == ("sound" if index == "there" else "missing", [], 50)
+    assert flaky.asked == set(flaky.files)
+    if index == "there":
+        flaky.asked.clear()
+        assert list(mdsx.verify("memory")) == []
+        assert flaky.asked == set(flaky.files)
