@@ -85,7 +85,8 @@ def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> Member |
             if parsed is None:
                 raise tape.error("pax header is damaged", start)
             if header.kind == b"g":
-                shared.update((key, value) for key, value in parsed if key in _SHARED)
+                parsed = [(key, value) for key, value in parsed if key in _SHARED]
+                shared.update(parsed)
             records += parsed
         header = parse_header(tape.block() or ZEROS)
     if header is None:

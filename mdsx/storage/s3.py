@@ -267,9 +267,10 @@ def _make_client() -> Any:
     try:
         return boto3.session.Session().client("s3", config=config)
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
-        url = isinstance(error, ValueError) and "endpoint" in str(error)
-        hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000" if url else CREDENTIALS_HINT
-        raise TransportError(f"S3 is not configured: {error}", hint=hint) from safe(error)
+        if isinstance(error, ValueError) and "endpoint" in str(error):  # which it tells, with what may be secret in it
+            hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000"
+            raise TransportError("S3 is not configured: the endpoint is no URL", hint=hint) from None
+        raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)
 
 
 def _quoted(etag: str) -> str:

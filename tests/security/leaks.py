@@ -1,0 +1,127 @@
+"""Everything that may tell a secret, in a process whose every secret is planted: `python -m tests.security.leaks`.
+
+Each error is provoked and printed as Python prints it, with its causes; each thing that is shown is printed. Who runs
+it searches what it printed and wrote for the secrets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import mdsx
+from mdsx.cli.app import app
+from mdsx.storage import retry
+from mdsx.torch import StreamingDataset
+from tests.convert.tars import sample_members, tar_bytes
+
+PASSWORD = "PLANTED-password+of/url"  # with what AWS's secret keys have
+SECRETS = {"PLANTED-password", "of/url", "PLANTED-endpoint", "PLANTED-token", "PLANTED-signature", "PLANTED-file"}
+
+
+def main(where: str, bucket: str) -> None:
+    """`where` is a folder to write to; the environment leads to a server that has `bucket`."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+    logging.getLogger("mdsx").setLevel(logging.DEBUG)
+    retry.TRIES = 2
+    name, folder = bucket.removeprefix("s3://"), Path(where)
+    with_password = f"s3://KEY:{PASSWORD.replace('/', '%2F')}@{name}"
+
+    write(f"{with_password}/ds", 3)
+    tell(lambda: write(f"{with_password}/ds", 1))
+    with contextlib.suppress(KeyError):
+        write(f"{with_password}/left", 30, then=KeyError())  # which leaves an unfinished dataset with its record
+    dataset = mdsx.Dataset(f"{with_password}/ds", cache=folder / "cache", cache_limit="10MB")
+    stream = StreamingDataset(f"{with_password}/ds", cache=folder / "cache", cache_limit="10MB", batch_size=1)
+    print(dataset, dataset[0], stream, json.dumps(stream.state_dict()), mdsx.Mixture([(f"{with_password}/ds", 1)]))
+    print([str(pickle.dumps(thing)) for thing in (dataset, dataset.shards.storage)], vars(dataset.shards.storage))
+    for url in (f"{with_password}/ds", f"{with_password}/left", f"{with_password}/none"):
+        for command in ("info", "cat", "verify", "merge"):
+            run(command, url, "--json")
+    (folder / "a.tar").write_bytes(tar_bytes(list(sample_members(range(3)))))
+    run("convert", "tar", str(folder / "a.tar"), f"{with_password}/converted")
+    dataset.shards.storage.put("a.tar", (folder / "a.tar").read_bytes())
+    run("convert", "tar", f"{with_password}/ds/a.tar", f"{with_password}/ds/a.tar", f"{with_password}/again")
+    run("convert", "tar", f"{with_password}/ds/a.tar", f"{with_password}/again", "--json")
+    run("convert", "tar", f"{with_password}/ds/none-{{1..2}}.tar", str(folder / "again"))
+
+    for url in (
+        f"s3://KEY:{PASSWORD}@{name}/ds",
+        f"s3://KEY:{PASSWORD}",
+        f"https://user:{PASSWORD}@host/ds",
+        f"file://user:{PASSWORD}@host/ds",
+        f"s3://{name}/ds?X-Amz-Signature=PLANTED-signature&x=1",
+        f"https://{name}/ds?X-Amz-Credential=PLANTED-signature&X-Amz-Security-Token=PLANTED-token",
+        f"s3://KEY:{PASSWORD}@[::1/ds",
+        f"{with_password}/a/../b",
+        f"{with_password}/none",
+        f"s3://KEY:{PASSWORD.replace('/', '')}@no-such-bucket-here/ds",
+    ):
+        tell(lambda url=url: mdsx.Dataset(url))  # type: ignore[misc]
+        tell(lambda url=url: write(url, 1))  # type: ignore[misc]
+        run("info", url)
+        run("convert", "tar", url, f"{folder}/out")
+
+    for endpoint in (
+        "http://user:PLANTED-endpoint@127.0.0.1:9",  # nobody listens
+        "http://user:PLANTED-endpoint@127.0.0.1:9/?X-Amz-Signature=PLANTED-signature",
+        "user:PLANTED-endpoint@host",
+        "http://user:PLANTED-endpoint@[host",
+        os.environ["AWS_ENDPOINT_URL"].replace("://", "://user:PLANTED-endpoint@"),
+    ):
+        os.environ["AWS_ENDPOINT_URL"] = endpoint
+        tell(lambda: mdsx.Dataset(f"s3://{name}/none"))
+        run("info", f"s3://{name}/none")
+    os.environ["AWS_SECRET_ACCESS_KEY"] = "PLANTED-password-that-is-wrong"
+    os.environ["AWS_SESSION_TOKEN"] = "PLANTED-token"
+    tell(lambda: mdsx.Dataset(f"s3://{name}/ds"))
+    run("verify", f"s3://{name}/ds")
+    del os.environ["AWS_SECRET_ACCESS_KEY"], os.environ["AWS_ACCESS_KEY_ID"]
+    for text in (
+        "[default]\naws_secret_access_key = PLANTED-file\n",
+        "[default\naws_secret_access_key = PLANTED-file\n",
+    ):
+        (folder / "credentials").write_text(text)
+        os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(folder / "credentials")
+        tell(lambda: mdsx.Dataset(f"s3://{name}/ds"))
+        run("info", f"s3://{name}/ds")
+    (folder / "credentials").unlink()
+
+
+def write(url: str, samples: int, then: Exception | None = None) -> None:
+    with mdsx.Writer(url, {"text": "str"}, shard_size=200, metadata={"from": "nowhere"}) as out:
+        for _ in range(samples):
+            out.write({"text": "x" * 100})
+        if then:
+            raise then
+
+
+def tell(do: Callable[[], object]) -> None:
+    """Print what it gives, or the error, with all that Python prints of it."""
+    try:
+        print(do())
+    except mdsx.MdsxError as error:
+        traceback.print_exc()
+        print(repr(error), vars(error), str(pickle.dumps(error)))
+
+
+def run(*words: str) -> None:
+    """A command, in this process."""
+    print("$", words[0])
+    try:
+        app(list(words), standalone_mode=False)
+    except SystemExit as exit:
+        print(exit.code)
+    except Exception:
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,54 @@
+"""What is secret in the environment, in files and in URLs is told nowhere: not by errors, with their causes, nor logs,
+`repr`, pickles, states, commands, and no file that is written, locally or in storage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mdsx.errors import MdsxError, redacted
+from tests.security.leaks import SECRETS
+from tools.s3_server import S3Server
+
+
+def test_no_secret_leaves_the_process(s3: S3Server, s3_url: str, tmp_path: Path) -> None:
+    env = os.environ | s3.env() | {"COLUMNS": "200", "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.security.leaks", str(tmp_path), s3_url]
+    done = subprocess.run(command, capture_output=True, env=env, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    said = done.stdout + done.stderr
+    assert said.count(b"Error") > 40  # they were provoked
+    for word in (b"ForbiddenError", b"MissingError", b"UsageError", b"TransportError", b"SignatureDoesNotMatch"):
+        assert word in said
+    files = {path: path.read_bytes() for root in (tmp_path, s3.directory) for path in root.rglob("*") if path.is_file()}
+    assert any(path.name == "writer.json" for path in files)
+    assert any(path.name == "index.json" for path in files)
+    for secret in {secret.encode() for secret in SECRETS} | {s3.secret.encode()}:
+        assert secret not in said, said[max(said.find(secret) - 500, 0) :][:700].decode()
+        for path, data in files.items():
+            assert secret not in data, path
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://KEY:SECRET@bucket/x", "s3://***@bucket/x"),
+        ("s3://KEY:SEC/RET+a=@bucket/x", "s3://***@bucket/x"),
+        ("https://token@host/x", "https://***@host/x"),
+        ('connect to "http://a:b@h:1/x" and http://c:d@h', 'connect to "http://***@h:1/x" and http://***@h'),
+        ("https://h/x?a=1&X-Amz-Signature=ab%20c&b=2", "https://h/x?a=1&X-Amz-Signature=***&b=2"),
+        ("https://h/x?x-amz-security-token=abc", "https://h/x?x-amz-security-token=***"),
+        ("s3://bucket/data@2024/x", "s3://bucket/data@2024/x"),
+        ("s3://bucket/a:b@c", "s3://bucket/a:b@c"),
+        ("/data/a:b@c", "/data/a:b@c"),
+    ],
+)
+def test_what_is_secret_in_a_url_is_hidden_and_nothing_else(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+    error = MdsxError(text, file=text, found=[text], hint=text)
+    assert (error.message, error.file, error.hint) == (shown, shown, shown)
+    assert shown == text or text not in str(error)
