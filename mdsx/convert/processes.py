@@ -35,26 +35,34 @@ def convert_parts(plan: Plan, processes: int, watcher: Watcher) -> list[Tally]:
     left = iter(range(plan.parts))
     with _workers(plan, processes) as workers:
         for connection in workers:
-            connection.send(next(left))
+            with _told_of_death(workers[connection]):
+                connection.send(next(left))
         while len(tallies) < plan.parts:
             ready: list[Any] = wait(list(workers))
             for connection in ready:
-                try:
+                with _told_of_death(workers[connection]):
                     kind, *told = connection.recv()
-                except EOFError:
-                    workers[connection].join()
-                    code = workers[connection].exitcode
-                    raise MdsxError(f"a worker died with exit code {code}", hint="out of memory? rerun") from None
                 match kind:
                     case "error":
                         raise told[0]
                     case "done":
                         part, tallies[part] = told[0], told[1]
                         if (following := next(left, None)) is not None:
-                            connection.send(following)
+                            with _told_of_death(workers[connection]):
+                                connection.send(following)
                     case _:
                         getattr(watcher, kind)(*told)
     return [tallies[part] for part in range(plan.parts)]
+
+
+@contextmanager
+def _told_of_death(worker: SpawnProcess) -> Iterator[None]:
+    """A pipe fails where its worker died: between messages, in the middle of one, or before it read ours."""
+    try:
+        yield
+    except (EOFError, OSError):
+        worker.join()
+        raise MdsxError(f"a worker died with exit code {worker.exitcode}", hint="out of memory? rerun") from None
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import pty
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import pytest
 
 import mdsx
 from tests.cli.conftest import Run
+from tests.conftest import Often
 from tests.convert.tars import sample_members, write_tar
 
 
@@ -137,12 +140,20 @@ class Job:
         subprocess.run([*command, str(folder / "undisturbed"), *options], check=True, capture_output=True)
         self.expected = content(folder / "undisturbed")
 
-    def interrupt(self, number: int) -> tuple[int, str]:
-        """Start it and send the signal when there is a shard; status and stderr, once all its processes are gone."""
+    def started(self) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         # Tests that a shell started in its background ignore SIGINT, and what they start would, too.
         pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-        with subprocess.Popen(self._command, text=True, **pipes) as process:
+        return subprocess.Popen(self._command, text=True, **pipes)
+
+    def workers(self, process: subprocess.Popen[str]) -> list[int]:
+        """The processes that convert for this one, as the kernel tells."""
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+    def interrupt(self, number: int) -> tuple[int, str]:
+        """Start it and send the signal when there is a shard; status and stderr, once all its processes are gone."""
+        with self.started() as process:
             while process.poll() is None and not any(self.out.rglob("shard.*.mdsx")):
                 time.sleep(0.001)
             if number == signal.SIGINT:
@@ -170,3 +181,49 @@ def test_a_kill_takes_the_workers_along_and_the_same_command_goes_on(tmp_path: P
     job = Job(tmp_path, "--processes", processes)
     assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
     assert job.finish() == job.expected
+
+
+def test_a_worker_that_is_killed_ends_all_with_an_error_and_the_same_command_goes_on(
+    tmp_path: Path, often: Often
+) -> None:
+    """Whether it was being told what to do, or in the middle of telling."""
+    job, rng = Job(tmp_path, "--processes", "2"), random.Random(1)
+    for kill in range(often(2, long=20)):
+        with job.started() as process:
+            while process.poll() is None and not (any(job.out.rglob("shard.*")) if kill % 2 else job.workers(process)):
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0, 0.1))
+            os.kill(job.workers(process)[-1], signal.SIGKILL)
+            _, err = process.communicate()  # ends when the last process that holds the pipes does
+        assert process.returncode == 1
+        assert err == "mdsx: error: a worker died with exit code -9; out of memory? rerun\n"
+        assert not (job.out / "index.json").exists()
+    assert job.finish() == job.expected
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_full_disk_is_an_error_that_names_the_file_and_the_same_command_goes_on(
+    run: Run, tars: Path, processes: str
+) -> None:
+    """Here a quota: no file may have more than 2 kB."""
+    for tar in range(3):
+        write_tar(tars / f"x-{tar:04d}.tar", sample_members(range(100)))
+    command = ["convert", "tar", f"{tars}/*.tar", tars / "out", "--shard-size", "3000B", "--processes", processes]
+    limited = [sys.executable, "-c", QUOTA, *map(str, command)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=200)  # ends when the last process does
+    assert done.returncode == 1
+    wanted = rf"mdsx: error: {tars}/out/.*\.mdsx: the disk failed: File too large; raise the limit.*\n"
+    assert re.fullmatch(wanted, done.stderr)
+    assert not (tars / "out" / "index.json").exists()
+    assert run(*command).status == 0
+    expected = [*command[:3], tars / "undisturbed", *command[4:]]
+    assert run(*expected).status == 0
+    assert content(tars / "out") == content(tars / "undisturbed")
+
+
+QUOTA = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+from mdsx.cli import main
+main()
+"""
