@@ -339,3 +339,12 @@ def test_two_writers_in_one_place_are_found_out(tmp_path: Path) -> None:
         with Writer(tmp_path, TEXT, resume=True) as second:
             second.write({"text": "b"})
     assert texts(tmp_path) == [["b"]]
+
+
+def test_who_was_replaced_publishes_nothing_also_where_it_wrote_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="another writer has taken over"), Writer(tmp_path, TEXT):
+        second = Writer(tmp_path, TEXT, resume=True)
+    assert not (tmp_path / "index.json").exists()
+    with second:
+        second.write({"text": "b"})
+    assert texts(tmp_path) == [["b"]]
