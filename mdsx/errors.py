@@ -101,7 +101,11 @@ class MdsxError(Exception):
         }
 
     def __reduce__(self) -> tuple[object, ...]:  # crosses process borders whole
-        return _rebuild, (type(self), {key: value for key, value in self._fields.items() if value is not None})
+        return (
+            _rebuild,
+            (type(self), {key: value for key, value in self._fields.items() if value is not None}),
+            vars(self),
+        )
 
 
 def _rebuild(kind: type[MdsxError], fields: dict[str, str]) -> MdsxError:

@@ -18,7 +18,6 @@ import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from pathlib import Path
 from threading import Lock
@@ -39,6 +38,7 @@ from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.filesystem import network_file_system
 from mdsx.storage.local import open_file
+from mdsx.threads import Threads
 
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
 _REQUESTS = 64  # ranged requests in flight: a first batch is one wave of them
@@ -67,7 +67,7 @@ class _Runtime:
         self.opened: OrderedDict[int, _Opened] = OrderedDict()
         self.raw: OrderedDict[int, RawShard] = OrderedDict()
         keep_freed_memory()
-        self.requests = ThreadPoolExecutor(_REQUESTS, thread_name_prefix="mdsx-range")
+        self.requests = Threads(_REQUESTS, "mdsx-range")
 
 
 class Shards:

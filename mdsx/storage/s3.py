@@ -13,7 +13,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from mdsx.errors import ChangedError, MissingError, TransportError, TruncatedErr
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.storage.retry import TransientError, Tries, tried
 from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, LEAST, SILENCE, Answer, errors, safe
+from mdsx.threads import Threads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -91,7 +92,7 @@ class S3Storage:
             with suppress(Exception):
                 client.get_object(**where, Range="bytes=0-0")["Body"].read()
 
-        pool = ThreadPoolExecutor(count, thread_name_prefix="mdsx-connect")
+        pool = Threads(count, "mdsx-connect")
         for _ in range(count):
             future = pool.submit(ask)
             _connecting.add(future)

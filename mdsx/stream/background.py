@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
@@ -30,7 +31,7 @@ class Background(Generic[T]):
         self._thread = threading.Thread(
             target=_produce, args=(make, self._ready, stop), name="mdsx-batches", daemon=True
         )
-        self._end = weakref.finalize(self, _release, self._ready, stop)
+        self._end = weakref.finalize(self, _release, self._ready, stop, os.getpid())
         self._thread.start()
 
     def __iter__(self) -> Iterator[T]:
@@ -78,7 +79,9 @@ def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], 
         ready.put(last)
 
 
-def _release(ready: queue.Queue[T | _Failure], stop: threading.Event) -> None:
+def _release(ready: queue.Queue[T | _Failure], stop: threading.Event, pid: int) -> None:
+    if pid != os.getpid():  # a forked child has no such thread, but maybe a lock that it held
+        return
     stop.set()
     while True:  # at most one put is under way, and this makes room for it
         try:

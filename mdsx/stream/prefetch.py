@@ -2,7 +2,8 @@
 
 Bounded in bytes ahead of what was consumed, which counts once its shards are let go. Where the cache has no room that
 may be taken, the prefetcher stops until the reader goes on: else two of them could evict each other's shards for ever.
-It never holds a lease. An error here is not raised: whoever needs the shard meets it in its own place.
+It never holds a lease. A failure of storage is not raised here: whoever needs the shard meets it in its own place; any
+other error is the reader's next one.
 
 Who needs a shard that is on its way may wait for it, as long as it comes soon: fetching samples by range beside it
 costs more than it gains.
@@ -11,6 +12,7 @@ costs more than it gains.
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
 import weakref
@@ -45,6 +47,7 @@ class _Plan:
     """What the threads share. `needs` is the endless list of what comes, in order."""
 
     def __init__(self, view: View, pace: Pace, samples: int, search: int, look_ahead: int) -> None:
+        self.pid = os.getpid()
         self.view = view
         self.pace = pace
         self.samples = samples  # a shard needed later than that many positions may wait
@@ -52,6 +55,7 @@ class _Plan:
         self.look_ahead = look_ahead
         self.changed = threading.Condition()
         self.closed = False
+        self.error: BaseException | None = None
         self.needs: Iterator[Need] = iter(())
         self.due: deque[Need] = deque()  # taken from `needs` before their turn, to know of them
         self.ahead: deque[Need] = deque()  # taken from `needs`, not consumed yet
@@ -168,6 +172,8 @@ class Prefetcher:
     def reading(self, start: int, stop: int) -> None:
         """The positions from `start` up to `stop` are being read now."""
         plan = self._plan
+        if plan.error is not None:
+            raise plan.error
         with plan.changed:
             if self._expected is None or not self._expected <= start <= plan.consumed + plan.samples:
                 plan.begin_anew(start, self._needs(start))
@@ -206,6 +212,8 @@ class Prefetcher:
 
 
 def _close(plan: _Plan) -> None:
+    if plan.pid != os.getpid():  # a forked child has no such threads, but maybe a lock that they held
+        return
     with plan.changed:
         plan.closed = True
         plan.changed.notify_all()
@@ -225,9 +233,10 @@ def _work(plan: _Plan) -> None:
             verdict = plan.view.bring(need.shard, needed_in=needed_in, received=plan.count)
         except (MdsxError, OSError):
             verdict = None  # whoever needs it will see
-        except BaseException:
+        except BaseException as error:  # no failure of storage: the reader shall see it
+            plan.error = error
             _close(plan)  # nobody shall wait for this thread
-            raise
+            return
         with plan.changed:
             if verdict is Verdict.NO_ROOM:
                 heapq.heappush(plan.returned, need)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
@@ -23,6 +22,7 @@ from mdsx.shards import Columns, Selection, View
 from mdsx.stream.foresight import DatasetForesight, foresee, pace_of
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
+from mdsx.threads import Threads
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
 _LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
@@ -57,7 +57,7 @@ class _Runtime:
         self.foresights = foresights  # the caches use them as long as they are kept here
         self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
         self.begun = False  # the first run was found
-        self.pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="mdsx-shard")
+        self.pool = Threads(_SHARDS_AT_ONCE, "mdsx-shard")
 
 
 class RankReader:

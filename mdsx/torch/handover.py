@@ -5,14 +5,20 @@ Handing over costs some 20 us between threads and 200 us between processes, more
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count, islice, pairwise
+from multiprocessing import parent_process
+from multiprocessing.reduction import ForkingPickler
+from threading import Thread
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 
+from mdsx.errors import UsageError
 from mdsx.stream import Batching, RankReader, Task
 from mdsx.torch.batches import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
@@ -71,20 +77,23 @@ class Ask(NamedTuple):
 class Failed(NamedTuple):
     """An exception of a worker, as it was raised. PyTorch makes another one of its text, without what it carries."""
 
-    error: Exception
+    error: BaseException
     notes: Sequence[str]
     text: str  # its traceback
 
     @classmethod
-    def of(cls, error: Exception) -> Failed:
-        """Raises `error` itself where it cannot be pickled and made again."""
+    def of(cls, error: BaseException) -> Failed:
+        """Raises RuntimeError, with all of its text, where it cannot be pickled and made again."""
+        text = "".join(traceback.format_exception(error))
         try:
-            pickle.loads(pickle.dumps(error))
+            same = type(pickle.loads(pickle.dumps(error))) is type(error)
         except Exception:
-            raise error from error.__cause__
-        return cls(error, getattr(error, "__notes__", ()), "".join(traceback.format_exception(error)))
+            same = False
+        if not same:
+            raise RuntimeError(f"in a worker process:\n{text}") from None
+        return cls(error, getattr(error, "__notes__", ()), text)
 
-    def again(self) -> Exception:
+    def again(self) -> BaseException:
         """The exception, to be raised in the process of the loader."""
         if self.notes:
             self.error.__notes__ = list(self.notes)
@@ -100,7 +109,7 @@ class WorkerTraceback(Exception):
 
 
 class Answer(NamedTuple):
-    """What a worker did: one batch; with slots, the columns of a whole run in storage form, not cut yet; or Failed."""
+    """What a worker did: a batch, packed; with slots, the columns of a run in storage form, not cut yet; or Failed."""
 
     made: Any
     sizes: Sequence[int] = ()  # samples of the run's batches
@@ -119,13 +128,15 @@ class Worker(TorchDataset[Answer]):
     def __getitem__(self, ask: Ask) -> Answer:
         try:
             return self._answer(ask)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise  # which the main process got too
+        except BaseException as error:
             return Answer(Failed.of(error))
 
     def _answer(self, ask: Ask) -> Answer:
         run, slots = ask.run, self._slots
         if slots is None:
-            return Answer(self._dataset.assemble(next(self._reader.read(run)), self._collate))
+            return Answer(_packed(self._dataset.assemble(next(self._reader.read(run)), self._collate)))
         try:
             columns = next(self._reader.read(run, joined=True)).columns
         except Exception:
@@ -134,6 +145,28 @@ class Worker(TorchDataset[Answer]):
             run = run[:1]  # the batches before the error shall come first
             columns = next(self._reader.read(run, joined=True)).columns
         return Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
+
+
+class BeginWorker:
+    """What a worker does first: it sees to it that it ends with its parent, however that ends, whatever it is at.
+
+    Ctrl-C comes to all processes of a terminal, but what then happens is for the main process to say.
+    """
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        Thread(target=_end_with_parent, name="mdsx-parent", daemon=True).start()
+        if self._then is not None:
+            self._then(worker)
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 class Asks:
@@ -153,7 +186,7 @@ class Asks:
         if isinstance(answer.made, Failed):
             raise answer.made.again()
         if self.slots is None:
-            yield answer.made
+            yield _unpacked(answer.made)
             return
         columns = self.slots.take(answer.slot, answer.made, views=dataset.zero_copy)
         columns = tensors(dataset.view.schema, columns)
@@ -168,3 +201,22 @@ class Asks:
             if not run:
                 return
             yield Ask(run, self.slots.reserve() if self.slots is not None else None)
+
+
+def _packed(batch: Any) -> bytes:
+    """A batch as it goes to another process; PyTorch's queue would drop what cannot, and its reader wait for ever."""
+    try:
+        return bytes(ForkingPickler.dumps(batch))
+    except Exception as error:
+        raise UsageError(
+            f"what transform or collate_fn made cannot go to another process: {error}",
+            hint="return tensors, arrays, numbers, str or bytes (of a memory view that zero_copy gave, bytes(view)), "
+            "or use num_workers=0",
+        ) from error
+
+
+def _unpacked(packed: bytes) -> Any:
+    try:
+        return pickle.loads(packed)
+    except (OSError, EOFError) as error:  # PyTorch asks the worker for the memory of each tensor
+        raise RuntimeError("a worker ended before its batch was taken: was it killed, for want of memory?") from error

@@ -6,18 +6,21 @@ counts what `next()` returns. So what was prepared ahead is never lost, and the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
+from multiprocessing.process import BaseProcess
 from traceback import clear_frames
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 # NumPy imports these two when they are first used. They must be there before workers are forked: what a worker inherits
 # of other loaders may be collected during an import, and break it.
 import numpy.ma
 import numpy.random  # noqa: F401
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, _utils
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import UsageError
@@ -25,13 +28,14 @@ from mdsx.order import Weight
 from mdsx.stream import Background, Batching, Phases, Task
 from mdsx.torch.batches import Collate
 from mdsx.torch.dataset import StreamingDataset, check_tail
-from mdsx.torch.handover import Asks, Produce, Worker
+from mdsx.torch.handover import Asks, BeginWorker, Produce, Worker
 from mdsx.torch.slots import Slots
 
 _READY_BYTES = 2**23  # batches kept ready by the thread, at about this many bytes
 _READY_BATCHES = 64
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
+_GRACE = 1.0  # seconds
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two with what was handed out
 
 
@@ -84,11 +88,10 @@ class StreamingDataLoader:
         self._last: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
         self._worker_options = {
             "num_workers": num_workers,
-            "pin_memory": pin_memory,
             "prefetch_factor": prefetch_factor,
             "persistent_workers": persistent_workers,
             "multiprocessing_context": multiprocessing_context,
-            "worker_init_fn": worker_init_fn,
+            "worker_init_fn": BeginWorker(worker_init_fn),
             "timeout": timeout,
         }
         self._workers: tuple[DataLoader[Any], Asks] | None = None
@@ -180,11 +183,10 @@ class StreamingDataLoader:
         batching = self._batching
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
             slots = None if self._per_sample else Slots(self.num_workers * _SLOTS, self._slot_bytes)
-            options = self._worker_options if slots is None else {**self._worker_options, "pin_memory": False}
             asks = Asks(self.num_workers, self._together, slots)
             reader = self.dataset.reader(batching, self.num_workers, views=slots is not None or self.dataset.zero_copy)
             worker = Worker(self.dataset, reader, self.collate_fn, slots)
-            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **options)
+            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._worker_options)
             self._workers, self._workers_batching = (workers, asks), batching
         return self._workers
 
@@ -226,15 +228,22 @@ class StreamingDataLoader:
         while broken:  # where a run breaks off, what comes next is made by itself: its error comes in its place
             workers, asks = self._start_workers()
             asks.start(self._batching, self._progress.epoch, self._progress.position)
-            broken = False
+            broken, answers = False, None
             try:
-                for answer in workers:
+                answers = iter(workers)
+                for answer in answers:
                     yield from asks.batches(answer, self.dataset)
                     if broken := answer.broken:
                         break
-            except Exception as error:
+            except BaseException as error:
                 clear_frames(error.__traceback__)  # PyTorch's are in a cycle, which would keep the workers
+                if not isinstance(error, GeneratorExit):  # some of them may be dead, or stand
+                    self._workers = None
                 raise
+            finally:
+                stay = workers.persistent_workers and self._workers is not None
+                with _end_soon(None if stay else answers):
+                    del answers, workers
 
     @property
     def _together(self) -> int:
@@ -262,9 +271,11 @@ class StreamingDataLoader:
 
 
 class _Epoch(Iterator[Any]):
-    """One iteration over what is left of an epoch."""
+    """One iteration over what is left of an epoch; in a forked child, which has none of its threads, it is dead."""
 
     def __init__(self, loader: StreamingDataLoader) -> None:
+        _alive.add(self)
+        self._pid = os.getpid()
         self.fresh = True  # no batch was taken yet
         self._loader = loader
         self._epoch = loader._progress.epoch
@@ -274,6 +285,8 @@ class _Epoch(Iterator[Any]):
 
     def __next__(self) -> Any:
         loader, progress = self._loader, self._loader._progress
+        if self._pid != os.getpid():
+            raise UsageError("this iteration belongs to the process that began it", hint="begin one in this process")
         if self._left:
             raise UsageError("this iteration was left: another one was begun, or a state loaded, on its loader")
         if self.fresh:
@@ -319,6 +332,41 @@ class _Epoch(Iterator[Any]):
 
     def __del__(self) -> None:
         self._close()
+
+
+_alive: WeakSet[_Epoch] = WeakSet()
+_of_the_parent: list[Any] = []
+
+
+def _forget_in_child() -> None:
+    """What a parent's iterations began is kept for ever: to end it here would end the parent's workers."""
+    _of_the_parent.extend(iteration._source for iteration in _alive)
+    for iteration in _alive:
+        iteration._source = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+@contextmanager
+def _end_soon(answers: Any) -> Iterator[None]:
+    """PyTorch waits five seconds for each worker that is at something, before it ends it; here one for all of them.
+
+    A worker may be ended at any instant: what it holds is the kernel's to give back.
+    """
+    workers: Sequence[BaseProcess] = getattr(answers, "_workers", ())
+    if getattr(answers, "_worker_pids_set", False):  # one that is found dead meanwhile would break off the ending
+        _utils.signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]  # PyTorch's C
+        answers._worker_pids_set = False
+    del answers
+    before = _utils.MP_STATUS_CHECK_INTERVAL
+    _utils.MP_STATUS_CHECK_INTERVAL = _GRACE / max(len(workers), 1)
+    try:
+        yield
+    finally:
+        _utils.MP_STATUS_CHECK_INTERVAL = before
+    for worker in workers:
+        worker.join(before)  # it was told to end, and so killed, if need be
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,0 +1,190 @@
+"""Ctrl-C and SIGTERM of a real training from S3: told at once, nothing left behind, nothing lost or repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.storage.proxy import Exchange, Proxy
+from tests.torch.interrupted import LONG_STEP
+from tools.s3_server import S3Server
+
+N = 1003
+STALL = 15.0  # seconds that a download stands; its own timeout is longer
+SOON = 10.0  # many times what is needed
+TIMEOUT = 120.0
+WAYS = [(0, "fork"), (2, "fork"), (1, "spawn")]
+
+
+class Training:
+    """`tests.torch.interrupted` in a process group of its own, as a terminal would start it."""
+
+    def __init__(self, url: str, cache: Path, workers: int, method: str, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-W", "ignore", "-m", "tests.torch.interrupted"]
+        self.process = subprocess.Popen(
+            [*command, url, str(cache), str(workers), method],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self.errors = ""
+        self._facts: Queue[dict[str, Any]] = Queue()
+        self._readers = [Thread(target=self._read_facts), Thread(target=self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_facts(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._facts.put(json.loads(line))
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self.errors = self.process.stderr.read()
+
+    def until(self, **wanted: Any) -> dict[str, Any]:
+        """The next fact of that name, and that value if one is given."""
+        (name, value), deadline = *wanted.items(), time.monotonic() + TIMEOUT
+        while True:
+            try:
+                fact = self._facts.get(timeout=max(deadline - time.monotonic(), 0.0))
+            except Empty:
+                pytest.fail(f"no {name}; {self.errors}")
+            if name in fact and value in (..., fact[name]):
+                return fact
+
+    def interrupt(self) -> float:
+        """Ctrl-C, which comes to the workers too; returns when."""
+        now = time.time()
+        os.killpg(self.process.pid, signal.SIGINT)
+        return now
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def wait(self) -> int:
+        status = self.process.wait(TIMEOUT)
+        for reader in self._readers:
+            reader.join()
+        return status
+
+    def close(self) -> None:
+        for kill in (os.killpg, os.kill):
+            try:
+                kill(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.wait()
+
+
+@contextmanager
+def training(proxy: Proxy, url: str, cache: Path, workers: int, method: str) -> Iterator[Training]:
+    started = Training(url, cache, workers, method, proxy.env())
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[Proxy]:
+    with Proxy(s3) as running:
+        yield running
+
+
+def stall(exchange: Exchange) -> None:
+    exchange.hang(STALL)
+
+
+def stall_shards(proxy: Proxy, skip: int = 0) -> None:
+    """All downloads of shards stand, from now on; returns when the first one does."""
+    rule = proxy.add(stall, key="*shard*", skip=skip)
+    deadline = time.monotonic() + TIMEOUT
+    while not rule.hits:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("workers", "method"), WAYS, ids=str)
+def test_ctrl_c_is_told_at_once_and_the_same_iteration_goes_on(
+    remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
+) -> None:
+    """While the first batch waits for a download that stands, and within a training step in the midst."""
+    with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
+        run.until(waiting=0)
+        stall_shards(proxy)
+        time.sleep(0.5)
+        since = run.interrupt()
+        told = run.until(raised=...)
+        assert told["raised"] == "KeyboardInterrupt"
+        assert told["time"] - since < SOON
+        proxy.clear()
+        run.tell("go")
+        assert not any(run.until(left=...)["left"].values())
+        run.until(step=LONG_STEP)
+        since = run.interrupt()
+        told = run.until(raised=...)
+        assert told["time"] - since < SOON
+        run.tell("go")
+        assert Counter(run.until(ids=...)["ids"]) == Counter(range(N))
+        assert not any(run.until(left=...)["left"].values())
+        assert run.wait() == 0
+        assert "Exception ignored" not in run.errors
+
+
+@pytest.mark.parametrize(("workers", "method"), WAYS[:2], ids=str)
+def test_ctrl_c_ends_the_process_though_a_download_stands(
+    remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
+) -> None:
+    with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
+        run.until(waiting=0)
+        stall_shards(proxy)
+        time.sleep(0.5)
+        since = run.interrupt()
+        run.until(raised=...)
+        run.tell("end")
+        assert run.wait() == -signal.SIGINT
+        assert time.time() - since < SOON
+        assert run.errors.count("\nKeyboardInterrupt") == 1
+        assert "Exception ignored" not in run.errors
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL], ids=lambda kind: kind.name)
+def test_workers_end_with_a_training_that_was_ended_from_outside_though_a_download_stands(
+    remote_url: str, tmp_path: Path, proxy: Proxy, kind: signal.Signals
+) -> None:
+    with training(proxy, remote_url, tmp_path / "cache", 2, "fork") as run:
+        workers = run.until(step=40)["children"]
+        assert len(workers) == 2
+        stall_shards(proxy)
+        os.kill(run.process.pid, kind)
+        assert run.process.wait(TIMEOUT) == -kind
+        deadline = time.monotonic() + SOON
+        while any(map(alive, workers)):
+            assert time.monotonic() < deadline, "workers are left"
+            time.sleep(0.02)
