@@ -139,6 +139,17 @@ def test_damaged_frames_cost_the_samples_that_touch_them_and_no_other(
         assert {f"frame {number}" for number in hit} <= {problem.place for problem in found.problems}
 
 
+def test_a_damaged_frame_and_a_damaged_entry_of_the_seek_table_hide_no_other_frame(
+    lost_by_frame: list[set[int]],
+) -> None:
+    table = frames()[-1][1] + 8
+    for number, (start, _) in enumerate(frames()):
+        for entry in range(len(frames())):
+            damaged = patch(PACKED, start, b"!")
+            damaged = patch(damaged, table + 8 * entry, bytes([damaged[table + 8 * entry] ^ 1]))
+            assert numbers(left(LARGE, damaged, compressed=True)) == lost_by_frame[number], (number, entry)
+
+
 def test_a_damaged_frame_is_told_with_the_samples_in_it(lost_by_frame: list[set[int]]) -> None:
     start, stop = frames()[2]
     damaged = patch(PACKED, (start + stop) // 2, b"\0\0\0\0")
