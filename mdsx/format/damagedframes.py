@@ -42,9 +42,9 @@ def salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) ->
     for number in range(count):
         place, size = f"frame {number}", min(FRAME_SIZE, raw_size - number * FRAME_SIZE)
         found, problem = None, None
-        for start, stop in _places(view, following, size, claimed, number):
+        for start in _places(view, following, claimed, number):
             try:
-                stop = stop or _end(view, start, size, file, place)
+                stop = _end(view, start, size, file, place)
                 found = decompress_frame(view[start:stop], expected_size=size, file=file, place=place)
             except CorruptError as error:
                 problem = problem or error
@@ -68,9 +68,8 @@ def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
     except zstandard.ZstdError as error:
         raise CorruptError(f"the frame's header is damaged: {error}", file=file, place="frame 0") from None
     size = min(size, FRAME_SIZE)  # another one is refused
-    return decompress_frame(
-        view[: _end(view, 0, size, file, "frame 0")], expected_size=size, file=file, place="frame 0"
-    )
+    stop = _end(view, 0, size, file, "frame 0")
+    return decompress_frame(view[:stop], expected_size=size, file=file, place="frame 0")
 
 
 def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -85,19 +84,14 @@ def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64]
 
 
 def _places(
-    view: memoryview,
-    following: int | None,
-    size: int,
-    claimed: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
-    number: int,
-) -> Iterator[tuple[int, int | None]]:
-    """Where frame `number` may start and stop (None: where its blocks end), the best guess first."""
+    view: memoryview, following: int | None, claimed: tuple[NDArray[np.int64], NDArray[np.int64]] | None, number: int
+) -> Iterator[int]:
+    """Where frame `number` may start, the best guess first."""
     if following is not None:
-        yield following, None
+        yield following
     for offsets in claimed or ():
-        start, stop = int(offsets[number]), int(offsets[number + 1])
-        if 0 <= start < stop <= len(view) and stop - start <= MAX_FRAME_SIZE:
-            yield start, stop
+        if 0 <= offsets[number] < len(view):
+            yield int(offsets[number])
 
 
 def _end(view: memoryview, start: int, size: int, file: str | None, place: str) -> int:
