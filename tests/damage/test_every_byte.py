@@ -82,6 +82,8 @@ def lost(finding: Finding, first: int) -> set[int]:
 def content(stored: bytes) -> bytes | None:
     """What a compressed shard of one frame holds; None if it cannot be had. The seek table has no part in it."""
     try:
+        if zstandard.get_frame_parameters(stored).content_size > 2**20:  # it would be allocated
+            return None
         return zstandard.ZstdDecompressor().decompress(stored[:-25], allow_extra_data=False)
     except zstandard.ZstdError:
         return None
