@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdsx.errors import SampleError, TransportError, UsageError
+from mdsx.errors import ChangedError, SampleError, TransportError, UsageError
 from mdsx.format import ShardView, fingerprint, parse_index
 from mdsx.writer import Writer
 from tests.format import by_the_book
@@ -348,3 +350,18 @@ def test_who_was_replaced_publishes_nothing_also_where_it_wrote_nothing(tmp_path
     with second:
         second.write({"text": "b"})
     assert texts(tmp_path) == [["b"]]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"another")])
+def test_a_shard_that_somebody_took_away_is_noticed_before_the_index(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    with (  # noqa: PT012
+        pytest.raises(ChangedError, match=r"shard\.00000\.mdsx.*resume"),
+        Writer(tmp_path, TEXT, shard_size=300) as out,
+    ):
+        out.write_batch({"text": ["x" * 100] * 20})
+        while not (tmp_path / "shard.00003.mdsx").exists() or not (tmp_path / "shard.00000.mdsx").exists():
+            time.sleep(0.001)
+        damage(tmp_path / "shard.00000.mdsx")
+    assert not (tmp_path / "index.json").exists()
