@@ -136,6 +136,8 @@ def test_a_sample_with_any_value_of_another_is_wrong(name: str) -> None:
     found[name][1] = columns_of(COLUMNS, [12])[name][0]
     assert wrong(found) == 1
     assert wrong({**columns_of(COLUMNS, [5, 6]), "id": np.array([6, 5])}) == 2
+    assert wrong({**columns_of(COLUMNS, [5]), "id": np.array([-5])}) == 1
+    assert wrong(columns_of(COLUMNS, [])) == 0
 
 
 class TestGrowth:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.storage.proxy import Fault, cut, flip, reset, status
+from tests.storage.proxy import Fault, cut, reset, status
 from tools.conformance.matrix import Data
 
 DATA = Data("even", (80,) * 12)
@@ -27,20 +27,20 @@ class Case:
 
     name: str
     title: str
-    where: Literal["storage", "stored", "cached", "worker", "writer"]
+    where: Literal["storage", "stored", "transit", "cached", "worker", "writer"]
     fault: Fault | None = None
     times: int | None = None
     deed: Literal["", "raise", "kill"] = ""
 
     def loaders(self) -> tuple[str, ...]:
-        if self.where in ("storage", "cached"):
+        if self.where in ("storage", "transit", "cached"):
             return REMOTE
         return tuple(name for name in NAMES if name != "huggingface" or self.where != "writer")
 
 
 CASES = (
     Case("stored", "a bit flipped in a stored shard", "stored"),
-    Case("transit", "a bit flipped on the way, once", "storage", flip(0.9, 3), 1),
+    Case("transit", "a bit flipped on the way, once", "transit", times=1),
     Case("cached", "a bit flipped in the copy that an earlier run cached", "cached"),
     Case("missing", "a shard is not there (404)", "storage", status(404, "NoSuchKey")),
     Case("busy", "503 SlowDown, twice", "storage", status(503, "SlowDown"), 2),

@@ -65,10 +65,10 @@ def run(arguments: Sequence[str]) -> int:
         put_between_marks(page, "faults", "table", table(found, names))
         put_between_marks(page, "faults", "details", details(found, names))
         put_between_marks(page, "faults", "versions", _versions(names))
-    return int(any(each.loader == "mdsx" and not _kept(each) for each in found))
+    return int(any(each.loader == "mdsx" and not kept(each) for each in found))
 
 
-def _kept(found: Found) -> bool:
+def kept(found: Found) -> bool:
     """What mdsx promises: nothing wrong or hung, and exact when the fault is over."""
     first = found.first
     return (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.storage.proxy import Proxy
+from tests.storage.proxy import Proxy, flip
 from tools.bench.processes import CallFailed, call
 from tools.bench.subject import Call
 from tools.conformance.adaptors import adaptor
@@ -117,8 +117,11 @@ class Loaders:
         with ExitStack() as stack:
             if case.where == "stored":
                 stack.enter_context(flipped(shard))
-            if case.fault is not None:
-                self._proxy.add(case.fault, key=f"*/{shard.relative_to(self._stored(loader))}", times=case.times)
+            fault = case.fault
+            if case.where == "transit":
+                fault = flip(place_of(whole := shard.read_bytes()) / len(whole))
+            if fault is not None:
+                self._proxy.add(fault, key=f"*/{shard.relative_to(self._stored(loader))}", times=case.times)
             first = self._epoch(loader, task, shard, workers, kill_worker=case.where == "worker")
         self._proxy.clear()
         return first, self._epoch(loader, task, shard, workers)
@@ -209,12 +212,17 @@ class Loaders:
         return [path for path in sorted(self._stored(loader).rglob("*")) if path.is_file() and path.suffix != ".json"]
 
 
+def place_of(whole: bytes) -> int:
+    """The byte of a file that is damaged: in a sample's text, where that can be read in the file."""
+    place = whole.find(_STUFFING)
+    return place if place >= 0 else len(whole) // 2
+
+
 @contextmanager
 def flipped(path: Path) -> Iterator[None]:
-    """One bit of a file is another one meanwhile: in a sample's text, where that can be read in the file."""
+    """One bit of a file is another one meanwhile."""
     whole = path.read_bytes()
-    place = whole.rfind(_STUFFING)
-    place = place if place >= 0 else len(whole) // 2
+    place = place_of(whole)
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     try:
         yield

@@ -25,7 +25,7 @@ class Look:
     threads: int
 
 
-MOST: Mapping[str, float] = {"memory": 40 * _MIB, "handles": 24, "threads": 12}
+MOST: Mapping[str, float] = {"memory": 24 * _MIB, "handles": 24, "threads": 12}
 """What a process may grow by over its whole life, by the line through what was seen of it once it was warm."""
 
 

@@ -29,9 +29,9 @@ def wrong(batch: Mapping[str, Any]) -> int:
         expected = _MAKE[name](ids)
         if isinstance(expected, np.ndarray):
             differs = np.asarray(values) != expected
-            bad |= differs.reshape(len(ids), -1).any(axis=1)
+            bad |= differs.any(axis=tuple(range(1, differs.ndim)))
         else:
-            bad |= [one != other for one, other in zip(values, expected, strict=True)]
+            bad |= np.array([one != other for one, other in zip(values, expected, strict=True)], np.bool_)
     return int(bad.sum())
 
 

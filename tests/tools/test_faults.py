@@ -1,0 +1,96 @@
+"""Loaders in faults: what the tool tells is what happened; and mdsx keeps what it promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Often
+from tools.conformance.adaptors import adaptor
+from tools.conformance.task import WRONG, checked, text_of
+from tools.faults.cases import CASES, NAMES
+from tools.faults.command import kept
+from tools.faults.report import details, table
+from tools.faults.run import Found, Loaders, Outcome, flipped
+
+ROOT = Path(__file__).parent.parent.parent
+BY_NAME = {case.name: case for case in CASES}
+
+
+def test_a_sample_whose_text_is_not_its_own_is_wrong() -> None:
+    assert checked([1, 2], [text_of(1), text_of(2)]) == [1, 2]
+    assert checked([1, 2], [text_of(1), text_of(1)]) == [1, WRONG]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [
+        (Outcome(), "exact"),
+        (Outcome(wrong=2, lost=5), "2 wrong, 5 lost"),
+        (Outcome(lost=959), "959 lost"),
+        (Outcome(repeated=3), "3 repeated"),
+        (Outcome(lost=100, error="ValueError: bad", named=True), "error"),
+        (Outcome(wrong=1, lost=100, error="ValueError: bad"), "1 wrong, error without a place"),
+        (Outcome(lost=100, error="made no end in 9 s", hung=True), "hang"),
+    ],
+)
+def test_an_outcome_in_a_word(outcome: Outcome, word: str) -> None:
+    assert outcome.word == word
+
+
+def test_half_a_dataset_that_can_be_read_as_a_whole_one_is_told() -> None:
+    half = Found("writer-error", "mdsx", Outcome(read=600, lost=360), Outcome())
+    assert half.words == ("600 of 960 samples as a whole dataset", "exact")
+    none = Found("writer-error", "mdsx", Outcome(error="MissingError: no dataset", named=True), Outcome())
+    assert none.words == ("no dataset", "exact")
+    assert kept(none)
+    assert not kept(half)
+
+
+def test_what_mdsx_promises() -> None:
+    exact, error = Outcome(), Outcome(lost=9, error="CorruptError: shard.00004", named=True)
+    assert kept(Found("stored", "mdsx", exact, exact))
+    assert kept(Found("stored", "mdsx", error, exact))
+    for first, again in (
+        (Outcome(wrong=1), exact),
+        (Outcome(lost=1), exact),
+        (Outcome(lost=1, error="CorruptError: somewhere"), exact),
+        (Outcome(lost=1, error="made no end", hung=True, named=True), exact),
+        (exact, error),
+    ):
+        assert not kept(Found("stored", "mdsx", first, again))
+
+
+def test_a_flipped_bit_is_in_a_text_and_back_in_the_end(tmp_path: Path) -> None:
+    whole = b"header" + text_of(7).encode() + b"x" * 9 + b"trailer"
+    (tmp_path / "shard").write_bytes(whole)
+    with flipped(tmp_path / "shard"):
+        damaged = (tmp_path / "shard").read_bytes()
+    assert [place for place in range(len(whole)) if damaged[place] != whole[place]] == [whole.index(b"xxxxxxxx")]
+    assert (tmp_path / "shard").read_bytes() == whole
+
+
+def test_the_table_has_both_runs_and_the_details_the_errors() -> None:
+    found = [Found("missing", "mdsx", Outcome(error="MissingError: a|b\nmore", named=True), Outcome())]
+    assert "| a shard is not there (404) | error; then exact |" in table(found, ["mdsx"])
+    assert "- a shard is not there (404): `MissingError: a/b`" in details(found, ["mdsx"])
+
+
+def test_mdsx_keeps_what_it_promises(tmp_path: Path, often: Often) -> None:
+    """By real processes, and a real S3 server: in one case, or with --long in all of them."""
+    cases = [BY_NAME["transit"], *CASES][: often(1, long=len(CASES) + 1)]
+    with Loaders(tmp_path) as loaders:
+        for case in cases:
+            found = loaders.run("mdsx", case)
+            assert kept(found), found
+            if case.where in ("transit", "cached"):
+                assert found.first.word == "exact"
+
+
+def test_the_documentation_has_every_case_and_loader() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    for case in CASES:
+        assert f"| {case.title} | " in page
+    for name in NAMES:
+        assert f"### {adaptor(name).title} in faults" in page
