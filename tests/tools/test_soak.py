@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,8 @@ import pytest
 import mdsx
 from tests.conftest import Often
 from tools.bench.processes import session_members
-from tools.soak_parts import plan
+from tools.conformance.matrix import Shape
+from tools.soak_parts import job, plan
 from tools.soak_parts.account import Delivered, Key, Life, Raised, count, once_each, read_log
 from tools.soak_parts.growth import Look, Watched, grown, look
 from tools.soak_parts.report import Report
@@ -107,17 +109,17 @@ class TestCounting:
         assert found.delivered == [batch(0, 0, 3, 1)]
         assert found.raised == [Raised("mdsx", "CorruptError", "x")]
 
-    @pytest.mark.parametrize("job", plan.JOBS, ids=lambda job: job.name)
-    def test_what_the_order_says_is_what_a_reader_gets(self, job: plan.JobPlan, tmp_path: Path) -> None:
-        for data in job.data:
+    @pytest.mark.parametrize("training", plan.JOBS, ids=lambda training: training.name)
+    def test_what_the_order_says_is_what_a_reader_gets(self, training: plan.JobPlan, tmp_path: Path) -> None:
+        for data in training.data:
             columns = {name: COLUMNS[name] for name in data.columns}
             with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
                 out.write_batch(columns_of(data.columns, data.ids))
         from mdsx.torch import StreamingDataLoader
         from tools.soak_parts.reader import dataset_of
 
-        loader = StreamingDataLoader(dataset_of(job, str(tmp_path)), 100, drop_last=False)
-        predicted = list(predictions(job, str(tmp_path), 2))
+        loader = StreamingDataLoader(dataset_of(training, str(tmp_path)), 100, drop_last=False)
+        predicted = list(predictions(training, str(tmp_path), 2))
         for line in predicted:
             start = 0
             for part in loader:
@@ -126,7 +128,7 @@ class TestCounting:
                 assert sorted(ids) == sorted(line[start : start + len(ids)])
                 start += len(ids)
             assert start == len(line)
-        assert once_each(predicted, job.data[0].ids) != bool(job.weights)
+        assert once_each(predicted, training.data[0].ids) != bool(training.weights)
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "id"])
@@ -188,7 +190,7 @@ class TestPlan:
         assert len(within) == 8
 
     def test_there_are_always_eight_readers(self) -> None:
-        assert sum(job.shape.world for job in plan.JOBS) == plan.READERS
+        assert sum(each.shape.world for each in plan.JOBS) == plan.READERS
         for draw in range(100):
             assert sum(shape.world for shape in plan.reshaped(4, draw)) == 4
 
@@ -209,14 +211,36 @@ def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_a_writer_left_otherwise_is_found(tmp_path: Path) -> None:
-    job = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, {})
+    writer = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, {})
     (tmp_path / "0" / "_mdsx").mkdir(parents=True)
     (tmp_path / "0" / "index.json").write_bytes(b"right")
-    job._look()
-    assert not job.failures
+    writer._look()
+    assert not writer.failures
     (tmp_path / "0" / "index.json").write_bytes(b"wrong")
-    job._look()
-    assert job.failures == ["writer it: dataset 0 is not what it should be"]
+    writer._look()
+    assert writer.failures == ["writer it: dataset 0 is not what it should be"]
+
+
+def test_a_reader_that_does_nothing_for_long_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "HANG", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it never answers
+        environment = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        it = job.Job(plan.JOBS[-1], "s3://bucket/data", tmp_path / "cache", 10**7, tmp_path, environment)
+        it.begin(Shape(1, 0, 8))
+        try:
+            deadline = time.monotonic() + 60
+            while not it.failures:
+                assert time.monotonic() < deadline
+                it.tick()
+                time.sleep(0.05)
+        finally:
+            it.kill_all()
+    assert it.failures[0] == "steady tokens, rank 0 did nothing for 1 s"
 
 
 class TestVerdict:
@@ -254,7 +278,7 @@ def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
     assert {getattr(plan, kind) for kind in events} <= set(found["events"])
     assert found["broken"] > 0
     assert found["cache_highest"] > found["cache_limit"] // 2
-    assert set(found["counts"]) == {job.name for job in plan.JOBS}
+    assert set(found["counts"]) == {each.name for each in plan.JOBS}
     assert all(each["epochs"] >= 1 for each in found["counts"].values())
     assert found["written"] >= 1
 
