@@ -119,7 +119,7 @@ class TestCounting:
         from tools.soak_parts.reader import dataset_of
 
         loader = StreamingDataLoader(dataset_of(training, str(tmp_path)), 100, drop_last=False)
-        predicted = list(predictions(training, str(tmp_path), 2))
+        predicted = list(predictions(training, str(tmp_path), tmp_path / "cache", 2))
         for line in predicted:
             start = 0
             for part in loader:

@@ -77,7 +77,9 @@ class Soak:
             columns = {name: COLUMNS[name] for name in data.columns}
             with mdsx.Writer(root, columns, shard_size=data.shard_size, compression=data.compression) as out:
                 out.write_batch(columns_of(data.columns, list(data.ids)))
-        sizes = [int(mdsx.Dataset(self._local / "data" / data.name).shards.index.raw_sizes.sum()) for data in DATASETS]
+        cache = self._work / "unused"  # of the datasets as they lie there: not the user's
+        written = [mdsx.Dataset(self._local / "data" / data.name, cache=cache) for data in DATASETS]
+        sizes = [int(each.shards.index.raw_sizes.sum()) for each in written]
         self.report.dataset_bytes = sum(sizes)
         self.report.cache_limit = sum(sizes) // plan.CACHE_PART
 
@@ -243,7 +245,9 @@ class Soak:
             report.errors[f"{raised.name}" if raised.kind != "worker" else "worker lost"] += 1
             if raised.kind in ("other", "nameless"):
                 report.failures.append(f"{job.plan.name}: {raised.name}: {raised.text}")
-        predicted = list(predictions(job.plan, str(self._local / "data"), epochs=starts[-1][0] + 1))
+        predicted = list(
+            predictions(job.plan, str(self._local / "data"), self._work / "unused", epochs=starts[-1][0] + 1)
+        )
         report.counts[job.plan.name] = count(generations, starts, predicted)
         if not job.plan.weights and not once_each(predicted, job.plan.data[0].ids):
             report.failures.append(f"{job.plan.name}: the order itself has not each sample once")
@@ -257,12 +261,12 @@ class Soak:
                 end_session(session)
 
 
-def predictions(job: plan.JobPlan, root: str, epochs: int) -> Iterator[list[int]]:
+def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Iterator[list[int]]:
     """The ids at each position of each epoch, as the order says."""
-    data = dataset_of(job, root, cache=Path(root, "..", "..", "..", "unused"))
+    data = dataset_of(job, root, cache=cache)
     firsts = []
-    for each in job.data:
-        counts = mdsx.Dataset(f"{root}/{each.name}").shards.index.counts
+    for each, part in zip(job.data, data.view.parts, strict=True):
+        counts = part.shards.index.counts
         firsts.append(each.first + np.cumsum(counts) - counts)
     first_ids = np.concatenate(firsts)
     size = data.course.epoch_samples
