@@ -164,6 +164,14 @@ class TestGrowth:
         assert watched.growth("handles", least=45) == {}
         assert watched.highest("handles") == 19
 
+    def test_growth_and_too_much_at_any_time_are_problems(self) -> None:
+        watched = Watched()
+        for each in self.looks(lambda at: 20 + at / 2):
+            watched.add("leaky", each)
+        for each in self.looks(lambda at: 401)[:3]:
+            watched.add("greedy", each)
+        assert watched.problems(least=45) == ["leaky: its handles grew by 30", "greedy: it had 401 handles"]
+
     def test_a_look_sees_memory_handles_and_threads(self) -> None:
         before = look(os.getpid(), 0.0)
         with tempfile.TemporaryFile():

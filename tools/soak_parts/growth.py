@@ -28,6 +28,9 @@ class Look:
 MOST: Mapping[str, float] = {"memory": 24 * _MIB, "handles": 24, "threads": 12}
 """What a process may grow by over its whole life, by the line through what was seen of it once it was warm."""
 
+HIGHEST: Mapping[str, int] = {"handles": 400, "threads": 120}
+"""What no process may have at any time."""
+
 
 def look(pid: int, at: float) -> Look | None:
     """None where the process ended meanwhile."""
@@ -51,6 +54,19 @@ class Watched:
 
     def highest(self, what: str) -> int:
         return max((getattr(each, what) for looks in self.looks.values() for each in looks), default=0)
+
+    def problems(self, least: float) -> list[str]:
+        """What is above these limits."""
+        found = []
+        for what, most in MOST.items():
+            grown = self.growth(what, least).items()
+            found += [f"{title}: its {what} grew by {value:,.0f}" for title, value in grown if value > most]
+        for what, highest in HIGHEST.items():
+            for title, looks in self.looks.items():
+                seen = max(getattr(each, what) for each in looks)
+                if seen > highest:
+                    found.append(f"{title}: it had {seen} {what}")
+        return found
 
     def growth(self, what: str, least: float) -> dict[str, float]:
         """By title, of those that were watched for at least so many seconds."""
