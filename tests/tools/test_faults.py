@@ -12,7 +12,7 @@ from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES, NAMES
 from tools.faults.command import kept
 from tools.faults.report import details, table
-from tools.faults.run import Found, Loaders, Outcome, flipped
+from tools.faults.run import Found, Loaders, Outcome, flipped, place_of
 
 ROOT = Path(__file__).parent.parent.parent
 BY_NAME = {case.name: case for case in CASES}
@@ -63,11 +63,12 @@ def test_what_mdsx_promises() -> None:
 
 
 def test_a_flipped_bit_is_in_a_text_and_back_in_the_end(tmp_path: Path) -> None:
-    whole = b"header" + text_of(7).encode() + b"x" * 9 + b"trailer"
+    whole = b"statistics" + b"x" * 8 + b"header" + text_of(7).encode() + b"x" * 8 + b"trailer" + b"x" * 8
     (tmp_path / "shard").write_bytes(whole)
     with flipped(tmp_path / "shard"):
         damaged = (tmp_path / "shard").read_bytes()
-    assert [place for place in range(len(whole)) if damaged[place] != whole[place]] == [whole.index(b"xxxxxxxx")]
+    assert [place for place in range(len(whole)) if damaged[place] != whole[place]] == [place_of(whole)]
+    assert whole.index(b"header") < place_of(whole) < whole.index(b"trailer")
     assert (tmp_path / "shard").read_bytes() == whole
 
 

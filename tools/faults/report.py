@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tools.conformance.adaptors import adaptor
@@ -9,6 +10,7 @@ from tools.faults.cases import CASES
 from tools.faults.run import Found
 
 _WIDTH = 200
+_TEMPORARY = re.compile(r"/\S*/mdsx-faults-[^/]+/\d+")
 
 
 def table(found: Sequence[Found], names: Sequence[str]) -> str:
@@ -49,4 +51,4 @@ def _line(error: str) -> str:
     """An error's last line where a worker hands it on, else its first; without what would break a table."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or [""]
     line = lines[-1] if "Caught " in lines[0] else lines[0]
-    return line.replace("`", "'").replace("|", "/")[:_WIDTH]
+    return _TEMPORARY.sub("...", line).replace("`", "'").replace("|", "/")[:_WIDTH]

@@ -64,7 +64,7 @@ class Report:
         yield "processes that read", f"{self.processes:,} (8 at a time, and their workers)"
         yield "done to them", _listed(self.events)
         yield "requests", f"{self.requests:,}, of which broken {self.broken:,}: {_listed(self.faults)}"
-        yield "errors raised, all of them mdsx's own", _listed(self.errors)
+        yield "errors that came out of next()", _listed(self.errors)
         yield "datasets written meanwhile", f"{self.written}, by writers killed {self.writer_kills} times"
         size, limit, highest = (format_size(n) for n in (self.dataset_bytes, self.cache_limit, self.cache_highest))
         yield "cache", f"at most {highest} of {limit} in {self.cache_looks:,} looks; the datasets have {size}"
