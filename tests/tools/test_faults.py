@@ -63,12 +63,14 @@ def test_what_mdsx_promises() -> None:
 
 
 def test_a_flipped_bit_is_in_a_text_and_back_in_the_end(tmp_path: Path) -> None:
-    whole = b"statistics" + b"x" * 8 + b"header" + text_of(7).encode() + b"x" * 8 + b"trailer" + b"x" * 8
+    texts = b"".join(text_of(number).encode() for number in range(80))
+    whole = b"statistics" + b"x" * 8 + b"header" + texts + b"trailer" + b"x" * 8
     (tmp_path / "shard").write_bytes(whole)
     with flipped(tmp_path / "shard"):
         damaged = (tmp_path / "shard").read_bytes()
     assert [place for place in range(len(whole)) if damaged[place] != whole[place]] == [place_of(whole)]
     assert whole.index(b"header") < place_of(whole) < whole.index(b"trailer")
+    assert whole[place_of(whole) :].startswith(b"xxxxxxxx")
     assert (tmp_path / "shard").read_bytes() == whole
 
 
