@@ -93,8 +93,8 @@ def test_gzip_can_unpack_to_any_size_and_zstd_to_1100_times_its_own_beyond_64_mi
 def test_thousands_of_streams_in_one_chunk_take_no_longer_than_their_bytes() -> None:
     stream = gzip.compress(b"x")
     began = time.perf_counter()
-    assert len(b"".join(decompress(iter([stream * 100_000])))) == 100_000
-    assert time.perf_counter() - began < 20  # 0.3 s, where nothing else runs; hours, where each stream copies the rest
+    assert len(b"".join(decompress(iter([stream * 250_000])))) == 250_000
+    assert time.perf_counter() - began < 20  # 1 s, where nothing else runs; a minute, where each stream copies the rest
 
 
 @pytest.mark.parametrize(("head", "name"), [(b"BZh91AY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")])

@@ -18,7 +18,7 @@ from tools.s3_server import S3Server
 def test_no_secret_leaves_the_process(s3: S3Server, s3_url: str, tmp_path: Path) -> None:
     env = os.environ | s3.env() | {"COLUMNS": "200", "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "tests.security.leaks", str(tmp_path), s3_url]
-    done = subprocess.run(command, capture_output=True, env=env, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, env=env, timeout=280, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     said = done.stdout + done.stderr
     assert said.count(b"Error") > 40  # they were provoked
