@@ -3,7 +3,8 @@
 PyTorch's own way makes a file, passes its descriptor and maps it for every tensor, which costs a millisecond, and a
 page fault for each 4 KiB. Here the main process says with each task which slot is free, and learns from the last tensor
 that dies when it is free again. The memory has no name: nothing stays behind, whoever is killed, and no limit of
-`/dev/shm` counts.
+`/dev/shm` counts. What is looked at when the process forks may be looked at by the child, too, for how long nobody
+knows: those slots are not used again, and batches that find none cross by value.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Slots:
         self._descriptor = _file_without_a_name()
         os.ftruncate(self._descriptor, max(count * self._size, 1))
         self._map()
-        self._free, self._reserved = list(range(count)), set[int]()
+        self._free, self._reserved, self._taken = list(range(count)), set[int](), set[int]()
+        _owned.add(self)
         weakref.finalize(self, os.close, self._descriptor)
 
     def _map(self) -> None:
@@ -86,6 +88,10 @@ class Slots:
         slot = self._free.pop()
         self._reserved.add(slot)
         return slot
+
+    def keep_for_children(self) -> None:
+        """What was taken is not used again."""
+        self._taken.clear()
 
     def release_all(self) -> None:
         """All that are reserved: no worker writes to them any more."""
@@ -121,7 +127,8 @@ class Slots:
         if slot is not None:
             self._reserved.remove(slot)
             memory = self._memory[slot * self._size : (slot + 1) * self._size]
-            weakref.finalize(memory, self._free.append, slot).atexit = False
+            self._taken.add(slot)
+            weakref.finalize(memory, _give_back, slot, self._taken, self._free).atexit = False
         whole = torch.from_numpy(memory)  # which keeps `memory` as long as any tensor looks at it
         return {
             name: values.find(whole)
@@ -131,6 +138,23 @@ class Slots:
             else values
             for name, values in placed.items()
         }
+
+
+def _give_back(slot: int, taken: set[int], free: list[int]) -> None:
+    if slot in taken:
+        taken.remove(slot)
+        free.append(slot)
+
+
+_owned: weakref.WeakSet[Slots] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for slots in list(_owned):
+        slots.keep_for_children()
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def _file_without_a_name() -> int:

@@ -150,6 +150,28 @@ def test_it_is_not_free_while_anything_looks_at_it_and_is_after(look: str) -> No
     assert slots.reserve() == slot
 
 
+def test_what_a_forked_child_may_look_at_is_not_written_again() -> None:
+    """The child has the parent's batch as it was, however long it keeps it; other slots are used on."""
+    slots = Slots(2, PAGE)
+    first, second = slots.reserve(), slots.reserve()
+    held = slots.take(first, slots.put(first, {"a": np.full(8, 7)}), views=False)
+    asked, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(asked, 1)  # until the parent has written what it will
+        os._exit(0 if held["a"].tolist() == [7] * 8 else 1)
+    del held
+    gc.collect()
+    slots.release_all()
+    while (slot := slots.reserve()) is not None:
+        assert slot == second
+        slots.put(slot, {"a": np.full(8, 9)})
+    os.close(go)
+    os.close(asked)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_bytes_are_copies_that_hold_no_slot() -> None:
     slots = Slots(1, PAGE)
     slot = slots.reserve()

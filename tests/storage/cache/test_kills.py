@@ -37,9 +37,13 @@ def read_all(directory: Path, limit: int, *jobs: str, shards: int = 12) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_next_process_finds_nothing_in_its_way_wherever_one_died(tmp_path: Path, place: str) -> None:
+def test_neither_others_nor_the_next_process_find_anything_in_their_way_wherever_one_died(
+    tmp_path: Path, place: str
+) -> None:
     directory = tmp_path / "cache"
     read_all(directory, LIMIT, "a", shards=6)  # it is full: a shard must be evicted
+    other = Cache(directory, LIMIT)
+    assert other.limit == LIMIT
     child = os.fork()
     if child == 0:
         try:
@@ -50,7 +54,11 @@ def test_the_next_process_finds_nothing_in_its_way_wherever_one_died(tmp_path: P
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     files = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
     assert sum(files) <= LIMIT
-    read_all(directory, LIMIT, "b", shards=8)  # the very shard that the dead one was at, too
+    found = fetch(other, "b", 7)  # the very shard that the dead one was at
+    assert not isinstance(found, Verdict)
+    assert found[:] == content("b", 7)
+    del found
+    read_all(directory, LIMIT, "b", shards=8)
     check(directory, LIMIT)
 
 
