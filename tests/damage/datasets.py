@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import zstandard
+
 import mdsx
 from mdsx.format import Index, parse_index
 from tests.format.owners import owners
@@ -49,6 +51,15 @@ def read(url: str | Path) -> Samples:
 
 def index_of(root: Path) -> Index:
     return parse_index((root / "index.json").read_bytes())
+
+
+def holds(frame: bytes | bytearray, raw: bytes) -> bool:
+    """Whether a zstd frame still holds these bytes: there are bits in it that nobody looks at."""
+    try:
+        sized = zstandard.get_frame_parameters(frame).content_size == len(raw)  # else it would be allocated
+        return sized and zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False) == raw
+    except zstandard.ZstdError:
+        return False
 
 
 class Where(NamedTuple):

@@ -90,8 +90,8 @@ def test_killed_before_any_request_to_s3(s3_url: str, tmp_path: Path, often: Oft
         deaths += 1
         index = storage.get("index.json").data
         if index != before:
-            assert list(mdsx.verify(storage.url)) == []
+            assert list(mdsx.verify(storage.url)) == [], requests
         mdsx.repair(storage.url, drop_damaged=True)
-        assert list(mdsx.verify(storage.url)) == []
-        assert len(list(storage.list("index.before-repair-"))) == 1
+        assert list(mdsx.verify(storage.url)) == [], requests
+        assert len(list(storage.list("index.before-repair-"))) == 1, requests
     assert deaths
