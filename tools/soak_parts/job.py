@@ -113,7 +113,7 @@ class Job:
         for number, rank in enumerate(self._ranks):
             rank.now.process.join(max(deadline - time.monotonic(), 0.1))
             status = rank.now.process.status
-            if status not in (0, GAVE_UP):
+            if status not in (0, GAVE_UP, -signal.SIGTERM):  # by the signal: it had only just been started
                 self.failures.append(f"{self.plan.name}, rank {number} was told to end, and ended with {status}")
 
     def lives(self) -> tuple[list[list[list[Life]]], list[Key]]:

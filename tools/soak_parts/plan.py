@@ -12,7 +12,7 @@ READERS = 8
 ROUND = 10.0  # seconds in which each kind of event happens as often as `_EVENTS` says
 _WEATHER = 4.0  # seconds from one kind of fault to the next
 _BATCHES = (7, 16, 24, 33, 48)  # per rank
-_WORKERS = (0, 0, 2)
+_WORKERS = (0, 2)
 
 
 @dataclass(frozen=True)
@@ -97,5 +97,6 @@ def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
     """How two jobs share `ranks` ranks from now on."""
     chance = random.Random(draw)
     first = chance.randint(1, ranks - 1)
-    one, other = (Shape(world, chance.choice(_WORKERS), chance.choice(_BATCHES)) for world in (first, ranks - first))
-    return one, other
+    workers = chance.sample(_WORKERS, 2)  # so that there are always some to be killed
+    batches = [chance.choice(_BATCHES) for _ in range(2)]
+    return Shape(first, workers[0], batches[0]), Shape(ranks - first, workers[1], batches[1])

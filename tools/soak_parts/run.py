@@ -102,9 +102,12 @@ class Soak:
         begun = told = looked = time.monotonic()
         coming = events(self._seed)
         event = next(coming)
+        waiting: list[Event] = []
         while (now := time.monotonic()) - begun < self._seconds:
+            waiting = [each for each in waiting if not self._happen(each)]
             while event.at <= now - begun:
-                self._happen(event)
+                if not self._happen(event):  # nobody was there whom it could happen to
+                    waiting.append(event)
                 event = next(coming)
             for job in self._jobs:
                 job.tick()
@@ -118,7 +121,8 @@ class Soak:
                 self._tell(now - begun)
             time.sleep(_TICK)
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: Event) -> bool:
+        """Whether it did."""
         chance = random.Random(event.draw)
         job = chance.choice(self._mortal)
         done = True
@@ -127,8 +131,8 @@ class Soak:
             self._forget_rules()
             self._weather = name
             self._proxy.rules.extend(rules)
-            done = False
-        elif event.what in (plan.KILL_READER, plan.KILL_GROUP):
+            return True
+        if event.what in (plan.KILL_READER, plan.KILL_GROUP):
             job.kill(event.draw, workers=event.what == plan.KILL_GROUP)
         elif event.what == plan.KILL_WORKER:
             done = self._kill_a_worker(chance)
@@ -142,8 +146,8 @@ class Soak:
         elif event.what == plan.DOWN:
             with self._proxy.down():
                 time.sleep(_DOWN)
-        if done:
-            self.report.events[event.what] += 1
+        self.report.events[event.what] += done
+        return done
 
     def _kill_a_worker(self, chance: random.Random) -> bool:
         found = [pid for job in self._mortal for process in job.processes for pid in process.workers()]
