@@ -86,7 +86,7 @@ def test_so_it_is_for_parts_and_their_merge(top: Path, often: Often, monkeypatch
 def test_so_it_is_where_a_process_was_killed_and_the_next_one_went_on(work: Job, top: Path, often: Often) -> None:
     """What a dead process made visible, but not durable, is made durable before anything is built on it."""
     count = len(record(work, top))
-    for die_at in {*range(count - 12, count), *random.Random(7).sample(range(count), often(3, long=count))}:
+    for die_at in {*range(count - 16, count), *random.Random(7).sample(range(count), often(2, long=count))}:
         root = top.parent / f"killed-{die_at}"
         root.mkdir()
         notes = record(work, root, die_at=die_at) + record(work, root)

@@ -17,7 +17,7 @@ from tests.writer.test_s3 import objects
 from tests.writer.watch import Bucket
 from tools.s3_server import S3Server
 
-COUNT = 30  # samples: four shards, each in three parts
+COUNT = 20  # samples: three shards, each in three parts
 REFUSALS: dict[str, tuple[Fault, type[MdsxError], str]] = {
     "no rights": (status(403, "AccessDenied"), ForbiddenError, "check the credentials"),
     "expired": (status(400, "ExpiredToken"), ForbiddenError, "check the credentials"),
@@ -42,8 +42,8 @@ def test_refused_from_any_request_on(
     write(tmp_path, COUNT)
     write(s3_url, COUNT)
     requests = len(proxy.asked)
-    assert requests > 30
-    for skip in range(list(REFUSALS).index(name), requests, often(21, long=1)):
+    assert requests > 25
+    for skip in range(list(REFUSALS).index(name), requests, often(40, long=1)):
         url = s3.make_bucket(f"{s3_url[5:]}-{skip}")
         proxy.clear()
         proxy.add(fault, method="*", skip=skip)
@@ -67,7 +67,7 @@ def test_what_fails_once_is_invisible_at_any_request(
     """Also where a request was done and only its answer was lost."""
     write(tmp_path, COUNT)
     write(s3_url, COUNT)
-    for skip in range(0, len(proxy.asked), often(9, long=1)):
+    for skip in range(0, len(proxy.asked), often(20, long=1)):
         url = s3.make_bucket(f"{s3_url[5:]}-{skip}")
         proxy.clear()
         rule = proxy.add(fault, method="*", skip=skip, times=1)
@@ -75,3 +75,29 @@ def test_what_fails_once_is_invisible_at_any_request(
         assert rule.hits == 1
         assert objects(url) == contents(tmp_path)
         assert not Bucket(url).unfinished()
+
+
+def test_an_upload_in_parts_that_was_completed_but_not_answered_is_invisible(
+    proxy: Proxy, s3_url: str, tmp_path: Path
+) -> None:
+    """The server knows nothing of the upload any more."""
+    write(tmp_path, COUNT)
+    rule = proxy.add(lost, method="POST", when=lambda exchange: "uploadId" in exchange.path, times=1)
+    write(s3_url, COUNT)
+    assert rule.hits == 1
+    assert objects(s3_url) == contents(tmp_path)
+
+
+def test_the_error_is_that_of_the_upload_also_where_it_cannot_be_given_up(
+    proxy: Proxy, s3_url: str, tmp_path: Path
+) -> None:
+    proxy.add(status(507, "InsufficientStorage"), key="*/shard.00001.*", method="PUT")
+    proxy.add(status(403, "AccessDenied"), key="*/shard.00001.*", method="DELETE")
+    with pytest.raises(TransportError, match=r"shard\.00001\.mdsx: S3 answered 507.*make room"):
+        write(s3_url, COUNT)
+    proxy.clear()
+    assert Bucket(s3_url).unfinished()
+    write(tmp_path, COUNT)
+    write(s3_url, COUNT)
+    assert objects(s3_url) == contents(tmp_path)
+    assert not Bucket(s3_url).unfinished()
