@@ -47,14 +47,21 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         os.environ.update(before)
 
 
-@pytest.fixture
-def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """In front of the S3 server, and between it and us. Pauses before another try are short."""
-    monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
+@pytest.fixture(scope="session")
+def _proxy(s3: S3Server) -> Iterator[Proxy]:
     with Proxy(s3) as proxy:
-        for name, value in proxy.env().items():
-            monkeypatch.setenv(name, value)
         yield proxy
+
+
+@pytest.fixture
+def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """In front of the S3 server, and between it and us, without a fault yet. Pauses before another try are short."""
+    monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
+    for name, value in _proxy.env().items():
+        monkeypatch.setenv(name, value)
+    _proxy.clear()
+    yield _proxy
+    _proxy.clear()
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""What is checked of a file that an earlier run left in the cache, before its samples are used."""
+"""What is checked of a file that an earlier run left in the cache, before its samples are used.
+
+The dataset is a compressed one on disk: it is read through the cache as one on S3 is.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,18 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 N, PER_SHARD = 64, 16
 
 
-def write(url: str, offset: int = 0) -> None:
+def write(url: str, offset: int = 0, compression: str | None = "zstd") -> None:
     """Four shards of 16 samples; with another offset, other samples in as many bytes."""
-    with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=2048) as out:
+    with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=2048, compression=compression) as out:
         for number in range(offset, offset + N):
             out.write({"id": number, "text": f"{number:06} " * 10})
 
 
-@pytest.fixture
-def url(s3_url: str) -> str:
-    write(f"{s3_url}/data")
-    return f"{s3_url}/data"
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("dataset") / "data")
+    write(url)
+    return url
 
 
 def sample_of(found: dict[str, Any]) -> int:
@@ -80,7 +84,7 @@ def foreign(path: Path) -> None:
     """Another shard of the same columns and size, every checksum in it right."""
     other = path.parent.parent.parent / "other"
     if not other.exists():
-        write(str(other), offset=1000)
+        write(str(other), offset=1000, compression=None)
     path.write_bytes((other / "shard.00001.mdsx").read_bytes())
 
 
