@@ -69,9 +69,12 @@ class Report:
         size, limit, highest = (format_size(n) for n in (self.dataset_bytes, self.cache_limit, self.cache_highest))
         yield "cache", f"at most {highest} of {limit} in {self.cache_looks:,} looks; the datasets have {size}"
         for what, by_process in self.growth.items():
-            worst = max(by_process.values(), default=0.0)
-            seen = _number(what, self.highest.get(what, 0))
-            yield f"growth of {what}", f"{_number(what, worst)} at most, of {len(by_process)} processes; highest {seen}"
+            seen = f"highest {_number(what, self.highest.get(what, 0))}"
+            if by_process:
+                worst = _number(what, max(by_process.values()))
+                yield f"growth of {what}", f"{worst} at most, of {len(by_process)} processes; {seen}"
+            else:
+                yield f"growth of {what}", f"not judged: no process lived long enough for it; {seen}"
 
     def markdown(self) -> str:
         lines = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in self.rows())]
