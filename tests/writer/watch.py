@@ -68,14 +68,18 @@ class Bucket:
             return None
         return data
 
-    def unfinished(self) -> list[str]:
-        """The keys of uploads in parts that nobody completed or gave up."""
+    def unfinished(self, *, empty: bool = True) -> list[str]:
+        """The keys of uploads in parts that nobody completed or gave up; without `empty`, of those that hold any."""
         try:
-            return [
-                found["Key"] for found in self._client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", ())
-            ]
+            found = self._client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", ())
         except self._client.exceptions.NoSuchUpload:  # so rclone says that there are none
             return []
+        return [upload["Key"] for upload in found if empty or self._parts(upload)]
+
+    def _parts(self, upload: dict[str, Any]) -> list[Any]:
+        asked = {"Bucket": self._bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+        parts: list[Any] = self._client.list_parts(**asked).get("Parts", [])
+        return parts
 
 
 class Watch:
