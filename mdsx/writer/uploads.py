@@ -69,8 +69,7 @@ class Uploads:
 
     def _run(self, number: int, raw: memoryview, samples: int) -> None:
         try:
-            if self.error is None:
-                self._store(number, raw, samples)
+            self._store(number, raw, samples)
         except BaseException as error:
             with self._changed:
                 self.error = self.error or error
