@@ -60,4 +60,4 @@ def test_ctrl_c_before_any_change_of_the_disk(tmp_path: Path, often: Often) -> N
             assert not (root / "index.json").exists()
         write(root, COUNT)
         assert contents(root) == contents(undisturbed), f"interrupted before change {at}"
-    assert 0 < late < 12
+    assert late
