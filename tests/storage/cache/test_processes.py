@@ -111,6 +111,5 @@ def test_a_hundred_admissions_among_two_thousand_shards_scan_only_now_and_then(
 
     for number in range(100):
         assert not isinstance(cache.fetch(CacheKey("a" * 32, f"{number:032x}", 10), fill), Verdict)
-        gc.collect()
     assert len(scans) <= 3
     assert np.sum([path.stat().st_size for path in (tmp_path / "cache").rglob("*.mdsx")]) <= 20_000
