@@ -23,9 +23,10 @@ import mdsx
 from tests.conftest import Often
 from tools.bench.processes import session_members
 from tools.conformance.matrix import Shape
-from tools.soak_parts import job, plan
+from tools.soak_parts import job, plan, reader
 from tools.soak_parts.account import Delivered, Key, Life, Raised, count, once_each, read_log
 from tools.soak_parts.growth import Look, Watched, grown, look
+from tools.soak_parts.processes import GAVE_UP
 from tools.soak_parts.report import Report
 from tools.soak_parts.run import flip_cached, predictions
 from tools.soak_parts.samples import COLUMNS, columns_of, wrong
@@ -186,6 +187,23 @@ class TestGrowth:
         assert after.handles == before.handles + 1
         assert after.memory > before.memory + len(block) // 2
         assert look(2**22 + 1, 0.0) is None
+
+
+def test_a_reader_whose_worker_is_lost_between_two_batches_comes_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PyTorch raises that where the process is just then, not only in `next()`."""
+    errors = [RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed."), RuntimeError("another")]
+    monkeypatch.setattr(reader, "_deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
+    monkeypatch.setattr("signal.signal", lambda *arguments: None)
+    log = tmp_path / "log"
+    reading = reader.Reading(plan.JOBS[0], "", Shape(1, 0, 1), 0, "", 0, None, log, tmp_path / "saved")
+    with pytest.raises(SystemExit) as ended:
+        reader.read(reading)
+    assert ended.value.code == GAVE_UP
+    assert [each.kind for each in read_log(log, (0, 0)).raised] == ["worker"]
+    with pytest.raises(RuntimeError, match="another"):
+        reader.read(reading)
 
 
 class TestPlan:

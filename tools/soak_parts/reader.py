@@ -9,7 +9,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -63,30 +63,39 @@ def read(reading: Reading) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
     with reading.log.open("ab", buffering=0) as log:
         try:
-            loader = _open(reading)
-        except mdsx.MdsxError as error:
-            log.write(_raised(error).to_line().encode())
+            _deliver(reading, log, stop)
+        except (mdsx.MdsxError, RuntimeError) as error:
+            # PyTorch raises that a worker was killed wherever its process is just then, also between two batches.
+            raised = _raised(error)
+            if raised.kind == "other":
+                raise
+            log.write(raised.to_line().encode())
             sys.exit(GAVE_UP)
-        failures, since = 0, 0
-        while not stop and (reading.until is None or loader.epoch < reading.until):
-            batches = iter(loader)
-            while not stop:
-                before = loader.state_dict()
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    break
-                except Exception as error:  # it has to come again in its place
-                    log.write(_raised(error).to_line().encode())
-                    failures += 1
-                    if failures > _PATIENCE:
-                        sys.exit(GAVE_UP)
-                    continue
-                failures, since = 0, since + 1
-                log.write(_delivered(batch, before, loader).to_line().encode())
-                if since % _SAVE_EVERY == 0:
-                    _save(loader, reading.saved)
-        _save(loader, reading.saved)
+
+
+def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
+    """Until there is something in `stop`; notes in `log` what came."""
+    loader = _open(reading)
+    failures, since = 0, 0
+    while not stop and (reading.until is None or loader.epoch < reading.until):
+        batches = iter(loader)
+        while not stop:
+            before = loader.state_dict()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            except Exception as error:  # it has to come again in its place
+                log.write(_raised(error).to_line().encode())
+                failures += 1
+                if failures > _PATIENCE:
+                    sys.exit(GAVE_UP)
+                continue
+            failures, since = 0, since + 1
+            log.write(_delivered(batch, before, loader).to_line().encode())
+            if since % _SAVE_EVERY == 0:
+                _save(loader, reading.saved)
+    _save(loader, reading.saved)
 
 
 def _open(reading: Reading) -> StreamingDataLoader:
