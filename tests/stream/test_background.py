@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -64,6 +65,7 @@ def test_in_a_forked_process_it_is_an_error_not_a_wait_without_end() -> None:
     time.sleep(0.1)  # the thread waits for room, and holds no lock
     child = os.fork()
     if child == 0:
+        signal.alarm(30)  # a wait without end would outlive this test
         try:
             for _ in range(3):
                 next(results)
