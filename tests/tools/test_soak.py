@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import mmap
 import os
 import random
 import signal
@@ -180,7 +181,9 @@ class TestGrowth:
     def test_a_look_sees_memory_handles_and_threads(self) -> None:
         before = look(os.getpid(), 0.0)
         with tempfile.TemporaryFile():
-            block = bytearray(os.urandom(2**20) * 32)
+            block = mmap.mmap(-1, 2**25)  # new memory, whatever lies free in the heap
+            for _ in range(32):
+                block.write(b"x" * 2**20)
             after = look(os.getpid(), 1.0)
         assert before is not None
         assert after is not None
