@@ -73,10 +73,17 @@ class Dataset:
         and `select(0.9, 1.0)` are a training and a validation set that share no sample, and each sample stays in its
         set when the dataset grows. Takes some 10 ns a sample.
 
-        Raises UsageError for numbers or shares that are not there.
+        Raises UsageError for numbers or shares that are not there, and for an integer beside a float: `select(0, 1)`
+        is one sample, `select(0.0, 1.0)` all of them.
         """
         part = self.part
-        if isinstance(start, float) or isinstance(stop, float):
+        if isinstance(start, float) != isinstance(stop, float):
+            raise UsageError(
+                "select takes two integers (numbers of samples) or two floats (shares of all samples)",
+                found=f"{shown(start)}, {shown(stop)}",
+                hint="for shares write 0.0 or 1.0, not 0 or 1",
+            )
+        if isinstance(start, float):
             subset = select_fraction(part.subset, part.shards.index.counts, start, stop, seed)
         else:
             subset = select_run(part.subset, start, stop)

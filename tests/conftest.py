@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from mdsx import warn
 from mdsx.storage import retry
 from tests.storage.proxy import Proxy
 from tools.s3_server import S3Server
@@ -27,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warn, "_said", set())
 
 
 @pytest.fixture(scope="session")

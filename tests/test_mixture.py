@@ -133,6 +133,13 @@ def test_selections_of_a_dataset(urls: dict[str, str]) -> None:
         data.select(0, 41)
 
 
+@pytest.mark.parametrize("cut", [(0.0, 1), (0, 1.0), (0, 0.5), (0.5, 1)])
+def test_a_selection_mixes_no_integer_with_a_share(urls: dict[str, str], cut: tuple[float, float]) -> None:
+    """select(0, 1) is one sample, select(0.0, 1.0) all of them: a mixture of both could be meant either way."""
+    with pytest.raises(UsageError, match=r"two integers .* or two floats"):
+        mdsx.Dataset(urls["c"]).select(*cut)
+
+
 def test_a_projection_decodes_only_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with mdsx.Writer(tmp_path / "d", {"good": "int64", "long": "json", "more": "str"}) as out:
         out.write({"good": 1, "long": [0] * 1000, "more": "text"})

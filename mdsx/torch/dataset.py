@@ -201,8 +201,9 @@ class StreamingDataset(IterableDataset[Any]):
         `views`: encoded bytes as memory views, by default as `zero_copy` says.
         """
         here = ranks_on_this_node()
-        warn_of_small_cache(self.view, self.course, ranks_here=here, world_size=batching.world_size)
-        warn_of_spread(self.course, batching)
+        if self.ranks[0] == 0:
+            warn_of_small_cache(self.view, self.course, ranks_here=here, world_size=batching.world_size)
+            warn_of_spread(self.course, batching)
         views = self.zero_copy if views is None else views
         return RankReader(
             self.view, self.course, batching, self.ranks[0], processes=here * max(workers, 1), views=views

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import warnings
 from collections.abc import Sequence
 
 import zstandard
@@ -18,6 +17,7 @@ import zstandard
 from mdsx.errors import CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import ShardEntry, build_index, parse_index, parse_json
 from mdsx.storage import Storage
+from mdsx.warn import warn
 from mdsx.writer.options import Options
 
 JOURNALED = 64
@@ -58,10 +58,10 @@ class Folder:
                     hint="resume with those, or remove what is there",
                 )
         if found.get("libzstd") != ours["libzstd"]:
-            warnings.warn(
+            warn(
                 f"{self._file}: begun with libzstd {found.get('libzstd')}, resumed with {ours['libzstd']}: compressed "
                 "bytes may differ from those of an undisturbed run; samples and fingerprint do not",
-                stacklevel=4,
+                seen_by="process",
             )
 
     def claim(self) -> None:

@@ -7,7 +7,6 @@ never be taken for what will be written there.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +14,7 @@ from mdsx.errors import CorruptError, MissingError, UsageError
 from mdsx.format import Index, ShardEntry, parse_index
 from mdsx.shards.download import inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
+from mdsx.warn import warn
 from mdsx.writer.folder import JOURNALED, Folder
 from mdsx.writer.options import INDEX_KEY, Options, shard_number
 
@@ -112,7 +112,8 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
         folder.drop_journals(len(entries) // JOURNALED)
         keys = [options.shard_key(number) for number in range(len(entries), length)]
         for entry in pool.map(lambda key: _inspect(storage, options, key, sizes[key]), keys):
-            if entry is None:
+            if isinstance(entry, CorruptError):
+                warn(f"{entry}; this shard and those behind it are written anew", seen_by="process")
                 break
             entries.append(entry)
             if len(entries) % JOURNALED == 0:
@@ -120,10 +121,9 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
     return entries
 
 
-def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | None:
-    """Reads and checks a shard. None, and a warning, if it is damaged."""
+def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | CorruptError:
+    """Read and check a shard. Return what is wrong if it is damaged."""
     try:
         return inspect_shard(storage, key, size, file=f"{storage.url}/{key}", schema=options.schema, values=False)[1]
     except CorruptError as error:
-        warnings.warn(f"{error}; this shard and those behind it are written anew", stacklevel=2)
-        return None
+        return error

@@ -17,7 +17,6 @@ import fcntl
 import mmap
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from mdsx.storage.cache.place import disk_size, go_around, is_folder
 from mdsx.storage.cache.policy import PART, Foresight
 from mdsx.storage.cache.room import Room
 from mdsx.storage.filesystem import network_file_system
+from mdsx.warn import warn
 
 
 class Verdict(Enum):
@@ -76,10 +76,9 @@ class Cache:
         self._given = None if limit is None else parse_size(limit, name="cache_limit")
         self._process_or_none: _Process | None = None
         if network_file_system(self.directory):
-            warnings.warn(
+            warn(
                 f"the cache {self.directory} is on a network file system, where locks may not hold between machines; "
                 "give each machine a directory on a disk of its own",
-                stacklevel=4,
             )
 
     def __getstate__(self) -> dict[str, object]:

@@ -13,17 +13,15 @@ import os
 import pwd
 import shutil
 import stat
-import warnings
 from pathlib import Path
 
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
+from mdsx.warn import warn
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OTHERWISE = {errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EISDIR}
 _OWN = "give another directory: cache=, or $MDSX_CACHE"
-
-_warned: set[str] = set()
 
 
 def make_folder(path: Path) -> None:
@@ -63,9 +61,8 @@ def go_around(directory: Path, error: OSError, *, costs: bool = True) -> None:
     told = (
         f"{directory}: the cache takes no more shards: {why}; what is not there is read by range, in each epoch again"
     )
-    if costs and told not in _warned:
-        _warned.add(told)
-        warnings.warn(f"{told}; {_OWN}", stacklevel=2)
+    if costs:
+        warn(f"{told}; {_OWN}", seen_by="node")
 
 
 def _failure(directory: Path, error: OSError) -> MdsxError:

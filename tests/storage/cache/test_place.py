@@ -16,18 +16,12 @@ import pytest
 
 import mdsx
 from mdsx.storage.cache import Cache, Verdict
-from mdsx.storage.cache import place as place_module
 from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.ledger import Ledger
 from tests.forks import ROOT, as_another_user, forked, let_through
 from tests.storage.cache.test_cache import SIZE, content, fetch, key
 
 LIMIT = 4 * SIZE
-
-
-@pytest.fixture(autouse=True)
-def warnings_come_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_module, "_warned", set())
 
 
 @pytest.fixture

@@ -1,0 +1,68 @@
+"""Warnings: each once in a run, at the line of the user's that led to it.
+
+A message is said once in a process. What all ranks see alike is said by the first of them only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from types import FrameType
+from typing import Literal
+
+_NOT_THE_USERS = frozenset(
+    {"mdsx", "torch", "torchdata", "accelerate", "lightning", "pytorch_lightning"}
+    | {"concurrent", "contextlib", "copyreg", "multiprocessing", "threading", "weakref"}
+)
+"""Packages whose frames lie between the user's line and the warning."""
+
+_said: set[str] = set()
+_quiet = False
+
+
+def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") -> None:
+    """Warn once, at the user's line.
+
+    `seen_by`: the whole "run" (rank 0 says it), every process of a "node" (the node's first rank says it), or this
+    "process" alone, which then says it in any case. Ranks are those that the environment tells, as under torchrun.
+    """
+    if seen_by != "process" and (_quiet or _rank(node=seen_by == "node") or message in _said):
+        return
+    _said.add(message)
+    frame = _users_frame()
+    warnings.warn_explicit(
+        message,
+        UserWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def leave_warnings_to_others() -> None:
+    """Say nothing in this process that other processes of the run see too: it is one of several workers."""
+    global _quiet
+    _quiet = True
+
+
+def _rank(*, node: bool) -> int:
+    """0 where this process is the first one of the run, or of its node."""
+    names = ("LOCAL_RANK", "RANK") if node else ("RANK", "LOCAL_RANK")
+    given = [os.environ[name] for name in names if os.environ.get(name)]
+    return 1 if given and given[0] != "0" else 0
+
+
+def _users_frame() -> FrameType:
+    """The innermost frame of the user's; from a thread of ours, where the user's main thread is now."""
+    here = sys._getframe(1)
+    elsewhere = sys._current_frames().get(threading.main_thread().ident or 0)
+    return _users(here) or _users(elsewhere) or here
+
+
+def _users(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_THE_USERS:
+        frame = frame.f_back
+    return frame
