@@ -44,7 +44,9 @@ def as_line(value: Any) -> str:
 
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
-    if isinstance(value, np.ndarray) and value.ndim:
+    if isinstance(value, list) and any(isinstance(item, bytes) for item in value):
+        line = f"[{', '.join(map(as_line, value[:16]))}{', ...' if len(value) > 16 else ''}]"
+    elif isinstance(value, np.ndarray) and value.ndim:
         shape = ",".join(map(str, value.shape))
         items = " ".join(map(str, value.flat[:16]))
         line = f"{value.dtype}[{shape}] {items}{' ...' if value.size > 16 else ''}"

@@ -16,7 +16,7 @@ from mdsx.convert.columns import KEY, type_of_extension
 from mdsx.convert.npy import MAGIC, parse_npy
 from mdsx.convert.samples import TarSample
 from mdsx.errors import CorruptError, SampleError
-from mdsx.format import ColumnType, parse_type, value_decoder
+from mdsx.format import ColumnType, parse_json, parse_type, value_decoder
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
@@ -81,12 +81,26 @@ class SampleReader:
 
 def value_reader(kind: ColumnType) -> Callable[[bytes], Any]:
     """What makes a value for the writer out of a member's bytes; raises ValueError or CorruptError."""
+    if kind.is_list:
+        return _list_reader(kind)
     if kind.shape is not None:
         return parse_npy
     if kind.scalar:
         return lambda data: parse_npy(data)[()] if data.startswith(MAGIC) else _scalar(kind.base, data)
     decode = value_decoder(kind, "")
     return lambda data: decode(memoryview(data))
+
+
+def _list_reader(kind: ColumnType) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        if kind.base not in ("str", "json"):
+            raise ValueError("a list in a tar is a JSON array, so it can only be of str or json")
+        values = parse_json(data)
+        if not isinstance(values, list):
+            raise ValueError("this is not a JSON array")
+        return values
+
+    return read
 
 
 def wider_type(kind: ColumnType, data: bytes) -> ColumnType:

@@ -7,7 +7,7 @@ not at all. A sample may be changed as soon as `sample` has returned; the arrays
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import SampleError
-from mdsx.format.encoders import NULL, dimensions_encoder, value_encoder
+from mdsx.format.encoders import NULL, as_sequence, dimensions_encoder, value_encoder
 from mdsx.format.numbers import Refused, as_array, describe, each, to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.schema import Column, Schema
@@ -144,22 +144,14 @@ def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | 
         if kind.fixed_size:
             return items
         return [dimensions + item.tobytes() for item in items]
-    pieces = each(_sequence(values if given is None else given[0]), encode)
+    values = as_sequence(values if given is None else given[0], "an array or a sequence with one value for each sample")
+    pieces = each(values, encode)
     return _items(column, pieces) if kind.fixed_size else pieces
 
 
 def _items(column: Column, pieces: Sequence[bytes]) -> NDArray[Any]:
     shape: Any = column.type.shape or ()
     return np.frombuffer(b"".join(pieces), column.type.item_dtype).reshape(len(pieces), *shape)
-
-
-def _sequence(values: Any) -> Sequence[object]:
-    if isinstance(values, list | tuple):
-        return values
-    ordered = hasattr(values, "__len__") and hasattr(values, "__iter__")
-    if not ordered or isinstance(values, str | bytes | bytearray | Mapping | Set):
-        raise Refused("an array or a sequence with one value for each sample", describe(values))
-    return list(values)
 
 
 def _check_length(column: Column, length: int) -> None:
@@ -175,7 +167,7 @@ def _check_length(column: Column, length: int) -> None:
 def _error(column: Column, refused: Refused, place: str, at: Sequence[int]) -> SampleError:
     found = f"{refused.found} at {list(at)}" if at else refused.found
     hint = refused.hint
-    if refused.found == describe(None):
+    if refused.found == describe(None) and not at:
         hint = f"declare it as {f'{column.type}?'!r} to allow null"
     return SampleError(f"does not fit {column.type}", place=place, expected=refused.expected, found=found, hint=hint)
 

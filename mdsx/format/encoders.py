@@ -10,6 +10,7 @@
 - `msgpack`: str as str, bytes as bin, maps in the order given, floats as float64, integers of at most 64 bits;
   `datetime` with a time zone and `msgpack.Timestamp` as timestamps, no other extension types. Types are exact: tuples
   and subclasses are refused, since they would come back as something else.
+- Lists, such as `str[*]`: a list, tuple or any other sequence of such values, none of them None.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import msgpack
 import numpy as np
 
 from mdsx.format.jsontext import MAX_DEPTH
-from mdsx.format.numbers import Refused, as_array, describe, scalar_encoder, to_items
-from mdsx.format.types import MAX_DIMENSION, ColumnType
+from mdsx.format.numbers import Refused, as_array, describe, each, scalar_encoder, to_items
+from mdsx.format.rows import NULL as NULL_LENGTH
+from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 
 class _Null(bytes):
@@ -44,9 +47,38 @@ def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
 def _encoder(kind: ColumnType) -> Callable[[object], bytes]:
     if kind.scalar:
         return scalar_encoder(kind.base) if kind.shape is None else _array_encoder(kind)
-    if kind.base in _MAGIC:
-        return _image_encoder(kind.base)
-    return {"bytes": _encode_bytes, "str": _encode_str, "json": _encode_json, "msgpack": _msgpack_encoder()}[kind.base]
+    return _list_encoder(_object_encoder(kind.base)) if kind.is_list else _object_encoder(kind.base)
+
+
+def _object_encoder(base: str) -> Callable[[object], bytes]:
+    if base in _MAGIC:
+        return _image_encoder(base)
+    return {"bytes": _encode_bytes, "str": _encode_str, "json": _encode_json, "msgpack": _msgpack_encoder()}[base]
+
+
+def _list_encoder(encode_item: Callable[[object], bytes]) -> Callable[[object], bytes]:
+    def encode(value: object) -> bytes:
+        items = each(as_sequence(value, "a list or another sequence of values"), encode_item)
+        lengths = list(map(len, items))
+        size = 4 + 4 * len(items) + sum(lengths)
+        if size >= NULL_LENGTH:
+            raise Refused(f"fewer than {NULL_LENGTH} bytes", size)
+        return b"".join((struct.pack(f"<{len(items) + 1}I", len(items), *lengths), *items))
+
+    return encode
+
+
+def as_sequence(value: Any, expected: str) -> Sequence[object]:
+    """The items of a list, a tuple, an array or another sequence; Refused for texts, mappings, sets and the rest."""
+    if isinstance(value, list | tuple):
+        return value
+    ordered = hasattr(value, "__len__") and hasattr(value, "__iter__")
+    if not ordered or isinstance(value, str | bytes | bytearray | memoryview | Mapping | Set):
+        raise Refused(expected, describe(value))
+    try:
+        return list(value)
+    except TypeError:  # an array without dimensions has a length too, by its name
+        raise Refused(expected, describe(value)) from None
 
 
 def _array_encoder(kind: ColumnType) -> Callable[[object], bytes]:
@@ -70,13 +102,13 @@ def dimensions_encoder(kind: ColumnType) -> Callable[[tuple[int, ...]], bytes]:
     """The function from a value's shape to what stands before its items. It raises Refused where the type's differs."""
     shape = kind.shape or ()
     starred = [axis for axis, size in enumerate(shape) if size is None]
-    pack = struct.Struct(f"<{len(starred)}I").pack
+    pack, item_size = struct.Struct(f"<{len(starred)}I").pack, kind.item_dtype.itemsize
 
     def encode(found: tuple[int, ...]) -> bytes:
         if len(found) != len(shape) or any(a != b for a, b in zip(found, shape, strict=True) if b is not None):
             raise Refused(f"shape {str(kind).removesuffix('?').removeprefix(kind.base)}", f"shape {list(found)}")
-        if max(found, default=0) > MAX_DIMENSION:
-            raise Refused("dimensions below 2^32", f"shape {list(found)}")
+        if span(item_size, found) >= MAX_SPAN:
+            raise Refused("dimensions that span less than 2^31 bytes", f"shape {list(found)}")
         return pack(*[found[axis] for axis in starred])
 
     return encode

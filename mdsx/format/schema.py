@@ -142,7 +142,8 @@ class Schema:
 def _asked_column(name: str, text: str) -> Column:
     if not isinstance(name, str) or not isinstance(text, str):
         raise UsageError("a column's name and type are str", found=f"{name!r}: {text!r}")
-    hint = f"types: {', '.join((*SCALARS, *OBJECTS))}; arrays like uint16[2048] or float32[*,3]; ? behind nullable ones"
+    forms = "arrays like uint16[2048] or float32[*,3]; lists like str[*]; ? after nullable ones"
+    hint = f"types: {', '.join((*SCALARS, *OBJECTS))}; {forms}"
     try:
         kind = parse_type(text)
     except FormatError as error:

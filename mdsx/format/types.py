@@ -1,11 +1,11 @@
 """Column types: what the text `uint16[*,3]?` means.
 
     type = base ["[" dim *("," dim) "]"] ["?"]        dim = "*" / "0" / [1-9][0-9]*
-    base = [A-Za-z] *(any character but white space, control characters and "[", "]", "?", "*", ",", quotes, backslash)
+    base = [A-Za-z][A-Za-z0-9_.-]*
 
-A type is *fixed-size* where every value has the same number of bytes: scalars and arrays without a star, without `?`.
-The rest are *variable-size*. A base that this version does not know is variable-size and opaque, so that later types
-need no new major version; with brackets it cannot be understood.
+A type is *fixed-size* if every value has the same number of bytes: scalars and arrays without a star, without `?`.
+The rest are *variable-size*. `str[*]` is a list of str; so with every base that is no scalar. A base that this version
+does not know is variable-size and opaque, with or without dimensions, so that later types need no new major version.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.errors import CorruptError
 
 MAX_DIMENSIONS = 8
-MAX_DIMENSION = 2**32 - 1
-"""Of a value's starred dimensions, which are stored as u32."""
-MAX_SPAN, MAX_FIXED_SPAN = 2**32, 2**31
-"""Item size times the dimensions that are neither starred nor 0 is below this, as a value and a row are, so that a 0
-does not make room for the others."""
+MAX_SPAN = 2**31
+"""The item size times all dimensions but those that are 0 is below this: in a type, whose stars do not count, and in a
+value."""
 
 SCALARS: dict[str, np.dtype[Any]] = {
     "bool": np.dtype("u1"),  # a byte, 0 or 1
@@ -38,10 +36,9 @@ SCALARS: dict[str, np.dtype[Any]] = {
 """Base -> the little-endian dtype in which its items are stored."""
 
 OBJECTS = ("bytes", "str", "json", "msgpack", "jpeg", "png")
-"""Bases that are always variable-size and take no brackets."""
+"""Bases that are always variable-size. Their only dimensions are `[*]`, which makes lists of them."""
 
-_BASE = r"[A-Za-z][^\s\x00-\x1f\x7f-\x9f\"\\\[\]?*,]*"  # of any later type
-_TYPE = re.compile(rf"({_BASE})(?:\[([^\[\]]*)\])?(\?)?")
+_TYPE = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\[([^\[\]]*)\])?(\?)?")
 _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
 
 
@@ -66,6 +63,11 @@ class ColumnType:
     def scalar(self) -> bool:
         """True for numbers and bools and arrays of them."""
         return self.base in SCALARS
+
+    @property
+    def is_list(self) -> bool:
+        """True for lists, such as `str[*]`."""
+        return self.shape is not None and self.base in OBJECTS
 
     @property
     def stars(self) -> int:
@@ -93,25 +95,17 @@ class ColumnType:
 
 
 def parse_type(text: str, *, file: str | None = None, place: str | None = None) -> ColumnType:
-    """The type that `text` means; `file` and `place` are where it stands, for the error.
-
-    Raises CorruptError where `text` breaks the grammar, UnsupportedError for brackets on a base that is not known.
-    """
+    """The type that `text` means. Raise CorruptError, with `file` and `place`, if `text` breaks the grammar."""
 
     def corrupt(message: str) -> CorruptError:
         return CorruptError(f"{text[:80]!r} is not a column type: {message}", file=file, place=place)
 
     match = _TYPE.fullmatch(text)
     if match is None:
-        raise corrupt('it must be a base, then dimensions in brackets or none, then "?" or nothing')
+        raise corrupt("expected a base, then maybe dimensions in brackets, then maybe a question mark")
     base, dims, mark = match.groups()
     if dims is None:
         return ColumnType(base, None, mark is not None)
-    if base in OBJECTS:
-        raise corrupt("dimensions stand only behind a scalar type")
-    if base not in SCALARS:
-        message = f"arrays of {base[:80]!r} are not known to this version"
-        raise UnsupportedError(message, file=file, place=place, hint="upgrade mdsx")
     parts = dims.split(",")
     if len(parts) > MAX_DIMENSIONS:
         raise corrupt(f"it has {len(parts)} dimensions, more than {MAX_DIMENSIONS}")
@@ -119,7 +113,13 @@ def parse_type(text: str, *, file: str | None = None, place: str | None = None) 
         raise corrupt('a dimension is "*" or a number without leading zeros')
     # A number of more than 11 digits is too large whatever follows, and Python refuses to read one of thousands.
     found = ColumnType(base, tuple(None if part == "*" else int(part[:11]) for part in parts), mark is not None)
-    span = found.item_dtype.itemsize * math.prod(dim for dim in found.shape or () if dim)
-    if span >= (MAX_FIXED_SPAN if found.fixed_size else MAX_SPAN):
-        raise corrupt(f"its dimensions span {'2^31' if found.fixed_size else '2^32'} bytes or more")
+    if found.is_list and found.shape != (None,):
+        raise corrupt(f"a list has one dimension, a star: {base}[*]")
+    if span(found.item_dtype.itemsize if found.scalar else 1, found.shape or ()) >= MAX_SPAN:
+        raise corrupt("its dimensions span 2^31 bytes or more")
     return found
+
+
+def span(item_size: int, shape: tuple[int | None, ...]) -> int:
+    """The item size times the dimensions that are neither starred nor 0, so that a 0 makes no room for the others."""
+    return item_size * math.prod(dim for dim in shape if dim)

@@ -2,7 +2,7 @@
 
 A scalar comes back as a NumPy scalar of its dtype (`bool` as Python's), an array as an array of its own, in C order
 (`bfloat16` as float32, which holds it exactly); `bytes`, `jpeg` and `png` as bytes; `str`, `json` and `msgpack` as what
-they encode. Whatever the bytes are, the only error is CorruptError.
+they encode; `str[*]` and its like as lists of these. Whatever the bytes are, the only error is CorruptError.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable
-from itertools import repeat
+from itertools import accumulate, pairwise, repeat
 from typing import Any, NoReturn
 
 import msgpack
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.jsontext import parse_json
 from mdsx.format.schema import Column
-from mdsx.format.types import ColumnType
+from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 Decoder = Callable[[memoryview], object]
 ValuesDecoder = Callable[[Iterable[memoryview]], list[object]]
@@ -34,18 +34,19 @@ def value_decoder(type: ColumnType, name: str) -> Decoder:
     if type.scalar:
         decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
         return _public_decoder(type, decode) if type.base in ("bool", "bfloat16") else decode
-    if type.base not in _OBJECTS:
+    if not type.known:
         message = f"column {name!r} has type '{type}', which this version cannot decode"
         raise UnsupportedError(message, found=str(type), hint="upgrade mdsx, or leave the column out")
-    return _OBJECTS[type.base]
+    return _list_decoder(_OBJECTS[type.base]) if type.is_list else _OBJECTS[type.base]
 
 
 def values_decoder(column: Column, *, views: bool = False) -> ValuesDecoder:
-    """Decodes many values as `value_decoder` does each. With `views`, encoded bytes stay views of what they are in."""
+    """Decodes many values as `value_decoder` does each. With `views`, encoded bytes stay views of what they are in,
+    but not in lists."""
     kind = column.type
-    if views and kind.base in ("bytes", "jpeg", "png"):
+    if views and kind.base in ("bytes", "jpeg", "png") and not kind.is_list:
         return list
-    if kind.base == "str":
+    if kind.base == "str" and not kind.is_list:
         return _decode_texts
     decode = value_decoder(kind, column.name)
     return lambda pieces: list(map(decode, pieces))
@@ -118,6 +119,9 @@ def _starred_decoder(type: ColumnType) -> Decoder:
             )
         varying = iter(stars.unpack_from(data))
         shape = tuple(next(varying) if dim is None else dim for dim in dims)
+        if span(dtype.itemsize, shape) >= MAX_SPAN:
+            expected = "below 2^31 bytes, dimensions of 0 left out"
+            raise CorruptError("an array's dimensions are too large", found=shape, expected=expected)
         size = stars.size + math.prod(shape) * dtype.itemsize
         if len(data) != size:
             raise CorruptError(
@@ -125,12 +129,26 @@ def _starred_decoder(type: ColumnType) -> Decoder:
             )
         if size > stars.size:
             return np.frombuffer(data, dtype, offset=stars.size).reshape(shape).copy()
-        try:
-            return np.empty(shape, dtype)
-        except ValueError:  # no items, but the other dimensions span more than an address space
-            raise CorruptError("an empty array has impossible dimensions", found=shape) from None
+        return np.empty(shape, dtype)
 
     return decode_starred
+
+
+def _list_decoder(decode: Decoder) -> Decoder:
+    """A u32 count, as many u32 lengths, then the values."""
+
+    def decode_list(data: memoryview) -> object:
+        count = int.from_bytes(data[:4], "little")
+        at = 4 + 4 * count
+        if len(data) < max(at, 4):
+            found = f"{len(data)} bytes" + (f" for {count} values" if len(data) >= 4 else "")
+            raise CorruptError("a list ends within its lengths", found=found, expected=f"{max(at, 4)} or more")
+        edges = list(accumulate(struct.unpack_from(f"<{count}I", data, 4), initial=at))
+        if edges[-1] != len(data):
+            raise CorruptError("a list has the wrong size", found=len(data), expected=f"{edges[-1]} bytes")
+        return [decode(data[start:stop]) for start, stop in pairwise(edges)]
+
+    return decode_list
 
 
 def _decode_str(data: memoryview) -> str:

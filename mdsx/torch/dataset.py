@@ -49,7 +49,7 @@ class StreamingDataset(IterableDataset[Any]):
     - `rank`, `world_size`: default torch.distributed's, else those of the environment (torchrun), else 0 and 1.
     - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything that PyTorch can collate.
     - `zero_copy`: hand out `bytes`, `jpeg` and `png` values as read-only memory views of the mapped shards, not as
-      copies; a shard of which there are views stays in memory, and in the cache.
+      copies; a shard of which there are views stays in memory, and in the cache. Lists of such values are copies.
     - `drop_last`: whether the samples that do not fill an epoch's last batch are left out; else they are split over
       the ranks as a shorter batch. Never is a sample padded or repeated.
 

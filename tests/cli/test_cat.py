@@ -55,3 +55,11 @@ def test_long_values_are_cut_for_people(run: Run, tmp_path: Path) -> None:
     lines = run("cat", tmp_path / "x").out.splitlines()
     assert lines[1] == "  ids   uint16[2048] 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 ..."
     assert all(len(line) < 120 for line in lines)
+
+
+def test_lists_are_shown_value_by_value(run: Run, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "x", {"words": "str[*]", "blobs": "bytes[*]"}) as out:
+        out.write({"words": ["a", "b"], "blobs": [b"", b"xyz"]})
+    assert run("cat", tmp_path / "x").out.splitlines()[1:] == ["  words  ['a', 'b']", "  blobs  [0 bytes, 3 bytes]"]
+    assert json.loads(run("cat", tmp_path / "x", "--json").out) == {"words": ["a", "b"], "blobs": ["", "eHl6"]}
+    assert json.loads(run("info", tmp_path / "x", "--json").out)["columns"] == {"words": "str[*]", "blobs": "bytes[*]"}

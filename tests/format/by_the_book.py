@@ -20,7 +20,7 @@ def up(value: int, step: int) -> int:
 
 def fixed_size(text: str) -> tuple[int, int] | None:
     """Item size and size of a fixed-size column; None for the rest."""
-    match = re.fullmatch(r"(\w+)(?:\[([^\]]*)\])?(\?)?", text)
+    match = re.fullmatch(r"([\w.-]+)(?:\[([^\]]*)\])?(\?)?", text)
     assert match
     base, dims, mark = match.groups()
     if base not in ITEM or mark or "*" in (dims or ""):

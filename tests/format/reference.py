@@ -159,6 +159,14 @@ def decode(text: str, data: bytes) -> Any:
         count = math.prod(dim for dim in shape or () if dim is not None)
         items = [_item(base, item) for item in struct.unpack(f"<{count}{ITEMS[base]}", data[4 * stars :])]
         return plain(items[0]) if shape is None else {"shape": shape, "items": plain(items)}
+    if base in ("bytes", "str", "json", "msgpack", "jpeg", "png") and shape == [None]:
+        (count,) = struct.unpack_from("<I", data)
+        lengths, at, values = struct.unpack_from(f"<{count}I", data, 4), 4 + 4 * count, []
+        for length in lengths:
+            values.append(decode(base, data[at : at + length]))
+            at += length
+        assert at == len(data)
+        return values
     if base == "str":
         return data.decode()
     if base == "json":

@@ -72,6 +72,7 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
         dims = draw(st.lists(st.none() | st.integers(_least(base), 3), max_size=3)) if base in _SCALARS else []
         shapes[name] = tuple(dims)
         brackets = f"[{','.join('*' if dim is None else str(dim) for dim in dims)}]" if dims else ""
+        brackets = draw(st.sampled_from(["", "[*]"])) if base in _objects else brackets
         columns[name] = base + brackets + draw(st.sampled_from(["", "?"]))
     samples = []
     for _ in range(draw(st.integers(1, 6))):
@@ -81,7 +82,7 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
             if text.endswith("?") and draw(st.booleans()):
                 sample[name] = None
             elif base in _objects:
-                sample[name] = draw(_objects[base])
+                sample[name] = draw(st.lists(_objects[base], max_size=3) if "[" in text else _objects[base])
             else:
                 shape = tuple(draw(st.integers(_least(base), 3)) if dim is None else dim for dim in shapes[name])
                 value = _items(base, draw(st.binary(min_size=8, max_size=16)) * 2, shape)

@@ -245,20 +245,26 @@ CASES = [
         "shard: rows of 2 GiB, but none of them",
         stored(rowless({"x": "uint8[2147483000]"})), everything,
     ),
-    Case("shard: a row of 2^31 items", alone(one("uint8[2147483648]?", None)), checked),
+    Case("shard: a row of 2^31 - 1 items", alone(one("uint8[2147483647]?", None)), checked),
     Case("shard: 20,000 columns", stored(columns(20_000)), everything, most=2**21),
     Case(
         "shard: 4,000 samples that share 200 kB of JSON", alone(sharing(4000, 200_000)), checked,
         CorruptError, "are those of other samples, too", most=400_000,
     ),
-    Case("array: 2^32 - 1 rows", *value("float32[*,3]", b"\xff" * 4), CorruptError, "has the wrong size"),
+    Case("array: 2^32 - 1 rows", *value("float32[*,3]", b"\xff" * 4), CorruptError, "dimensions are too large"),
     Case(
-        "array: dimensions beyond 64 bits", *value("uint8[*,*,*]", b"\xff" * 12), CorruptError, "has the wrong size"
+        "array: dimensions beyond 64 bits", *value("uint8[*,*,*]", b"\xff" * 12), CorruptError, "are too large"
     ),
     Case(
-        "array: 2^32 - 1 rows of no items, to be printed", *value("uint8[*,*]", b"\xff" * 4 + bytes(4)),
+        "array: 2^24 rows of no items, to be printed", *value("uint8[*,*]", b"\0\0\0\1" + bytes(4)),
         UnsupportedError, "is not printed",
     ),
+    Case("list: 2^32 - 1 values", *value("str[*]", b"\xff" * 4), CorruptError, "ends within its lengths"),
+    Case(
+        "list: 2^30 lengths of 2^32 - 1", *value("str[*]", struct.pack("<I", 2**30) + b"\xff" * 64), CorruptError,
+        "ends within its lengths",
+    ),
+    Case("list: a value of 2^32 - 1 bytes", *value("bytes[*]", b"\1\0\0\0" + b"\xff" * 4), CorruptError, "wrong size"),
     *(Case(f"msgpack: {name}", *value("msgpack", data), CorruptError, "not MessagePack") for name, data in _MESSAGES),
     Case("json: 90,000 brackets", *value("json", b"[" * 90_000), CorruptError, "nested too deeply"),
     Case(
@@ -365,5 +371,5 @@ CASES = [
          "span"),
     Case("values: 8 dimensions of 2^32 - 1",
          nothing, lambda folder: value_decoder(parse_type("int8[*,*,*,*,*,*,*,*]"), "x")(memoryview(b"\xff" * 32)),
-         CorruptError, "wrong size"),
+         CorruptError, "dimensions are too large"),
 ]  # fmt: skip

@@ -64,6 +64,7 @@ _MOST = 64  # samples, names, values that one input is asked for
 _TYPES = (
     "bytes", "str", "json", "msgpack", "jpeg", "png", "int64?", "bool?", "bfloat16?", "uint16[*]", "float32[*,3]?",
     "bool[*]", "bfloat16[*,*]", "uint8[0,*]", "uint8[*,*,*,*,*,*,*,*]", "float64[2,2]?", "later", "later?",
+    "str[*]", "json[*]?", "later[2]",
 )  # fmt: skip
 
 
@@ -395,6 +396,7 @@ def _values() -> tuple[bytes, ...]:
         "msgpack": msgpack.packb({"a": [1, b"x", 2**63], 3: 1.5}),
     }
     texts |= {"uint16[*]": b"\2\0\0\0\1\0\2\0", "float32[*,3]?": bytes(4), "str": "ß".encode(), "int64?": bytes(8)}
+    texts |= {"str[*]": b"\2\0\0\0\1\0\0\0\2\0\0\0aas", "json[*]?": b"\1\0\0\0\2\0\0\0[]"}
     return tuple(bytes([_TYPES.index(kind)]) + data for kind, data in texts.items())
 
 

@@ -45,9 +45,9 @@ def same(kind: str, found: Any, written: Any) -> bool:
     base = kind.split("[")[0].rstrip("?")
     if written is None:
         return found is None
-    if base in ("bytes", "jpeg", "png"):
+    if base in ("bytes", "jpeg", "png") and not isinstance(written, list):
         return isinstance(found, bytes | memoryview) and bytes(found) == written
-    if base in ("str", "json", "msgpack"):
+    if base in ("bytes", "str", "json", "msgpack", "jpeg", "png"):
         return type(found) is type(written) and repr(found) == repr(written)
     dtype = np.dtype("float32" if base == "bfloat16" else base)
     expected = np.asarray(written, dtype)

@@ -110,7 +110,7 @@ def vectors() -> list[Bad]:
         bad("damaged", "A digit of a hash is another.", _flipped(good, hashes[0]), "checksum: the index is damaged"),
         bad("no-utf-8", "No UTF-8.", _raw_bytes(), "the index is not UTF-8"),
         bad("columns", "A schema with a space.", _text(',"type":"str"', ', "type":"str"'), "not canonical JSON"),
-        bad("column-type", "Columns of a type that is none.", _text('"str"', '"str[2]"'), "only behind a scalar type"),
+        bad("column-type", "Columns of a type that is none.", _text('"str"', '"str[2]"'), "a list has one dimension"),
         bad("no-columns", "No columns.", _changed(lambda index: index.pop("columns")), "columns: the key is missing"),
         bad(
             "compression", "A compression that is no string.", _top(compression=1), "compression: this is not a string"
@@ -250,12 +250,6 @@ def vectors() -> list[Bad]:
             "Another compression.",
             _top(compression="lz4"),
             "compression 'lz4' is not known",
-        ),
-        Bad(
-            "unsupported/index-array-of-int4.json",
-            "An array of a type that is not known.",
-            _text('"uint16"', '"int4[2]"'),
-            "arrays of 'int4'",
         ),
     ]
 

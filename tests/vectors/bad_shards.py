@@ -160,14 +160,18 @@ def _schemas() -> list[Bad]:
         bad("type-marks", "Two question marks.", typed("int8??"), kind),
         bad("type-mark-first", "The question mark before the dimensions.", typed("uint8?[2]"), kind),
         bad("type-9-dimensions", "9 dimensions.", typed("uint8[1,1,1,1,1,1,1,1,1]"), "more than 8"),
-        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "span 2^32 bytes"),
+        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "span 2^31 bytes"),
         bad(
             "type-span",
             "A dimension of 2^31, though the array has no items.",
             typed("uint8[0,2147483648]"),
             "span 2^31",
         ),
-        bad("type-array-of-str", "Dimensions on a type that is no scalar.", typed("str[2]"), "only behind a scalar"),
+        bad("type-array-of-str", "A list with a fixed dimension.", typed("str[2]"), "a list has one dimension"),
+        bad("type-list-of-lists", "A list with two dimensions.", typed("str[*,*]"), "a list has one dimension"),
+        bad("type-slash", "A slash in a base.", typed("a/b"), kind),
+        bad("type-unknown-zero", "A leading zero after an unknown base.", typed("int4[02]"), "without leading zeros"),
+        bad("type-unknown-span", "An unknown base with 2^31 items.", typed("int4[2147483648]"), "span 2^31"),
         bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "not below 2^31"),
     ]
 
@@ -259,13 +263,30 @@ def _values() -> list[Bad]:
             dims(1) + b"abcde",
             "an array of shape (1, 2) has",
         ),
-        bad("array-overflow", "Dimensions with 2^64 bytes.", "uint64[*,*]", dims(2**31, 2**30), "an array of shape"),
+        bad("array-overflow", "Dimensions with 2^64 bytes.", "uint64[*,*]", dims(2**31, 2**30), "an array's dim"),
         bad(
             "array-empty",
-            "No items, but dimensions beyond 2^63.",
+            "No items, but dimensions that span 2^31 bytes.",
             "uint8[*,*,*]",
-            dims(0, 2**32 - 1, 2**32 - 1),
-            "an empty",
+            dims(0, 2**15, 2**16),
+            "an array's dimensions are too large",
+        ),
+        bad("list-cut", "A list that ends within its count.", "str[*]", b"\1\0\0", "a list ends within its lengths"),
+        bad("list-count", "A list with a length too few.", "str[*]", dims(3, 1, 1), "a list ends within its lengths"),
+        bad("list-count-large", "A list of 2^32 - 1 values.", "json[*]", dims(2**32 - 1) + b"12", "a list ends within"),
+        bad(
+            "list-short", "A list with a byte too few.", "bytes[*]", dims(2, 1, 2) + b"ab", "a list has the wrong size"
+        ),
+        bad("list-long", "A list with a byte too many.", "bytes[*]?", dims(1, 1) + b"ab", "a list has the wrong size"),
+        bad(
+            "list-overflow",
+            "Lengths whose sum is right only in 32 bits.",
+            "bytes[*]",
+            dims(2, 2**32 - 1, 3) + b"ab",
+            "a list has the wrong size",
+        ),
+        bad(
+            "list-item", "A list with text that is not UTF-8.", "str[*]", dims(2, 1, 1) + b"a\xff", "this is not UTF-8"
         ),
         bad("str", "A byte that is never in UTF-8.", "str", b"a\xff", "this is not UTF-8"),
         bad("str-surrogate", "A surrogate in UTF-8.", "str", b"\xed\xa0\x80", "this is not UTF-8"),
@@ -292,12 +313,9 @@ def _values() -> list[Bad]:
 
 
 def _unsupported() -> list[Bad]:
-    schema = b'[{"name":"a","type":"int4[2]"}]'
-    unknown = seal(put(shard({"a": "int8[2]"}, [])[:64], schema_size=len(schema)) + schema.ljust(64, b"\0"))
     return [
         Bad("unsupported/major-2.mdsx", "A higher major version.", _sealed(major=2), "the shard is of version 2.0"),
         Bad("unsupported/major-2-only.mdsx", "A higher major version, all else another.", _major_2(), "version 2.7"),
-        Bad("unsupported/array-of-int4.mdsx", "An array of a type that is not known.", unknown, "arrays of 'int4'"),
     ]
 
 

@@ -120,6 +120,23 @@ _SHARDS: dict[str, tuple[str, dict[str, str], Samples]] = {
         {"jpeg": "jpeg", "png": "png", "maybe jpeg": "jpeg?", "maybe png": "png?"},
         [{"jpeg": bytes.fromhex(_JPEG), "png": bytes.fromhex(_PNG), "maybe jpeg": None, "maybe png": None}],
     ),
+    "lists": (
+        "Lists of each type that takes them: of two values, of none, null; and a list with an empty value.",
+        {base: f"{base}[*]?" for base in ("bytes", "str", "json", "msgpack", "jpeg", "png")} | {"texts": "str[*]"},
+        [
+            {
+                "bytes": [b"\x00\xff", b""],
+                "str": ["", "é😀"],
+                "json": [None, {"z": [1], "a": 2}],
+                "msgpack": [None, {1: b"x"}],
+                "jpeg": [bytes.fromhex(_JPEG)],
+                "png": [bytes.fromhex(_PNG)],
+                "texts": [""],
+            },
+            {base: [] for base in ("bytes", "str", "json", "msgpack", "jpeg", "png", "texts")},
+            {**dict.fromkeys(("bytes", "str", "json", "msgpack", "jpeg", "png")), "texts": ["a", "b", "c"]},
+        ],
+    ),
     "json": (
         "json: every kind of value. In `json` None is the JSON null, in `json?` it is no value.",
         {"json": "json", "maybe": "json?"},
@@ -164,13 +181,21 @@ def _others() -> list[tuple[str, str, bytes]]:
         {"id": "uint16", "text": "str"}, [{"id": b"\1\0", "text": b"one"}, {"id": b"\2\0", "text": b""}]
     )
     opaque = by_the_book.shard(
-        {"id": "uint8", "clip": "video?"}, [{"id": b"\1", "clip": b"any"}, {"id": b"\2", "clip": None}]
+        {"id": "uint8", "clip": "video?", "bits": "int4[2]", "more": "a.b-c_9[*,3]?"},
+        [
+            {"id": b"\1", "clip": b"any", "bits": b"\x12", "more": b"any"},
+            {"id": b"\2", "clip": None, "bits": b"", "more": None},
+        ],
     )
     return [
         ("empty", "A shard of 0 samples: valid to read, never written.", reference.emptied(base)),
         ("minor-1", "A later minor version with a header of 72 bytes.", _enlarged(base, 72)),
         ("minor-1-largest-header", "A later minor version with a header of 4096 bytes.", _enlarged(base, 4096)),
-        ("opaque", "A column of a type that is not known: located, but not decoded.", opaque),
+        (
+            "opaque",
+            "Columns of types that are not known, with and without dimensions: located, but not decoded.",
+            opaque,
+        ),
         ("fixed-only", "No variable-size column, so no heap.", by_the_book.shard({"id": "uint16"}, [{"id": b"\1\2"}])),
     ]
 
