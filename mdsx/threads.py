@@ -1,74 +1,248 @@
-"""A pool of threads that a process does not wait for at its end: a request that stalls must not hold up a Ctrl-C."""
+"""Threads that everything in a process shares: many datasets and iterations need no more of them than a few.
+
+Rules:
+- There are two crews of threads, one for requests that somebody waits for and one for whole shards brought ahead, so
+  that long downloads never delay short requests. A forked child makes its own.
+- Threads start when there is work. A thread ends after some idle seconds, or at once when the last user has ended. They
+  are daemon threads: neither Ctrl-C nor the interpreter's end waits for a stalled request.
+- Crews are fair: users take turns, and one user may occupy only a multiple of the threads that are left free. So a user
+  whose server stalls leaves some for the others. `Share.map` also works in the caller's thread, so that it progresses
+  even where no thread is left, and may be nested.
+"""
 
 from __future__ import annotations
 
+import os
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from queue import Empty, SimpleQueue
-from threading import Lock, Semaphore, Thread
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from threading import Condition, Thread
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-
-class _Call(NamedTuple):
-    future: Future[Any]
-    call: Callable[[], Any]
+_LINGER = 5.0  # seconds after which an idle thread ends
 
 
-class Threads(Executor):
-    """Up to `most` daemon threads, started as they are needed. They end, each with its call, when this is dropped."""
+class Bounds(NamedTuple):
+    """How many threads a crew has at most, and how many one user may have for each thread that is left free."""
 
-    def __init__(self, most: int, name: str) -> None:
-        self._most, self._name = most, name
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._idle = Semaphore(0)  # one for each thread that waits for a call
-        self._lock = Lock()
-        self._threads: list[Thread] = []
-        self._end = weakref.finalize(self, _end, self._calls, self._threads)
+    threads: int
+    greed: int
+
+
+class Kind(NamedTuple):
+    """A kind of crew: its bounds for a single iteration, and the least that they shrink to with many of them."""
+
+    name: str
+    alone: Bounds
+    together: Bounds
+
+
+REQUESTS = Kind("mdsx-request", alone=Bounds(72, 8), together=Bounds(18, 2))  # alone: a first batch is a wave of 64
+PREFETCH = Kind("mdsx-prefetch", alone=Bounds(16, 1), together=Bounds(16, 1))  # alone: 8 downloads at a time
+
+
+class _Call:
+    """A call that is made once: by a thread of a crew, or before that by the thread that waits for it."""
+
+    __slots__ = ("_unmade", "future")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.future: Future[Any] = Future()
+        self._unmade = [call]
+
+    def make(self) -> None:
+        try:
+            call = self._unmade.pop()  # atomic: one thread gets it
+        except IndexError:
+            return
+        if self.future.set_running_or_notify_cancel():
+            try:
+                self.future.set_result(call())
+            except BaseException as error:
+                self.future.set_exception(error)
+                if not isinstance(error, Exception):  # Ctrl-C, in the thread that waits
+                    raise
+
+
+class _Queue:
+    """The calls of one user that wait for a thread, and the number of those that have one."""
+
+    __slots__ = ("busy", "calls")
+
+    def __init__(self) -> None:
+        self.calls: deque[_Call] = deque()
+        self.busy = 0
+
+
+class _Crew:
+    """The threads of one kind in this process. Methods with a leading underscore are called with the lock held."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.users: set[int] = set()  # numbers of shares that are in use; changed without the lock
+        self.iterations: set[int] = set()  # those of them that read a dataset in order
+        self._changed = Condition()
+        self._waiting: deque[_Queue] = deque()  # queues that are not empty, the next in turn first
+        self._threads = self._busy = self._idle = 0
+
+    def submit(self, queue: _Queue, call: _Call) -> None:
+        with self._changed:
+            queue.calls.append(call)
+            if len(queue.calls) == 1:
+                self._waiting.append(queue)
+            self._rouse()
+
+    def may_begin(self, queue: _Queue) -> bool:
+        threads, greed = self._bounds
+        return queue.busy < greed * (threads - self._busy)
+
+    def look(self) -> None:
+        """Users came or ended: idle threads that are too many now end."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def work(self) -> None:
+        while True:
+            with self._changed:
+                found = self._next()
+                if found is None:
+                    self._threads -= 1
+                    return
+                queue, call = found
+                queue.busy += 1
+                self._busy += 1
+                self._rouse()
+            with suppress(BaseException):  # it is in the future
+                call.make()
+            del call, found  # with what they hold
+            with self._changed:
+                queue.busy -= 1
+                self._busy -= 1
+            del queue
+
+    @property
+    def _bounds(self) -> Bounds:
+        alone, together, many = self.kind.alone, self.kind.together, len(self.iterations)
+        return Bounds(max(alone.threads // many, together.threads), together.greed) if many > 1 else alone
+
+    def _next(self) -> tuple[_Queue, _Call] | None:
+        """The next call, as soon as there is one; None where this thread is to end."""
+        while (queue := self._turn()) is None:
+            if self._threads > self._bounds.threads or not self.users:
+                return None
+            self._idle += 1
+            woken = self._changed.wait(_LINGER)
+            self._idle -= 1
+            if not woken and self._turn() is None:
+                return None
+        call = queue.calls.popleft()
+        self._waiting.remove(queue)
+        if queue.calls:
+            self._waiting.append(queue)
+        return queue, call
+
+    def _turn(self) -> _Queue | None:
+        """The queue whose turn it is; None where none is allowed another thread."""
+        return next(filter(self.may_begin, self._waiting), None)
+
+    def _rouse(self) -> None:
+        """Have a thread for the next call, if it may have one. (That thread does the same for the one after it.)"""
+        if self._turn() is None:
+            return
+        if self._idle:
+            self._changed.notify()
+        elif self._threads < self._bounds.threads:
+            self._threads += 1
+            try:
+                Thread(target=self.work, name=self.kind.name, daemon=True).start()
+            except BaseException:
+                self._threads -= 1
+                if not self._threads:
+                    raise
+
+
+_crews: dict[Kind, _Crew] = {}
+_numbers = count()
+
+
+class Share(Executor):
+    """One user's share of the threads of a kind. It ends when it is shut down or dropped; what was begun goes on.
+
+    `iteration`: for a reader of a dataset in order. The more of these there are, the fewer threads each has.
+    """
+
+    def __init__(self, kind: Kind, *, iteration: bool = False) -> None:
+        self._crew = _crews.setdefault(kind, _Crew(kind))
+        self._pid = os.getpid()
+        self._queue = _Queue()
+        number = next(_numbers)
+        self._crew.users.add(number)
+        if iteration:
+            self._crew.iterations.add(number)
+        self._end = weakref.finalize(self, _leave, self._crew, number)
         self._end.atexit = False
+        if iteration:
+            self._crew.look()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-        with self._lock:
-            if not self._end.alive:
-                raise RuntimeError("the threads were ended")
-            self._calls.put(_Call(future, lambda: fn(*args, **kwargs)))
-            if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
-                thread = Thread(target=_work, args=(self._calls, self._idle), name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        return future
+        self._check()
+        return self._submit(lambda: fn(*args, **kwargs)).future
+
+    def _submit(self, call: Callable[[], Any]) -> _Call:
+        asked = _Call(call)
+        self._crew.submit(self._queue, asked)
+        return asked
+
+    def map(
+        self, fn: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        """The results in order. Threads begin all calls now, as far as there are any; the caller makes the others."""
+        self._check()
+        return _results(deque(self._submit(partial(fn, *arguments)) for arguments in zip(*iterables, strict=False)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads, each when what was asked before is done; `wait` for that."""
-        with self._lock:
+        """End this share. Calls that were submitted are still made; nothing waits for them."""
+        if self._pid == os.getpid():
             self._end()
-        for thread in self._threads if wait else ():
-            thread.join()
+            self._crew.look()
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether a thread would begin a call of this user now."""
+        return self._crew.may_begin(self._queue)
+
+    def _check(self) -> None:
+        if not self._end.alive:
+            raise RuntimeError("this share of the threads was ended")
+        if self._pid != os.getpid():
+            raise RuntimeError("a forked process has none of its parent's threads")
 
 
-def _end(calls: SimpleQueue[_Call | None], threads: list[Thread]) -> None:
-    for _ in threads:
-        calls.put(None)
+def _results(calls: deque[_Call]) -> Iterator[Any]:
+    try:
+        while calls:
+            call = calls.popleft()
+            call.make()
+            for later in calls:  # rather than wait for a thread that is at it
+                if call.future.done():
+                    break
+                later.make()
+            yield call.future.result()
+    finally:
+        for call in calls:
+            call.future.cancel()
 
 
-def _work(calls: SimpleQueue[_Call | None], idle: Semaphore) -> None:
-    while True:
-        try:
-            asked = calls.get_nowait()
-        except Empty:
-            idle.release()
-            asked = calls.get()
-        if asked is None:
-            return
-        if asked.future.set_running_or_notify_cancel():
-            try:
-                result = asked.call()
-            except BaseException as error:  # whatever it is, who asked shall see it
-                asked.future.set_exception(error)
-            else:
-                asked.future.set_result(result)
-                del result
-        del asked  # with what it holds
+def _leave(crew: _Crew, number: int) -> None:
+    """Without the lock: the garbage collector may call this wherever a thread is, also while it has a lock."""
+    crew.users.discard(number)
+    crew.iterations.discard(number)
+
+
+os.register_at_fork(after_in_child=_crews.clear)

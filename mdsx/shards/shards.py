@@ -38,11 +38,9 @@ from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.filesystem import network_file_system
 from mdsx.storage.local import open_file
-from mdsx.threads import Threads
+from mdsx.threads import REQUESTS, Share
 
 _OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
-_REQUESTS = 64  # ranged requests in flight: a first batch is one wave of them
-
 
 VerifyCached = Literal["size", "full"]
 """What of a file of the cache is checked before it is used: its size and header, or all of it."""
@@ -67,7 +65,7 @@ class _Runtime:
         self.opened: OrderedDict[int, _Opened] = OrderedDict()
         self.raw: OrderedDict[int, RawShard] = OrderedDict()
         keep_freed_memory()
-        self.requests = Threads(_REQUESTS, "mdsx-range")
+        self.requests = Share(REQUESTS)
 
 
 class Shards:

@@ -23,7 +23,7 @@ from mdsx.errors import ChangedError, MissingError, TransportError, TruncatedErr
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.storage.retry import TransientError, Tries, tried
 from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, LEAST, SILENCE, Answer, errors, safe
-from mdsx.threads import Threads
+from mdsx.threads import REQUESTS, Share
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -92,12 +92,11 @@ class S3Storage:
             with suppress(Exception):
                 client.get_object(**where, Range="bytes=0-0")["Body"].read()
 
-        pool = Threads(count, "mdsx-connect")
+        threads = Share(REQUESTS)
         for _ in range(count):
-            future = pool.submit(ask)
+            future = threads.submit(ask)
             _connecting.add(future)
             future.add_done_callback(_connecting.discard)
-        pool.shutdown(wait=False)
 
     def put(self, key: str, data: Buffer) -> None:
         view = memoryview(data).cast("B")

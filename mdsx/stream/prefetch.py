@@ -3,7 +3,7 @@
 Bounded in bytes ahead of what was consumed, which counts once its shards are let go. Where the cache has no room that
 may be taken, the prefetcher stops until the reader goes on: else two of them could evict each other's shards for ever.
 It never holds a lease. A failure of storage is not raised here: whoever needs the shard meets it in its own place; any
-other error is the reader's next one.
+other error is the reader's next one. All prefetchers of a process share their threads (see mdsx/threads.py).
 
 Who needs a shard that is on its way may wait for it, as long as it comes soon: fetching samples by range beside it
 costs more than it gains.
@@ -12,7 +12,6 @@ costs more than it gains.
 from __future__ import annotations
 
 import heapq
-import os
 import threading
 import time
 import weakref
@@ -25,8 +24,8 @@ from mdsx.order import NOTHING_NEW
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
 from mdsx.stream.foresight import Pace
+from mdsx.threads import PREFETCH, Share
 
-_THREADS = 8
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 _PATIENCE = 15.0  # seconds until which a shard must be here to be waited for
 _LONGEST_WAIT = 30.0
@@ -44,10 +43,11 @@ class Need(NamedTuple):
 
 
 class _Plan:
-    """What the threads share. `needs` is the endless list of what comes, in order."""
+    """What the threads that bring shards share. `needs` is the endless list of what comes, in order."""
 
     def __init__(self, view: View, pace: Pace, samples: int, search: int, look_ahead: int) -> None:
-        self.pid = os.getpid()
+        self.threads = Share(PREFETCH)
+        self.asked = False  # for a thread, which has not begun yet
         self.view = view
         self.pace = pace
         self.samples = samples  # a shard needed later than that many positions may wait
@@ -90,7 +90,8 @@ class _Plan:
         """Whether a shard that is needed now is under way, or will be next. Called with the lock held."""
         if self.closed:
             return False
-        waiting = () if self.blocked else (*self.due, *self.returned)
+        begins = not self.blocked and (bool(self.under_way) or self.threads.may_begin)
+        waiting = (*self.due, *self.returned) if begins else ()
         return shard in self.under_way or any(need.shard == shard and need.position < self.stop for need in waiting)
 
     def _following(self) -> Need | None:
@@ -127,6 +128,13 @@ class _Plan:
         self.pace.reached(position, time.monotonic())
         self.blocked = False
         self.changed.notify_all()
+        self.ask()
+
+    def ask(self) -> None:
+        """Have a thread look whether there is something to do; it asks for the next one. Called with the lock held."""
+        if not self.asked and not self.closed:
+            self.asked = True
+            self.threads.submit(_work, self)
 
     def take(self) -> Need | None:
         """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
@@ -166,7 +174,6 @@ class Prefetcher:
         self._needs = needs
         self._plan = _Plan(view, pace, samples, search, look_ahead)
         self._expected: int | None = None
-        self._threads: list[threading.Thread] = []
         self._end = weakref.finalize(self, _close, self._plan)
 
     def reading(self, start: int, stop: int) -> None:
@@ -180,12 +187,6 @@ class Prefetcher:
             self._expected = start
             plan.foresee(stop)
             plan.go_on(start)
-        if not self._threads:
-            self._threads = [
-                threading.Thread(target=_work, args=(plan,), name="mdsx-prefetch", daemon=True) for _ in range(_THREADS)
-            ]
-            for thread in self._threads:
-                thread.start()
 
     def consumed(self, stop: int) -> None:
         """What is used up at position `stop` was let go: there may be room."""
@@ -207,38 +208,37 @@ class Prefetcher:
                 plan.changed.wait(_LOOK_AGAIN)
 
     def close(self) -> None:
-        """End the threads, each once its download is done."""
+        """Bring no more shards; downloads that were begun are finished."""
         self._end()
+        self._plan.threads.shutdown()
 
 
 def _close(plan: _Plan) -> None:
-    if plan.pid != os.getpid():  # a forked child has no such threads, but maybe a lock that they held
-        return
-    with plan.changed:
-        plan.closed = True
-        plan.changed.notify_all()
+    """Without a lock: the garbage collector may call this wherever a thread is. Whoever waits looks again in time."""
+    plan.closed = True
 
 
 def _work(plan: _Plan) -> None:
-    while True:
-        with plan.changed:
-            need = None
-            while not plan.closed and (need := plan.take()) is None:
-                plan.changed.wait()
-            if need is None:
-                return
-            plan.begin(need.shard)
-            needed_in = max(plan.pace.seconds_to(need.position), _SOONEST)
-        try:
-            verdict = plan.view.bring(need.shard, needed_in=needed_in, received=plan.count)
-        except (MdsxError, OSError):
-            verdict = None  # whoever needs it will see
-        except BaseException as error:  # no failure of storage: the reader shall see it
-            plan.error = error
-            _close(plan)  # nobody shall wait for this thread
+    """Bring one shard."""
+    with plan.changed:
+        plan.asked = False
+        need = None if plan.closed else plan.take()
+        if need is None:
             return
-        with plan.changed:
-            if verdict is Verdict.NO_ROOM:
-                heapq.heappush(plan.returned, need)
-                plan.blocked = True
-            plan.end(need.shard)
+        plan.begin(need.shard)
+        plan.ask()
+        needed_in = max(plan.pace.seconds_to(need.position), _SOONEST)
+    verdict = None
+    try:
+        verdict = plan.view.bring(need.shard, needed_in=needed_in, received=plan.count)
+    except (MdsxError, OSError):
+        pass  # whoever needs it will see
+    except BaseException as error:  # no failure of storage: the reader shall see it
+        plan.error = error
+        plan.closed = True
+    with plan.changed:
+        if verdict is Verdict.NO_ROOM:
+            heapq.heappush(plan.returned, need)
+            plan.blocked = True
+        plan.end(need.shard)
+        plan.ask()

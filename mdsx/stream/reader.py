@@ -22,12 +22,11 @@ from mdsx.shards import Columns, Selection, View
 from mdsx.stream.foresight import DatasetForesight, foresee, pace_of
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
-from mdsx.threads import Threads
+from mdsx.threads import REQUESTS, Share
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
 _LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
 _SHARDS_AHEAD = 64  # beyond that, bringing sooner gains nothing
-_SHARDS_AT_ONCE = 64
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
 _RUN_SAMPLES = 512  # so many at least, where batches are tiny
@@ -57,7 +56,7 @@ class _Runtime:
         self.foresights = foresights  # the caches use them as long as they are kept here
         self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
         self.begun = False  # the first run was found
-        self.pool = Threads(_SHARDS_AT_ONCE, "mdsx-shard")
+        self.pool = Share(REQUESTS, iteration=True)
 
 
 class RankReader:

@@ -1,0 +1,79 @@
+"""Many iterations in one process share its threads, and do not hold each other up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.storage.proxy import Proxy, stall
+from tests.torch.conftest import write
+
+ITERATIONS = """
+import os, sys
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+url, cache = sys.argv[1:]
+before, most = threads(), 0
+loaders = [
+    StreamingDataLoader(StreamingDataset(url, seed=seed, cache=f"{cache}/{seed % 4}", cache_limit="40kB"), 50)
+    for seed in range(20)
+]
+iterations = [iter(loader) for loader in loaders]
+seen = 0
+for turn in range(6):
+    for batches in iterations:
+        seen += len(next(batches)["id"])
+        if turn:  # all 20 live
+            most = max(most, threads())
+print(before, most, seen)
+"""
+
+
+def test_twenty_live_iterations_use_less_than_60_threads(remote_url: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ITERATIONS, remote_url, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, most, seen = map(int, done.stdout.split())
+    assert seen == 20 * 6 * 50
+    assert 20 < most < 60, f"{before} before"
+
+
+def test_stalled_downloads_of_some_do_not_starve_others(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
+    for name in ("stalled", "sound"):
+        write(f"{s3_url}/{name}", 1003)
+    proxy.add(stall(0.5), key="*/stalled/shard*")
+    stalled = [background(f"{s3_url}/stalled", tmp_path / f"stalled{seed}", seed) for seed in range(4)]
+    assert all(thread.is_alive() for thread in stalled)
+    deadline = time.monotonic() + 30
+    while sum(asked.faulty for asked in proxy.asked) < 16:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    began = time.monotonic()
+    loader = StreamingDataLoader(StreamingDataset(f"{s3_url}/sound", cache=tmp_path / "sound"), 40)
+    ids = [number for _ in range(2) for batch in loader for number in batch["id"].tolist()]
+    assert len(ids) == 2000
+    assert time.monotonic() - began < 20, "a stalled request is given up after 30 s"
+    assert all(thread.is_alive() for thread in stalled)
+
+
+def background(url: str, cache: Path, seed: int) -> threading.Thread:
+    """An iteration of which nothing comes, in a thread."""
+
+    def read() -> None:
+        next(iter(StreamingDataLoader(StreamingDataset(url, seed=seed, cache=cache), 40)))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
