@@ -30,7 +30,9 @@ class Dataset:
     "200GB"; default 80 % of the free space). `verify_cached` says what is checked of a file of the cache, maybe of an
     earlier run, each time that it is opened: "full", all of its bytes; or "size", its size and header only, for a disk
     that you trust. What is found damaged is fetched anew. `mmap=False` reads local shards by `pread`. `columns`, names
-    or a mapping name -> name in the dataset, are the only ones decoded.
+    or a mapping name -> name in the dataset, are the only ones decoded. `connect_timeout`: seconds for which to retry
+    a first contact that fails (unknown host, refused connection, TLS, no such bucket), instead of reporting it at once;
+    an endpoint that has answered this process before is retried for some 20 seconds in any case.
 
     Samples are dicts: scalars as NumPy scalars of the column's dtype (`bool` as bool), arrays as NumPy arrays
     (`bfloat16` widened to float32), the rest as bytes, str and parsed JSON or MessagePack; null is None. Every sample
@@ -49,8 +51,10 @@ class Dataset:
         verify_cached: VerifyCached = "full",
         mmap: bool = True,
         columns: ColumnChoice | None = None,
+        connect_timeout: float | None = None,
     ) -> None:
-        part = _whole(Shards(url, cache=cache, cache_limit=cache_limit, verify_cached=verify_cached, mmap=mmap))
+        options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
+        part = _whole(Shards(url, mmap=mmap, connect_timeout=connect_timeout, **options))
         self._show(part if columns is None else part.choose(columns))
 
     @classmethod

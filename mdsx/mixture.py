@@ -57,7 +57,8 @@ class Mixture:
       less, as each component goes on in the next epoch where it stood.
     - `epoch_samples`: the samples of an epoch; default what `repeat` and `choose` add up to, else the sum of the sizes.
     - `columns`: those that are read, of all components. Their columns must agree in name and type.
-    - `cache`, `cache_limit`, `verify_cached`: as for `mdsx.Dataset`, for the components given as URL.
+    - `cache`, `cache_limit`, `verify_cached`, `connect_timeout`: as for `mdsx.Dataset`, for the components given as
+      URL.
     - A mixture as a component counts as its components, with its weight multiplied by theirs.
 
     Raises UsageError where the columns differ, showing both.
@@ -72,12 +73,14 @@ class Mixture:
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         verify_cached: VerifyCached = "full",
+        connect_timeout: float | None = None,
     ) -> None:
         named = components.items() if isinstance(components, Mapping) else enumerate(components)
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
             raise UsageError("a mixture needs a component")
-        opened = [_open(component, columns, cache, cache_limit, verify_cached) for _, component in given]
+        options = cache, cache_limit, verify_cached
+        opened = [_open(component, columns, *options, connect_timeout) for _, component in given]
         amounts = _amounts(
             given, [_size(component, inner) for (_, component), inner in zip(given, opened, strict=True)]
         )
@@ -226,6 +229,7 @@ def _open(
     cache: str | os.PathLike[str] | None,
     cache_limit: int | str | None,
     verify_cached: VerifyCached,
+    connect_timeout: float | None,
 ) -> list[_Member]:
     """The datasets of a component, each with its amount in it."""
     source = component.source
@@ -235,10 +239,11 @@ def _open(
         members = list(source._members)
     else:
         given = isinstance(source, Dataset)
+        options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
         part = (
             source.part
             if isinstance(source, Dataset)
-            else Part.whole(Shards(source, cache=cache, cache_limit=cache_limit, verify_cached=verify_cached))
+            else Part.whole(Shards(source, connect_timeout=connect_timeout, **options))
         )
         default_cache = not given and (cache, cache_limit, verify_cached) == (None, None, "full")
         members = [_Member("", part, default_cache, Fraction(int(part.subset.counts.sum())))]

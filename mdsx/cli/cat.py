@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsx.cli.output import Json, print_json, print_table
-from mdsx.errors import shown
+from mdsx.cli.output import ConnectTimeout, Json, print_json, print_table
+from mdsx.errors import UsageError, shown
 
 EXAMPLE = "mdsx cat s3://bucket/corpus --start 1000 --count 3"
 _RUN = 64  # samples read at once
@@ -18,6 +18,7 @@ def cat(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many.")] = 10,
+    connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
     """Print samples in the order in which they were written, long values cut.
@@ -27,7 +28,10 @@ def cat(
     """
     from mdsx import Dataset
 
-    dataset = Dataset(url)
+    dataset = Dataset(url, connect_timeout=connect_timeout)
+    if start >= len(dataset) and start > 0:
+        samples = f"{len(dataset):,} samples"
+        raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)
     stop = min(start + count, len(dataset))
     for first in range(start, stop, _RUN):
         for number, sample in enumerate(dataset[first : min(first + _RUN, stop)], first):

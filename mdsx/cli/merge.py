@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdsx.cli.output import Json, print_json
+from mdsx.cli.output import ConnectTimeout, Json, print_json
 
 EXAMPLE = "mdsx merge s3://bucket/corpus"
 
@@ -15,6 +15,7 @@ def merge(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where part-00000/, part-00001/, ... are.")],
     parts: Annotated[int | None, typer.Option(min=1, help="How many there must be. Default: those found.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")] = False,
+    connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
     """Write one index over finished parts, in the order of their numbers. No shard is touched.
@@ -25,7 +26,7 @@ def merge(
     from mdsx.shards import read_index
     from mdsx.storage import open_storage
 
-    mdsx.merge(url, overwrite=overwrite, parts=parts)
+    mdsx.merge(url, overwrite=overwrite, parts=parts, connect_timeout=connect_timeout)
     storage = open_storage(url)
     index = read_index(storage)
     if as_json:

@@ -14,6 +14,14 @@ import typer
 from mdsx.errors import MdsxError, UnsupportedError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+ConnectTimeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How long to retry a first contact: unknown host, refused port, TLS, no such bucket. Default: 1 or 0.",
+    ),
+]
 
 _EMPTY_LISTS = 100_000  # that an array without items is printed as
 

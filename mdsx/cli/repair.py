@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, Json, complain, error_fields, one_line, print_json
+from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, one_line, print_json
 
 if TYPE_CHECKING:
     from mdsx.damage import Progress, Repair, ShardRepair
@@ -24,6 +24,7 @@ def repair(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards checked at once; each is held in memory.")] = 4,
+    connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
     """Check every byte of a dataset, and mend it: build an index that is missing or damaged anew from the shards, and
@@ -44,12 +45,19 @@ def repair(
             bar.expect(progress.of_size)
             bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
 
-        done = mdsx.repair(url, drop_damaged=drop_damaged, dry_run=dry_run, threads=threads, watch=watch)
+        done = mdsx.repair(
+            url,
+            drop_damaged=drop_damaged,
+            dry_run=dry_run,
+            threads=threads,
+            connect_timeout=connect_timeout,
+            watch=watch,
+        )
     if as_json:
         print_json(_fields(done))
     else:
         _print(done, dry_run)
-    if done.needed and not done.written:
+    if not done.ok:
         raise typer.Exit(1)
 
 

@@ -39,19 +39,20 @@ def repair(
     drop_damaged: bool = False,
     dry_run: bool = False,
     threads: int = 4,
+    connect_timeout: float | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Repair:
-    """Mend the dataset at `url`, and say what was found and done: nothing, where it is sound.
+    """Mend the dataset at `url`, and return a report of what was found and done: nothing, where it is sound.
 
     An index that is missing or damaged is built anew from the shards, which are all read and checked. A damaged shard
     is replaced by a new one of its sound samples. Where a sample would be lost, or what else a damaged index said,
-    nothing is written unless `drop_damaged` is given; with `dry_run` nothing in any case. `watch` is told after each
-    shard.
+    nothing is written unless `drop_damaged` is given; with `dry_run` nothing in any case. `connect_timeout`: as for
+    `mdsx.Dataset`. `watch` is called after each shard.
 
     Raises UsageError where the dataset is not finished or its shards do not belong together, MissingError where there
     is none, CorruptError where nothing of it is sound.
     """
-    storage = open_storage(url)
+    storage = open_storage(url, connect_timeout=connect_timeout)
     survey = _survey(storage, read_catalog(storage), threads, watch)
     plan = _plan(storage, survey)
     if not plan.needed or dry_run or (plan.drops and not drop_damaged):

@@ -1,12 +1,39 @@
-"""What a repair found and did, or would do."""
+"""What a verification found; what a repair found and did, or would do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mdsx.errors import MdsxError
+from mdsx.errors import MdsxError, MissingError
 from mdsx.format import Ranges
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Verification:
+    """The damages of a dataset, over which it iterates. `samples`, `shards`, `size`: how much was checked."""
+
+    url: str
+    samples: int
+    shards: int
+    size: int
+    damages: tuple[MdsxError, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damages
+
+    def __iter__(self) -> Iterator[MdsxError]:
+        return iter(self.damages)
+
+    def __len__(self) -> int:
+        return len(self.damages)
+
+    def __repr__(self) -> str:
+        checked = f"{self.samples:,} samples in {self.shards:,} shards"
+        return f"<Verification of {self.url}: {_found(self.damages)} in {checked}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +59,12 @@ class ShardRepair:
         return self.samples is None or bool(self.lost) or self.samples == 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Repair:
-    """A repair. `index`: what the index was found to be. `proven`: an index built anew is the original, to the last
-    byte. `samples` and `shards`: of the dataset as it is afterwards, or would be. `written`: whether anything was.
-    `old_index`: where the index that was replaced is kept. `fingerprint`: afterwards; `was`: before, where known."""
+    """A repair, which iterates over the damages that it found. `index`: what the index was found to be. `proven`: an
+    index built anew is the original, to the last byte. `samples` and `shards`: of the dataset as it is afterwards, or
+    would be. `written`: whether anything was. `old_index`: where the index that was replaced is kept. `fingerprint`:
+    afterwards; `was`: before, where known."""
 
     url: str
     index: Literal["sound", "damaged", "missing"]
@@ -49,6 +77,29 @@ class Repair:
     old_index: str | None = None
     fingerprint: str | None = None
     was: str | None = None
+
+    @property
+    def damages(self) -> tuple[MdsxError, ...]:
+        """What was found damaged: the index first, then the shards in order, of each the first problems."""
+        missing = MissingError("it is not there", file=f"{self.url}/index.json") if self.index == "missing" else None
+        index = [error for error in (self.index_error or missing,) if error is not None]
+        return (*index, *(problem for shard in self.damaged for problem in shard.problems))
+
+    @property
+    def ok(self) -> bool:
+        """Whether the dataset is sound now: nothing was damaged, or it was repaired."""
+        return self.written or not self.needed
+
+    def __iter__(self) -> Iterator[MdsxError]:
+        return iter(self.damages)
+
+    def __len__(self) -> int:
+        return len(self.damages)
+
+    def __repr__(self) -> str:
+        done = "repaired" if self.written else "not repaired" if self.needed else "nothing to repair"
+        lost = f", {self.lost_samples:,} samples lost" if self.lost_samples else ""
+        return f"<Repair of {self.url}: {_found(self.damages)}, {done}{lost}>"
 
     @property
     def needed(self) -> bool:
@@ -64,3 +115,7 @@ class Repair:
     def lost_samples(self) -> int:
         """How many samples are lost, where that is known."""
         return sum(shard.lost_samples or 0 for shard in self.damaged)
+
+
+def _found(damages: tuple[MdsxError, ...]) -> str:
+    return "1 damage" if len(damages) == 1 else f"{len(damages):,} damages" if damages else "no damage"

@@ -8,11 +8,12 @@ told by the hash of the whole. A shard that is not there or cannot be read is da
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from mdsx.damage.examine import examine, file_of
+from mdsx.damage.report import Verification
 from mdsx.damage.work import Progress, in_order
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import Index
@@ -21,28 +22,35 @@ from mdsx.storage import Storage, open_storage
 
 
 def verify(
-    url: str | os.PathLike[str], *, threads: int = 4, watch: Callable[[Progress], object] = lambda progress: None
-) -> Iterator[MdsxError]:
-    """Every damage of the dataset at `url`, shard by shard in order. `watch` is told after each shard.
+    url: str | os.PathLike[str],
+    *,
+    threads: int = 4,
+    connect_timeout: float | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+) -> Verification:
+    """Check the whole dataset at `url`, and return a report of its damages, shard by shard in order.
 
-    Raises MissingError where there is no dataset; an index that is damaged is the only damage found.
+    `connect_timeout`: as for `mdsx.Dataset`. `watch` is called after each shard. Raises MissingError where there is no
+    dataset; an index that is damaged is the only damage found.
     """
-    storage = open_storage(url)
+    storage = open_storage(url, connect_timeout=connect_timeout)
     try:
         index = read_index(storage)
     except CorruptError as error:
-        yield error
-        return
+        watch(Progress(0, 0, 0, 0, 0, (error,)))
+        return Verification(storage.url, 0, 0, 0, (error,))
     firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
-    of_shards, of_size, size = len(index.counts), int(index.sizes.sum()), 0
+    of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
+    damages: list[MdsxError] = []
 
-    def damages(shard: int) -> list[MdsxError]:
+    def examined(shard: int) -> list[MdsxError]:
         return _damages(storage, index, shard, int(firsts[shard]))
 
-    for shard, found in enumerate(in_order(damages, range(of_shards), threads)):
-        yield from found
+    for shard, found in enumerate(in_order(examined, range(of_shards), threads)):
+        damages += found
         size += int(index.sizes[shard])
-        watch(Progress(shard + 1, int(firsts[shard + 1]), size, of_shards, of_size))
+        watch(Progress(shard + 1, int(firsts[shard + 1]), size, of_shards, of_size, tuple(found)))
+    return Verification(storage.url, index.samples, of_shards, size, tuple(damages))
 
 
 def _damages(storage: Storage, index: Index, shard: int, first: int) -> list[MdsxError]:

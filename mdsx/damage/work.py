@@ -8,19 +8,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mdsx.errors import MdsxError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a verification or a repair is. `size` counts the bytes of stored objects."""
+    """How far a verification or a repair is. `size` counts the bytes of stored objects. `damages`: those of the last
+    shard, of a verification."""
 
     shards: int
     samples: int
     size: int
     of_shards: int
     of_size: int
+    damages: tuple[MdsxError, ...] = ()
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

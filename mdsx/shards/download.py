@@ -42,11 +42,12 @@ def _read_index(storage: Storage) -> Index:
     try:
         data = storage.get(INDEX_KEY).data
     except MissingError as error:
-        raise MissingError(
-            "no dataset is here: it has no index.json",
-            file=storage.url,
-            hint="check the URL; a dataset that is still being written, or whose writer died, has no index yet",
-        ) from error
+        if "NoSuchBucket" in error.message:
+            raise
+        hint = "check the URL; a dataset that is still being written, or whose writer died, has no index yet"
+        if storage.url.endswith(f"/{INDEX_KEY}"):
+            hint = f"give the dataset's URL, without /{INDEX_KEY}: {storage.url.removesuffix(f'/{INDEX_KEY}')}"
+        raise MissingError("no dataset is here: it has no index.json", file=storage.url, hint=hint) from error
     return parse_index(data, file=file)
 
 

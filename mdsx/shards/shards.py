@@ -80,10 +80,11 @@ class Shards:
         verify_cached: VerifyCached = "full",
         mmap: bool = True,
         connections: int = 0,
+        connect_timeout: float | None = None,
     ) -> None:
         """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
         self._trust_cache = _is_trusted(verify_cached)
-        self.storage: Storage = open_storage(url)
+        self.storage: Storage = open_storage(url, connect_timeout=connect_timeout)
         path = self.storage.path(INDEX_KEY)
         self.cache: Cache | None = None
         if path is None:

@@ -2,44 +2,74 @@
 
 from __future__ import annotations
 
+import math
 import os
-from urllib.parse import unquote, urlsplit
+import re
+from pathlib import PurePath
+from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
 from mdsx.storage.base import Entry, Piece, Sink, Storage
 
 __all__ = ["Entry", "Piece", "Sink", "Storage", "open_storage"]
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)
 
-def open_storage(url: str | os.PathLike[str]) -> Storage:
+
+def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None = None) -> Storage:
     """The storage below `url`: a path, `file://...` or `s3://bucket/prefix`. Touches nothing yet.
 
-    Raises UsageError for another scheme.
+    `connect_timeout`: seconds for which to retry a first contact that fails in a way that time rarely mends (see
+    `S3Storage`); None for one second. A disk needs none. Raises UsageError for another scheme.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise UsageError("a URL is a path, file:// or s3://", found=shown(url))
-    scheme, separator, _ = text.partition("://")
+    _check_timeout(connect_timeout)
+    scheme, separator, rest = text.partition("://")
     if "\0" in text or (scheme == "file" and "%00" in text):
         raise UsageError("a URL has no zero bytes", found=shown(text))
     if separator and text.encode(errors="ignore").decode() != text:
         raise UsageError("a URL is UTF-8", found=shown(text))
+    if separator and (found := _CONTROL.search(text)):
+        raise UsageError(f"a URL has no control characters, but this has {found[0]!r}", found=shown(text))
+    if _ONE_SLASH.match(text):
+        what = (
+            "a Path keeps one slash of two: give the URL as a str" if isinstance(url, PurePath) else "write two slashes"
+        )
+        raise UsageError("a URL has two slashes after the colon", found=shown(text), hint=what)
     if not separator:
         from mdsx.storage.local import LocalStorage
 
-        return LocalStorage(text)
-    try:
-        parts = urlsplit(text)
-    except ValueError as error:  # brackets that hold no IPv6 address
-        raise UsageError(f"this is no URL: {error}", found=shown(text)) from None
+        return LocalStorage(_expanded(text))
     if scheme == "file":
         from mdsx.storage.local import LocalStorage
 
-        if parts.netloc not in ("", "localhost"):
+        host, slash, path = rest.partition("/")
+        if host not in ("", "localhost"):
             raise UsageError("file:// leads to another machine", found=text, hint="write file:///path")
-        return LocalStorage(unquote(parts.path))
+        if not slash:
+            raise UsageError("file:// has no path", found=text, hint="write file:///path")
+        return LocalStorage("/" + unquote(path))  # all of it is the name, also "?" and "#"
     if scheme == "s3":
         from mdsx.storage.s3 import S3Storage
 
-        return S3Storage(text)
+        return S3Storage(text, connect_timeout)
     raise UsageError(f"there is no storage for {scheme[:30]}://", expected="a path, file:// or s3://")
+
+
+def _expanded(path: str) -> str:
+    """`path`, with the home directory for a "~" at its start, as a shell has it."""
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        user = expanded.partition("/")[0]
+        raise UsageError(f"{user} is no user's home directory", file=path, hint=f"./{user} is a folder of that name")
+    return expanded
+
+
+def _check_timeout(seconds: object) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise UsageError("connect_timeout is a number of seconds, of at least 0", found=shown(seconds))

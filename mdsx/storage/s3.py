@@ -12,32 +12,41 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from mdsx.errors import ChangedError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
 from mdsx.storage.base import Entry, Piece, Sink, check_key
-from mdsx.storage.retry import TransientError, Tries, tried
-from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, LEAST, SILENCE, Answer, errors, safe
+from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, tried
+from mdsx.storage.s3_answer import LEAST, SILENCE, Answer, errors
+from mdsx.storage.s3_client import Client, Contact, retire, shared_client
 from mdsx.threads import REQUESTS, Share
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_CONNECTIONS = 64
 _MULTIPART = 64 * 2**20  # above it, in parts of it
 _MOST_PARTS = 10_000
 
+T = TypeVar("T")
+
 
 class S3Storage:
-    """The objects below `s3://bucket/prefix`. The client is made when it is first used, in each process anew."""
+    """The objects below `s3://bucket/prefix`. Each process takes its shared client when it first needs one.
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+    `connect_timeout`: seconds for which to retry a first contact that fails in a way that time rarely mends: an unknown
+    host, a refused connection, TLS, a bucket that does not exist.
+    """
+
+    def __init__(self, url: str, connect_timeout: float | None = None) -> None:
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:  # brackets that hold no IPv6 address
+            raise UsageError(f"this is no URL: {error}", found=shown(url)) from None
         bucket = parts.netloc.rpartition("@")[2]
         if not _BUCKET.fullmatch(bucket) or parts.query or parts.fragment:
             # What it has is not shown: a password with a slash in it ends up in the bucket's place and in the path.
@@ -46,10 +55,15 @@ class S3Storage:
         self._bucket = bucket
         prefix = parts.path.strip("/")
         self._prefix = check_key(prefix) + "/" if prefix else ""
-        self._clients: dict[int, Any] = {}  # by process
+        self._connect_timeout = connect_timeout
+        self._held: Client | None = None
+        self._answered = (False, False)  # endpoint and bucket, to the process from which this was unpickled
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_clients": {}}
+        answered = self._answered
+        if self._held is not None:
+            answered = self._held.endpoint.answered, self._held.bucket(self._bucket).answered
+        return {**self.__dict__, "_held": None, "_answered": answered}
 
     @property
     def url(self) -> str:
@@ -64,10 +78,10 @@ class S3Storage:
             answer = self._open(key, start, stop, etag)
             return Piece(answer.read(), answer.etag, answer.total)
 
-        return tried(read)
+        return tried(read, self._limit)
 
     def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
-        file, tries, reached, mark = self._file(key), Tries(), 0, 0
+        file, tries, reached, mark = self._file(key), Tries(self._limit), 0, 0
         while True:
             try:
                 answer = self._open(key, reached, None, etag)
@@ -86,7 +100,7 @@ class S3Storage:
                 tries.failed(failure)
 
     def connect(self, key: str, count: int) -> None:
-        client, where = self._client, self._where(key)
+        client, where = self._client.boto, self._where(key)
 
         def ask() -> None:  # boto3 opens a connection only for a request
             with suppress(Exception):
@@ -123,7 +137,7 @@ class S3Storage:
             self._ask(file, "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(Exception):  # the first failure is the one to tell; a resume gives the upload up
-                self._client.abort_multipart_upload(**upload)
+                self._client.boto.abort_multipart_upload(**upload)
             raise
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -165,10 +179,9 @@ class S3Storage:
 
         def ask() -> Any:
             sent = {} if body is None else {"Body": _View(body), "ContentLength": len(body)}
-            with errors(file):
-                return getattr(self._client, verb)(**options, **sent)
+            return self._request(file, lambda client: getattr(client, verb)(**options, **sent))
 
-        return tried(ask)
+        return tried(ask, self._limit)
 
     def _where(self, key: str) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
@@ -177,19 +190,62 @@ class S3Storage:
         return f"{self.url}/{check_key(key)}"
 
     @property
-    def _client(self) -> Any:
-        client = self._clients.get(os.getpid())
-        if client is None:
-            client = self._clients[os.getpid()] = _make_client()
-        return client
+    def _client(self) -> Client:
+        held = self._held
+        if held is None or held.pid != os.getpid():
+            held = self._held = shared_client()
+            held.endpoint.answered |= self._answered[0]
+            held.bucket(self._bucket).answered |= self._answered[1]
+        return held
+
+    def _request(self, file: str, ask: Callable[[Any], T]) -> T:
+        """What `ask` gets from the client; notes who answered, and drops a client whose credentials were refused."""
+        client = self._client
+        endpoint, bucket = client.endpoint, client.bucket(self._bucket)
+        try:
+            with errors(file):
+                result = ask(client.boto)
+        except TransientError as failure:
+            if failure.lasting != "endpoint":
+                if not endpoint.answered and failure.kind is TruncatedError and client.speaks_tls():
+                    raise TransientError(TransportError, _TLS, "endpoint", file=file, found=client.url) from failure
+                endpoint.found(client.url)
+            raise
+        except ForbiddenError as error:
+            self._held = None
+            if "AccessDenied" not in error.message:
+                retire(client)
+            raise
+        except MissingError:
+            endpoint.found(client.url)
+            bucket.found(f"s3://{self._bucket}")
+            raise
+        endpoint.found(client.url)
+        bucket.found(f"s3://{self._bucket}")
+        return result
+
+    def _limit(self, failure: TransientError) -> float | None:
+        """For how many seconds to try again; None for as long as after any other failure."""
+        contact: Contact | None = {
+            "endpoint": self._client.endpoint,
+            "bucket": self._client.bucket(self._bucket),
+        }.get(failure.lasting or "")
+        if contact is None:
+            return None
+        if contact.answered:
+            contact.lost(str(failure.final()))
+            return None
+        if self._connect_timeout is not None:
+            return self._connect_timeout
+        return 0.0 if failure.lasting == "bucket" else FIRST_CONTACT
 
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
         """A GET from which bytes [start, stop) can be read, of the object with `etag` if one is given."""
         file, options = self._file(key), {"IfMatch": etag} if etag else {}
         if start or stop is not None:
             options["Range"] = f"bytes={start}-{'' if stop is None else max(stop - 1, start)}"
-        with errors(file):
-            answer = self._client.get_object(**self._where(key), **options)
+        where = self._where(key)
+        answer = self._request(file, lambda client: client.get_object(**where, **options))
         body, found = answer["Body"], answer.get("ETag", "")
         if etag and found and found != etag:
             body.close()
@@ -205,6 +261,7 @@ class S3Storage:
         return Answer(body, file, found, int(covered[2]), at=start, stop=stop)
 
 
+_TLS = "the endpoint speaks https://, not http://: check AWS_ENDPOINT_URL"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
@@ -248,29 +305,6 @@ def _settle() -> None:
 
 
 os.register_at_fork(before=_settle)
-
-
-def _make_client() -> Any:
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        connect_timeout=CONNECT,
-        read_timeout=SILENCE,
-        retries={"mode": "standard", "total_max_attempts": 1},
-        max_pool_connections=_CONNECTIONS,
-        # Whole-object checksums are our own; many servers do not know these newer ones.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        user_agent_extra="mdsx",
-    )
-    try:
-        return boto3.session.Session().client("s3", config=config)
-    except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
-        if isinstance(error, ValueError) and "endpoint" in str(error):  # which it tells, with what may be secret in it
-            hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000"
-            raise TransportError("S3 is not configured: the endpoint is no URL", hint=hint) from None
-        raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)
 
 
 def _quoted(etag: str) -> str:

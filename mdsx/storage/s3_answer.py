@@ -21,7 +21,7 @@ TRICKLE = 60
 LEAST = 16 * 1024  # bytes
 _CHUNK = 2**20
 
-_MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NoSuchUpload", "NotFound"}
+_MISSING = {"404", "NoSuchKey", "NoSuchUpload", "NotFound"}
 _FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId"}
 _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
 _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
@@ -109,8 +109,8 @@ def errors(file: str) -> Iterator[None]:
     except (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError) as error:
         raise TransientError(TruncatedError, f"the answer broke off: {error}", file=file) from safe(error)
     except boto.ConnectionError as error:  # the connection, not what came through it
-        hint = "check AWS_ENDPOINT_URL"
-        raise TransientError(TransportError, f"no answer: {error}", file=file, hint=hint) from safe(error)
+        hint = "check AWS_ENDPOINT_URL; connect_timeout= (--connect-timeout) tries a first contact for longer"
+        raise TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint) from safe(error)
     except (boto.HTTPClientError, HTTPError, OSError) as error:
         raise TransientError(TruncatedError, f"the answer broke off: {error}", file=file) from safe(error)
     except boto.ParamValidationError as error:
@@ -123,6 +123,9 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     code = str(response.get("Error", {}).get("Code", ""))
     status = str(response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
     text = f"{code} {response.get('Error', {}).get('Message', '')}".strip()
+    if code == "NoSuchBucket":
+        hint = "create it, or check the URL and AWS_ENDPOINT_URL"
+        return TransientError(MissingError, f"there is no such bucket: {text}", "bucket", file=file, hint=hint)
     if code in _MISSING or status == "404":
         return MissingError(f"it is not there: {text}", file=file)
     if code in _FULL or status == "507":

@@ -39,8 +39,8 @@ class StreamingDataset(IterableDataset[Any]):
     epoch, as its workers start anew from this object. Without `batch_size` it yields samples, to one worker at most.
 
     - `url`: path, `file://`, `s3://`, an `mdsx.Dataset` (which may be a selection), or an `mdsx.Mixture`; `cache`,
-      `cache_limit`, `verify_cached`: as for `mdsx.Dataset`; `columns`: the only ones decoded, names or a mapping
-      name -> name there.
+      `cache_limit`, `verify_cached`, `connect_timeout`: as for `mdsx.Dataset`; `columns`: the only ones decoded, names
+      or a mapping name -> name there.
     - `epoch_samples`: samples of an epoch, where they are not those of the dataset (or as the mixture says): shorter or
       longer epochs, which run on across the dataset and leave nothing out but what `drop_last` drops.
     - `component_column`: name of one more int64 column, the number of a mixture's component that the sample is from.
@@ -77,12 +77,15 @@ class StreamingDataset(IterableDataset[Any]):
         epoch_samples: int | None = None,
         component_column: str | None = None,
         zero_copy: bool = False,
+        connect_timeout: float | None = None,
     ) -> None:
+        if connect_timeout is not None and isinstance(url, Dataset | Mixture):
+            raise UsageError(f"connect_timeout is given to the mdsx.{type(url).__name__}, not beside it")
         if isinstance(url, Dataset) and (cache, cache_limit, verify_cached) != (None, None, "full"):
             raise UsageError("cache, cache_limit and verify_cached are given to the mdsx.Dataset, not beside it")
         if not isinstance(url, Dataset | Mixture):
             options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
-            shards = Shards(url, connections=_CONNECTIONS, **options)
+            shards = Shards(url, connections=_CONNECTIONS, connect_timeout=connect_timeout, **options)
             url = Dataset.of(shards)
         self.dataset = url
         if isinstance(url, Mixture):

@@ -27,14 +27,16 @@ def merge(
     overwrite: bool = False,
     parts: int | None = None,
     metadata: dict[str, Any] | None = None,
+    connect_timeout: float | None = None,
 ) -> None:
     """Writes the index of the dataset at `url` from its parts 0 to K-1, which are all that are there.
 
     With `parts`, there must be so many. `metadata` is the root index's; by default the parts', which must agree.
+    `connect_timeout`: as for `mdsx.Dataset`.
     Raises UsageError for an index that is there already unless `overwrite` is given, and for a part that is unequal to
     the first; MissingError for one that is missing or unfinished. Either names the part.
     """
-    storage = open_storage(url)
+    storage = open_storage(url, connect_timeout=connect_timeout)
     if not overwrite and any(entry.key == INDEX_KEY for entry in storage.list(INDEX_KEY)):
         hint = "give overwrite=True, or --overwrite"
         raise UsageError("there is an index already", file=f"{storage.url}/{INDEX_KEY}", hint=hint)

@@ -40,7 +40,8 @@ class Writer:
 
     `columns`: name -> type. `shard_size`: bytes of an uncompressed shard at most, or text such as "64MiB"; a larger
     sample has a shard of its own. `compression`: None, "zstd" or "zstd:LEVEL" (1 to 22). `metadata`: a JSON object for
-    the index, which the run that finishes writes. A writer belongs to one thread.
+    the index, which the run that finishes writes. `connect_timeout`: as for `mdsx.Dataset`. A writer belongs to one
+    thread.
 
     A place that already holds a dataset or shards is refused. With `resume=True` what a writer with the same options
     left there is gone on with; `samples` says how many are durable, which the caller then leaves out:
@@ -62,11 +63,12 @@ class Writer:
         compression: str | None = None,
         resume: bool = False,
         metadata: dict[str, Any] | None = None,
+        connect_timeout: float | None = None,
     ) -> None:
         self._options = Options.parse(columns, shard_size, compression)
         build_index(self._options.schema, None, [], metadata)  # refuses metadata that could not be written at the end
         self._metadata = copy.deepcopy(metadata)
-        self._storage = open_storage(url)
+        self._storage = open_storage(url, connect_timeout=connect_timeout)
         self._folder = Folder(self._storage, self._options)
         found = begin(self._storage, self._folder, self._options, resume=resume)
         self._finished = isinstance(found, Index)

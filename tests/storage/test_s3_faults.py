@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import mdsx
-from mdsx.storage import Storage, open_storage, retry, s3, s3_answer
+from mdsx.storage import Storage, open_storage, retry, s3_answer, s3_client
 from tests.storage.proxy import (
     Exchange,
     Fault,
@@ -52,7 +52,7 @@ def shared(s3: S3Server) -> Storage:
 @pytest.fixture
 def storage(proxy: Proxy, shared: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Holds DATA as "shard". Its patience is short: seconds, not minutes."""
-    monkeypatch.setattr(s3, "SILENCE", 1)
+    monkeypatch.setattr(s3_client, "SILENCE", 1)
     monkeypatch.setattr(s3_answer, "TRICKLE", 1)
     shared.put("shard", DATA)
     proxy.clear()

@@ -1,0 +1,162 @@
+"""The S3 clients of this process, and which endpoints and buckets have answered it.
+
+Storages with the same configuration share one boto3 client: making one takes 0.3 seconds. The configuration is what
+boto3 reads: environment variables, and its two files as they are now. A client that was refused for its credentials is
+dropped, so that the next request reads them again. A forked child makes its own clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+import threading
+import time
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+from mdsx.errors import TransportError, redacted
+from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, SILENCE, safe
+
+_CONNECTIONS = 64
+_KEPT = 8  # clients of as many configurations
+_PROBE = 1.0  # seconds
+_VARIABLES = ("AWS_", "BOTO_")
+_OTHERS = {"HOME", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"}
+_FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
+
+_log = logging.getLogger("mdsx")
+
+
+class Contact:
+    """An endpoint or a bucket: whether it ever answered this process, or the process that this one comes from."""
+
+    def __init__(self) -> None:
+        self.answered = False
+        self._lost_at: float | None = None
+
+    def lost(self, problem: str) -> None:
+        """It does not answer any more. The first request that finds out logs a line."""
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            _log.warning("%s; it answered before, so mdsx keeps trying for some 20 seconds", redacted(problem))
+
+    def found(self, name: str) -> None:
+        """It answered."""
+        self.answered = True
+        if self._lost_at is not None:
+            seconds, self._lost_at = time.monotonic() - self._lost_at, None
+            _log.warning("%s answers again, after %.0f s", redacted(name), seconds)
+
+
+class Client:
+    """A boto3 client of this process, and the contact to its endpoint."""
+
+    def __init__(self, boto: Any) -> None:
+        self.boto = boto
+        self.pid = os.getpid()
+        self.url: str = boto.meta.endpoint_url
+        self.endpoint = _contact(self.url)
+        _alive.add(self)
+
+    def bucket(self, name: str) -> Contact:
+        """The contact to one of its buckets."""
+        return _contact(f"{self.url} {name}")
+
+    def speaks_tls(self) -> bool:
+        """Whether the endpoint, which is asked by http://, expects https://."""
+        parts = urlsplit(self.url)
+        if parts.scheme != "http" or not parts.hostname:
+            return False
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with (
+                socket.create_connection((parts.hostname, parts.port or 80), timeout=_PROBE) as plain,
+                context.wrap_socket(plain, server_hostname=parts.hostname),
+            ):
+                return True
+        except (OSError, ValueError):
+            return False
+
+
+def shared_client() -> Client:
+    """This process's client for the configuration as it is now."""
+    configuration = _configuration()
+    with _lock:
+        client = _clients.get(configuration)
+        if client is None:
+            client = _clients[configuration] = Client(_make_client())
+            if len(_clients) > _KEPT:
+                _clients.popitem(last=False)
+        _clients.move_to_end(configuration)
+        return client
+
+
+def retire(client: Client) -> None:
+    """Make a new client when one is asked for next: the credentials of this one were refused."""
+    with _lock:
+        for configuration in [known for known, other in _clients.items() if other is client]:
+            del _clients[configuration]
+
+
+_lock = threading.Lock()
+_clients: OrderedDict[object, Client] = OrderedDict()
+_contacts: dict[str, Contact] = {}  # survives a fork
+_alive: WeakSet[Client] = WeakSet()
+_of_the_parent: list[Client] = []
+
+
+def _forget_in_child() -> None:
+    """Keep the parent's clients for ever: closing their connections here could wait for a lock of the parent's."""
+    global _lock
+    _of_the_parent.extend(_alive)
+    _lock = threading.Lock()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _contact(name: str) -> Contact:
+    return _contacts.setdefault(name, Contact())
+
+
+def _configuration() -> object:
+    """What boto3's configuration is made from."""
+    variables = [
+        (name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES) or name.upper() in _OTHERS
+    ]
+    files = []
+    for variable, default in _FILES.items():
+        with suppress(OSError):
+            status = os.stat(os.path.expanduser(os.environ.get(variable) or default))
+            files.append((variable, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(variables)), tuple(files), SILENCE
+
+
+def _make_client() -> Any:
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=CONNECT,
+        read_timeout=SILENCE,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        max_pool_connections=_CONNECTIONS,
+        # Whole-object checksums are our own; many servers do not know these newer ones.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        user_agent_extra="mdsx",
+    )
+    try:
+        return boto3.session.Session().client("s3", config=config)
+    except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
+        if isinstance(error, ValueError) and "endpoint" in str(error):  # which it tells, with what may be secret in it
+            hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000"
+            raise TransportError("S3 is not configured: the endpoint is no URL", hint=hint) from None
+        raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)
