@@ -254,3 +254,11 @@ def test_ten_samples_of_a_remote_dataset_do_not_download_it(s3_url: str, tmp_pat
     for number in range(0, N, N // 10):
         check(dataset[number], number)
     assert not list((tmp_path / "cache").rglob("*.mdsx"))
+
+
+def test_the_index_is_refused_with_the_url_of_its_dataset(local_url: str, s3_url: str) -> None:
+    write(f"{s3_url}/x")
+    for url in (local_url, f"{s3_url}/x"):
+        with pytest.raises(mdsx.MissingError, match=r"without /index\.json") as caught:
+            mdsx.Dataset(f"{url}/index.json")
+        assert str(caught.value).endswith(f": {url}")

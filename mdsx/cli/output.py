@@ -19,7 +19,7 @@ ConnectTimeout = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="How long to retry a first contact: unknown host, refused port, TLS, no such bucket. Default: 1 or 0.",
+        help="How long to retry a first contact: unknown host, refused port, TLS, no such bucket. Default: 0.5",
     ),
 ]
 

@@ -21,7 +21,7 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
     """The storage below `url`: a path, `file://...` or `s3://bucket/prefix`. Touches nothing yet.
 
     `connect_timeout`: seconds for which to retry a first contact that fails in a way that time rarely mends (see
-    `S3Storage`); None for one second. A disk needs none. Raises UsageError for another scheme.
+    `S3Storage`); None for half a second. A disk needs none. Raises UsageError for another scheme.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:

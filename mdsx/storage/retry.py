@@ -19,7 +19,7 @@ from mdsx.errors import MdsxError
 
 TRIES = 8
 PATIENCE = 120.0  # seconds
-FIRST_CONTACT = 1.0
+FIRST_CONTACT = 0.5
 _FIRST_PAUSES = 4  # they grow up to this one
 
 T = TypeVar("T")

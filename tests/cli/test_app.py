@@ -11,6 +11,7 @@ import pytest
 
 import mdsx
 from tests.cli.conftest import Run
+from tools.s3_server import S3Server
 
 COMMANDS = [[], ["convert"], ["convert", "tar"], ["info"], ["verify"], ["repair"], ["cat"], ["merge"]]
 
@@ -69,3 +70,12 @@ def test_a_reader_that_has_seen_enough_is_no_error_message(dataset: Path) -> Non
     command = f"{sys.executable} -m mdsx cat {dataset} --json --count 300 | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env={**os.environ})
     assert (result.stdout.count("\n"), result.stderr) == (1, "")
+
+
+def test_commands_take_connect_timeout(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # where nobody listens
+    for command in ("info", "cat", "verify", "repair", "merge"):
+        status, _, err = run(command, "s3://bucket/data", "--connect-timeout", "0")
+        assert status == 1
+        assert "1 try, on first contact" in err
+    assert run("info", "s3://bucket/data", "--connect-timeout", "-1").status == 2

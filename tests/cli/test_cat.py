@@ -23,7 +23,15 @@ def test_start_and_count(run: Run, dataset: Path) -> None:
     told = [json.loads(line) for line in run("cat", dataset, "--start", 150, "--count", 100, "--json").out.splitlines()]
     assert [sample["name"] for sample in told] == [f"sample {number}" for number in range(150, 250)]
     assert len(run("cat", dataset, "--start", 298, "--json").out.splitlines()) == 2
-    assert run("cat", dataset, "--start", 300).out == ""
+
+
+def test_a_start_beyond_the_end_is_an_error(run: Run, dataset: Path, tmp_path: Path) -> None:
+    status, out, err = run("cat", dataset, "--start", 300)
+    assert (status, out) == (1, "")
+    assert "there is no sample 300: the dataset has 300 samples, numbered from 0" in err
+    with mdsx.Writer(tmp_path / "empty", {"a": "int64"}):
+        pass
+    assert run("cat", tmp_path / "empty") == (0, "", "")
 
 
 def test_json_holds_every_type_whole(run: Run, tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def test_json_for_programs(run: Run, dataset: Path) -> None:
     }
 
 
+def test_metadata_is_shown_and_long_values_are_cut(run: Run, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path, {"a": "int64"}, metadata={"made by": {"job": 7}, "notes": "x" * 2000}):
+        pass
+    *_, title, job, notes = run("info", tmp_path).out.splitlines()
+    assert title == "metadata"
+    assert job.split(maxsplit=2) == ["made", "by", '{"job": 7}']
+    assert notes.endswith("xxx...")
+    assert len(notes) < 1100
+
+
 def test_sizes_of_a_compressed_dataset_are_told_apart(run: Run, tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "x", {"text": "str"}, compression="zstd") as out:
         out.write({"text": "a" * 10**6})

@@ -54,6 +54,27 @@ def repaired(root: Path | str, **options: Any) -> Repair:
     return done
 
 
+# --- the report
+
+
+def test_a_repair_is_a_report_of_its_damages(plain: Path) -> None:
+    sound = mdsx.repair(plain)
+    assert (sound.ok, list(sound), repr(sound)) == (True, [], f"<Repair of {plain}: no damage, nothing to repair>")
+    shards(plain)[0].unlink()
+    (plain / "index.json").unlink()
+    found = mdsx.repair(plain)
+    assert not found.ok
+    assert [Path(damage.file or "").name for damage in found] == ["index.json", shards_name(0)]
+    assert len(found) == 2
+    done = mdsx.repair(plain, drop_damaged=True)
+    assert done.ok
+    assert repr(done).startswith(f"<Repair of {plain}: 2 damages, repaired")
+
+
+def shards_name(number: int) -> str:
+    return f"shard.{number:05}.mdsx"
+
+
 # --- nothing to do
 
 

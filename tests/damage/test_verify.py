@@ -129,3 +129,22 @@ def test_s3(s3_url: str, compression: str | None) -> None:
     storage.put(names[0], storage.get(names[0]).data[:-1] + b"!")
     storage.delete(names[1])
     assert [damage.split(": ")[0] for damage in damages(f"{s3_url}/x")] == [f"{s3_url}/x/{name}" for name in names[:2]]
+
+
+def test_verification_opens_its_input_at_the_call(tmp_path: Path) -> None:
+    with pytest.raises(mdsx.MissingError):
+        verify(tmp_path / "nothing")
+
+
+def test_a_verification_is_a_report_of_its_damages(dataset: Path) -> None:
+    sound = verify(dataset)
+    assert (sound.ok, len(sound), list(sound)) == (True, 0, [])
+    first, second, *_ = shards(dataset)
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-7])
+    seen: list[Progress] = []
+    found = verify(dataset, watch=seen.append)
+    assert not found.ok
+    assert len(found) == len(list(found)) >= 2
+    assert [damage for progress in seen for damage in progress.damages] == list(found)
+    assert repr(found) == f"<Verification of {dataset}: {len(found)} damages in 200 samples in {len(seen)} shards>"

@@ -95,14 +95,44 @@ def test_a_file_where_a_directory_should_be_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("url", "root"),
-    [("file:///a/b%20c", "/a/b c"), ("file://localhost/a/", "/a"), ("/a/b/", "/a/b"), ("/a/../b", "/b")],
+    [
+        ("file:///a/b%20c", "/a/b c"),
+        ("file://localhost/a/", "/a"),
+        ("file:///a?b=c#d", "/a?b=c#d"),
+        ("/a/b/", "/a/b"),
+        ("/a/../b", "/b"),
+    ],
 )
 def test_urls_of_local_places(url: str, root: str) -> None:
     assert open_storage(url).url == root
     assert open_storage(Path(root)).url == root
 
 
-@pytest.mark.parametrize("url", ["gopher://x/y", "http://x/y", "", "file://elsewhere/x", "s3://", "s3://bucket/a?b=c"])
+def test_a_home_directory_is_expanded_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert open_storage("~/data").url == "/home/me/data"
+    assert open_storage("./~").url == f"{os.getcwd()}/~"
+    with pytest.raises(mdsx.UsageError, match=r"~nobody-here is no user's home.*\./~nobody-here"):
+        open_storage("~nobody-here/data")
+
+
+@pytest.mark.parametrize("url", ["s3://b/k/a\nb", "s3://b/k/a\tb", "s3://b/a\r/b", "s3://b/\x85", "file:///a\nb"])
+def test_control_characters_in_a_url_are_refused(url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="no control characters"):
+        open_storage(url)
+
+
+@pytest.mark.parametrize("url", [Path("s3://bucket/data"), Path("file:///data"), "s3:/bucket/data"])
+def test_a_url_that_lost_a_slash_is_refused_with_the_way_out(url: str | Path) -> None:
+    with pytest.raises(
+        mdsx.UsageError, match="give the URL as a str" if isinstance(url, Path) else "write two slashes"
+    ):
+        open_storage(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["gopher://x/y", "http://x/y", "", "file://elsewhere/x", "file://", "s3://", "s3://bucket/a?b=c"]
+)
 def test_what_is_no_place_is_refused(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match=r"path|file://|s3://"):
         open_storage(url)

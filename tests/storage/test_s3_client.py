@@ -1,0 +1,302 @@
+"""One client for each configuration; what an endpoint's first failure means, and what a later one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage import open_storage, retry
+from mdsx.storage.s3_client import shared_client
+from mdsx.torch import StreamingDataset
+from tests.storage.proxy import Exchange, Proxy, status
+from tests.storage.tls import tls_server
+from tools.s3_server import S3Server
+
+
+def refused_port() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def nobody(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint is a port that refuses."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{refused_port()}")
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    """What is done in it takes less than two seconds, beside making a client, which on a busy machine takes one."""
+    shared_client()
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < 2
+
+
+# --- one client
+
+
+def test_storages_of_one_configuration_share_connections(proxy: Proxy, s3_url: str) -> None:
+    addresses = set[object]()
+
+    def note(exchange: Exchange) -> bool:
+        addresses.add(exchange.client_address)
+        return False
+
+    proxy.add(status(500, "InternalError"), method="*", when=note)
+    for number in range(5):
+        open_storage(f"{s3_url}/{number}").put("key", b"1")
+    assert len(addresses) == 1
+
+
+def test_threads_that_begin_together_share_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")  # a configuration of which there is no client yet
+    with ThreadPoolExecutor(8) as threads:
+        assert len({id(client) for client in threads.map(lambda _: shared_client(), range(16))}) == 1
+
+
+def test_a_changed_environment_counts_for_the_next_storage(
+    proxy: Proxy, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_storage(s3_url).put("key", b"1")
+    asked = len(proxy.asked)
+    assert asked
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.server.endpoint)
+    assert open_storage(s3_url).get("key").data == b"1"
+    assert len(proxy.asked) == asked
+
+
+def test_a_forked_child_makes_its_own_client(s3: S3Server) -> None:
+    ours = shared_client()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if shared_client() is not ours else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert shared_client() is ours
+
+
+def test_renewed_credentials_count_at_once(
+    s3: S3Server, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the environment, in boto3's file, or from a program whose output changed."""
+    open_storage(s3_url).put("key", b"1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    file, config, answer = (tmp_path / name for name in ("credentials", "config", "answer"))
+
+    def in_environment(secret: str) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+
+    def in_file(secret: str) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+        file.write_text(f"[default]\naws_access_key_id={s3.key}\naws_secret_access_key={secret}\n")
+
+    def from_program(secret: str) -> None:
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+        config.write_text(f"[default]\ncredential_process = cat {answer}\n")
+        told = {"Version": 1, "AccessKeyId": s3.key, "SecretAccessKey": secret}
+        answer.write_text(json.dumps(told))
+
+    ways: list[Callable[[str], None]] = [in_environment, in_file, from_program]
+    for give in ways:
+        monkeypatch.undo()
+        for name, value in s3.env().items():
+            monkeypatch.setenv(name, value)
+        if give is from_program:
+            monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+            monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        give("wrong")
+        storage = open_storage(s3_url)
+        with pytest.raises(mdsx.ForbiddenError):
+            storage.get("key")
+        if give is from_program:
+            answer.write_text(answer.read_text().replace("wrong", s3.secret))
+        elif give is in_file:
+            file.write_text(file.read_text().replace("wrong", s3.secret))
+        else:
+            give(s3.secret)
+        assert storage.get("key").data == b"1"
+
+
+# --- the first contact
+
+
+def test_a_refused_port_is_reported_soon(nobody: None) -> None:
+    with soon(), pytest.raises(mdsx.TransportError, match=r"on first contact.*AWS_ENDPOINT_URL.*connect_timeout"):
+        mdsx.Dataset("s3://bucket/data")
+
+
+def test_an_unknown_host_is_reported_soon(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://nowhere.invalid:9000")
+    with soon(), pytest.raises(mdsx.TransportError, match=r"nowhere\.invalid.*on first contact"):
+        mdsx.Dataset("s3://bucket/data")
+
+
+def test_tls_mismatches_are_reported_soon(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tls_server() as port:
+        for endpoint, problem in (
+            (s3.endpoint.replace("http://", "https://"), "SSL"),
+            (f"http://127.0.0.1:{port}", "speaks https://"),
+            (f"https://127.0.0.1:{port}", "CERTIFICATE_VERIFY_FAILED"),
+        ):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+            with soon(), pytest.raises(mdsx.TransportError, match=f"{problem}.*on first contact"):
+                mdsx.Dataset("s3://bucket/data")
+
+
+def test_connect_timeout_says_how_long_a_first_contact_is_retried(nobody: None) -> None:
+    with pytest.raises(mdsx.TransportError, match="1 try, on first contact"):
+        open_storage("s3://bucket/data", connect_timeout=0).get("key")
+    started = time.monotonic()
+    with pytest.raises(mdsx.TransportError, match=r"\d tries in \d s, on first contact"):
+        open_storage("s3://bucket/data", connect_timeout=2.5).get("key")
+    assert 0.9 <= time.monotonic() - started
+
+
+def test_an_endpoint_that_comes_up_in_time_is_read(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_storage(s3_url).put("key", b"1")
+    late = Proxy(s3)
+    with late, late.down():
+        monkeypatch.setenv("AWS_ENDPOINT_URL", late.endpoint)
+        pause = retry.pause
+
+        def up_then(failures: int) -> None:
+            monkeypatch.setattr(retry, "pause", pause)
+            late._open()
+
+        monkeypatch.setattr(retry, "pause", up_then)
+        assert open_storage(s3_url, connect_timeout=30).get("key").data == b"1"
+        late._close()
+
+
+def test_every_door_takes_connect_timeout(nobody: None) -> None:
+    url, columns = "s3://bucket/data", {"a": "int64"}
+    doors: list[Callable[[], object]] = [
+        lambda: mdsx.Dataset(url, connect_timeout=0),
+        lambda: StreamingDataset(url, connect_timeout=0),
+        lambda: mdsx.Mixture([url], connect_timeout=0),
+        lambda: mdsx.Writer(url, columns, connect_timeout=0),
+        lambda: mdsx.merge(url, connect_timeout=0),
+        lambda: mdsx.verify(url, connect_timeout=0),
+        lambda: mdsx.repair(url, connect_timeout=0),
+    ]
+    for door in doors:
+        with pytest.raises(mdsx.TransportError, match="1 try, on first contact"):
+            door()
+
+
+@pytest.mark.parametrize("value", [-1, True, "5", float("nan"), float("inf")])
+def test_a_connect_timeout_is_a_number_of_seconds(value: float, tmp_path: Path) -> None:
+    with pytest.raises(mdsx.UsageError, match="connect_timeout"):
+        mdsx.Dataset(tmp_path, connect_timeout=value)
+
+
+def test_connect_timeout_belongs_to_what_opens_the_url(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path, {"a": "int64"}) as out:
+        out.write({"a": 1})
+    for opened in (mdsx.Dataset(tmp_path), mdsx.Mixture([tmp_path])):
+        with pytest.raises(mdsx.UsageError, match="connect_timeout"):
+            StreamingDataset(opened, connect_timeout=1)
+
+
+# --- buckets that do not exist
+
+
+def test_a_bucket_that_does_not_exist_is_named_so_at_every_door(s3: S3Server) -> None:
+    url = "s3://no-such-bucket/data"
+    doors: list[Callable[[], object]] = [
+        lambda: mdsx.Dataset(url),
+        lambda: mdsx.Writer(url, {"a": "int64"}),
+        lambda: mdsx.Writer(url, {"a": "int64"}, resume=True),
+        lambda: mdsx.merge(url),
+        lambda: mdsx.verify(url),
+        lambda: mdsx.repair(url),
+    ]
+    for door in doors:
+        with soon(), pytest.raises(mdsx.MissingError, match="no such bucket: NoSuchBucket"):
+            door()
+
+
+def test_a_bucket_that_answered_before_is_retried_to_the_full_deadline(proxy: Proxy, s3_url: str) -> None:
+    storage = open_storage(s3_url)
+    storage.put("key", b"1")
+    rule = proxy.add(status(404, "NoSuchBucket"), times=5)
+    assert storage.get("key").data == b"1"
+    assert rule.hits == 5
+    rule.times = None
+    with pytest.raises(mdsx.MissingError, match=f"NoSuchBucket.*given up after {retry.TRIES} tries"):
+        storage.get("key")
+
+
+# --- once an endpoint has answered
+
+
+def test_an_outage_is_retried_with_one_line_that_says_so(
+    proxy: Proxy, s3_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = open_storage(s3_url)
+    storage.put("key", b"1")
+    with caplog.at_level(logging.WARNING, "mdsx"):
+        with proxy.down():
+            for _ in range(2):
+                with pytest.raises(mdsx.TransportError, match=f"given up after {retry.TRIES} tries"):
+                    storage.get("key")
+        storage.get("key")
+    lost, found = caplog.messages
+    assert "/key: no answer" in lost
+    assert "keeps trying" in lost
+    assert "answers again" in found
+
+
+READER = """
+import pickle, sys
+storage = pickle.load(sys.stdin.buffer)
+print(storage.get("key").data.decode())
+"""
+
+
+def test_a_worker_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: str) -> None:
+    storage = open_storage(s3_url)
+    storage.put("key", b"sound")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", READER], **pipes) as worker:  # type: ignore[call-overload]
+        with proxy.down():
+            worker.stdin.write(pickle.dumps(storage))
+            worker.stdin.close()
+            line = worker.stderr.readline()
+            assert b"keeps trying" in line, line + worker.stderr.read()
+        assert worker.stdout.read() == b"sound\n"
+
+
+def test_a_fork_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: str) -> None:
+    storage = open_storage(s3_url)
+    storage.put("key", b"1")
+    with proxy.down():
+        child = os.fork()
+        if child == 0:
+            try:
+                storage.get("key")
+            except mdsx.TransportError as error:
+                os._exit(0 if f"after {retry.TRIES} tries" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
