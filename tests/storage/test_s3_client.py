@@ -170,7 +170,7 @@ def test_connect_timeout_says_how_long_a_first_contact_is_retried(nobody: None) 
     started = time.monotonic()
     with pytest.raises(mdsx.TransportError, match=r"\d tries in \d s, on first contact"):
         open_storage("s3://bucket/data", connect_timeout=2.5).get("key")
-    assert 0.9 <= time.monotonic() - started
+    assert time.monotonic() - started >= 0.9
 
 
 def test_an_endpoint_that_comes_up_in_time_is_read(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
