@@ -14,7 +14,7 @@ import mdsx
 PACKAGE = Path(mdsx.__file__).parent
 FLOORS = (
     {"errors"},
-    {"sizes", "threads", "warn"},
+    {"descriptors", "sizes", "threads", "warn"},
     {"format", "order"},
     {"storage"},
     {"shards"},

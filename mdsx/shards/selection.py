@@ -34,6 +34,16 @@ class Selection:
             raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
         return self.take * self.rows.itemsize + self.rows.ctypes.data
 
+    def copied(self) -> Selection:
+        """The same samples in memory of their own: what they were selected from may be closed."""
+        rows, starts, stops = self.rows[self.take], [0], [0]
+        if self.schema.variable:
+            low, high, _ = heap_extents(self.schema, rows, len(self.heap), file=self.file, samples=self.samples)
+            rows["start"] = np.cumsum(high - low) - (high - low)
+            starts, stops = low.tolist(), high.tolist()
+        heap = b"".join(map(self.heap.__getitem__, map(slice, starts, stops)))
+        return Selection(self.schema, self.file, self.samples, rows, np.arange(len(rows)), memoryview(heap))
+
 
 def select_mapped(view: ShardView, samples: NDArray[np.int64], *, file: str, verify: bool) -> Selection:
     """`samples` of a shard in memory; with `verify` each is checked by its row checksum."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from copy import copy
@@ -31,38 +32,28 @@ from mdsx.errors import CorruptError, MissingError, UsageError
 from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
 from mdsx.shards.memory import keep_freed_memory
+from mdsx.shards.opened import Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.sizes import format_size
 from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.filesystem import network_file_system
-from mdsx.storage.local import open_file
+from mdsx.storage.local import map_whole
 from mdsx.threads import REQUESTS, Share
 
-_OPEN_SHARDS = 1024  # mappings held at once; each costs a descriptor
+_RAW_SHARDS = 1024  # of which ranges are read, whose ETags and last frames are kept
 
 VerifyCached = Literal["size", "full"]
 """What of a file of the cache is checked before it is used: its size and header, or all of it."""
 
 
-class _Opened:
-    __slots__ = ("checked", "damaged", "verified", "view")
-
-    def __init__(self, view: ShardView, verified: bool) -> None:
-        self.view = view
-        self.verified = verified
-        self.checked = 0  # samples checked one by one
-        self.damaged = False  # found so when it was checked whole
-
-
 class _Runtime:
     """What belongs to one process."""
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
+    def __init__(self, leased: bool) -> None:
         self.lock = Lock()
-        self.opened: OrderedDict[int, _Opened] = OrderedDict()
+        self.opened = OpenShards(leased)
         self.raw: OrderedDict[int, RawShard] = OrderedDict()
         keep_freed_memory()
         self.requests = Share(REQUESTS)
@@ -129,8 +120,9 @@ class Shards:
     @property
     def _runtime(self) -> _Runtime:
         runtime = self._runtime_or_none
-        if runtime is None or runtime.pid != os.getpid():
-            runtime = self._runtime_or_none = _Runtime()
+        if runtime is None:
+            runtime = self._runtime_or_none = _Runtime(leased=not self.mapped_in_place)
+            _in_use.add(self)
         return runtime
 
     @property
@@ -152,15 +144,14 @@ class Shards:
 
     def open(self, shard: int, *, whole: bool) -> bool:
         """Whether the shard can be mapped now, in place or from the cache. `whole`: verify it also in place."""
-        runtime = self._runtime
-        with runtime.lock:
-            opened = runtime.opened.get(shard)
-            if opened is not None:
-                runtime.opened.move_to_end(shard)
+        opened = self._runtime.opened.get(shard)
         if opened is not None:
+            opened.used = True
             if whole and not opened.verified:
                 self._verify(shard, opened)
             return True
+        if not make_room(leased=not self.mapped_in_place):
+            return False
         if self.mapped_in_place:
             self._keep(shard, _map(self._path(shard)), whole=whole)
             return True
@@ -177,6 +168,8 @@ class Shards:
         result, made = self._fetch(self.cache, shard, needed_in)
         if isinstance(result, Verdict):
             return result
+        if not make_room(leased=True):  # it is there, and `select` reads it
+            return None
         return None if self._keep_cached(self.cache, shard, result, made=made) else Verdict.BUSY
 
     def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
@@ -188,17 +181,20 @@ class Shards:
     def close(self, shard: int) -> None:
         """Let go of a mapped shard; its lease ends when its last view is gone."""
         runtime = self._runtime
+        runtime.opened.pop(shard)
         with runtime.lock:
-            runtime.opened.pop(shard, None)
             runtime.raw.pop(shard, None)
 
     # --- samples
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
-        """`samples` (int64 [n]) of a shard: from its mapping if it is open, else by range."""
+        """`samples` (int64 [n]) of a shard: from its mapping if it is open, else copied out of the cache, where the
+        process may hold no more leases, else by range."""
         opened = self._runtime.opened.get(shard)
         if opened is None:
-            return self.select_ranges(shard, samples)
+            copied = self._copied(shard, samples)
+            return self.select_ranges(shard, samples) if copied is None else copied
+        opened.used = True
         try:
             self._count(shard, opened, len(samples))
             return select_mapped(opened.view, samples, file=self.file(shard), verify=not opened.verified)
@@ -213,6 +209,7 @@ class Shards:
         opened = self._runtime.opened.get(shard)
         if opened is None:
             return None
+        opened.used = True
         try:
             self._count(shard, opened, 1)
             return decoder.decode(opened.view, sample, verify=not opened.verified)
@@ -242,7 +239,19 @@ class Shards:
 
     # --- inside
 
-    def _count(self, shard: int, opened: _Opened, samples: int) -> None:
+    def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:
+        """`samples` of a shard in the cache, which is not kept open; None where it is not there."""
+        mapped = None if self.cache is None else self.cache.open(self.key(shard))
+        if self.cache is None or mapped is None:
+            return None
+        try:
+            opened = self._opened(shard, mapped, whole=True, verified=self._trust_cache)
+            return select_mapped(opened.view, samples, file=self.file(shard), verify=False).copied()
+        except CorruptError:
+            self._discard(self.cache, shard)
+            return None
+
+    def _count(self, shard: int, opened: Opened, samples: int) -> None:
         """Where as many samples were checked one by one as the shard has, check it whole: then no more of them are.
 
         One that is damaged in place is checked one by one on: those of its samples that are sound can be read.
@@ -298,7 +307,7 @@ class Shards:
             raw = runtime.raw.get(shard)
             if raw is None:
                 raw = runtime.raw[shard] = self._open_raw(shard, runtime)
-                if len(runtime.raw) > _OPEN_SHARDS:
+                if len(runtime.raw) > _RAW_SHARDS:
                     runtime.raw.popitem(last=False)
             return raw
 
@@ -319,6 +328,9 @@ class Shards:
         return True
 
     def _keep(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
+        self._runtime.opened.add(shard, self._opened(shard, mapped, whole=whole, verified=verified))
+
+    def _opened(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool) -> Opened:
         view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema)
         index = self.index
         found = view.samples, view.rows_offset, len(mapped)
@@ -331,16 +343,12 @@ class Shards:
                 found=found,
                 expected=expected,
             )
-        opened = _Opened(view, verified)
+        opened = Opened(view, verified)
         if whole and not verified:
             self._verify(shard, opened)
-        runtime = self._runtime
-        with runtime.lock:
-            runtime.opened[shard] = opened
-            if len(runtime.opened) > _OPEN_SHARDS:
-                runtime.opened.popitem(last=False)
+        return opened
 
-    def _verify(self, shard: int, opened: _Opened) -> None:
+    def _verify(self, shard: int, opened: Opened) -> None:
         """The whole shard against the index; where it differs, find the place by the full check."""
         found, expected = xxhash.xxh3_128_hexdigest(opened.view.buffer), self.index.raw_hash(shard)
         if found != expected:
@@ -358,9 +366,21 @@ def _is_trusted(verify_cached: str) -> bool:
 
 def _map(path: Path) -> mmap.mmap:
     try:
-        with open_file(path) as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
+        return map_whole(path)
+    except MissingError as error:
         raise MissingError("the index names this shard, but it is not there", file=str(path)) from error
     except ValueError as error:  # an empty file cannot be mapped
         raise CorruptError("the shard is empty", file=str(path)) from error
+
+
+_in_use: weakref.WeakSet[Shards] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    """In a forked child."""
+    for shards in list(_in_use):
+        shards._runtime_or_none = None
+    _in_use.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import mmap
 import os
 import secrets
 import stat
@@ -19,8 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mdsx.descriptors import exhausted
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
 from mdsx.storage.base import Entry, Piece, Sink, check_key
+from mdsx.storage.mapping import map_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -188,6 +191,12 @@ def _discard(path: Path) -> None:
         return
 
 
+def map_whole(path: Path) -> mmap.mmap:
+    """The file at `path`, mapped; the mapping holds no descriptor. Raises ValueError where it is empty."""
+    with _errors(path), open_file(path) as file:
+        return map_file(file.fileno(), os.fstat(file.fileno()).st_size)
+
+
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
@@ -223,6 +232,8 @@ def _errors(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise ForbiddenError(f"not allowed: {error.strerror}", file=str(path), hint="check its permissions") from error
     except OSError as error:
+        if (too_many := exhausted(error, str(path))) is not None:
+            raise too_many from error
         hint = _WAYS_OUT.get(error.errno or 0)
         raise TransportError(f"the disk failed: {error.strerror or error}", file=str(path), hint=hint) from error
 
@@ -233,5 +244,4 @@ _WAYS_OUT = {
     errno.EFBIG: "raise the limit of a file's size (ulimit -f), and resume",
     errno.EROFS: "make it writable, and resume",
     errno.EIO: "see what the system's log says of this disk",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }

@@ -1,6 +1,7 @@
 """The bounded cache on local disk: `cache.py` has the rules, `ledger.py` the books, `policy.py` who leaves first."""
 
 from mdsx.storage.cache.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache.locks import held
 from mdsx.storage.cache.policy import Foresight
 
-__all__ = ["Cache", "CacheKey", "Foresight", "Verdict"]
+__all__ = ["Cache", "CacheKey", "Foresight", "Verdict", "held"]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from mdsx.descriptors import exhausted
 from mdsx.errors import TransportError
 from mdsx.sizes import parse_size
 from mdsx.storage.cache.files import Write, allocate, date, evict, filled, look_at, map_held, size_of
@@ -111,15 +112,21 @@ class Cache:
             return None
         try:
             hold = Hold(path, os.O_RDONLY)
-        except OSError:  # not here; or not ours to read, which is as good
+        except OSError as error:  # not here; or not ours to read, which is as good
+            if (too_many := exhausted(error, str(path))) is not None:
+                raise too_many from error
             return None
         mapped = None
         try:
             # Where the lock is not free, it is being evicted or was finished this instant: not here, for now.
             leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
             if leased and os.fstat(hold.descriptor).st_size == key.raw_size:
-                mapped = map_held(hold)
+                mapped = map_held(hold, path)
                 date(path, needed_in=0.0, only_later=True)
+        except OSError as error:
+            if (too_many := exhausted(error, str(path))) is not None:
+                raise too_many from error
+            raise
         finally:
             if mapped is None:
                 hold.release()
@@ -242,7 +249,7 @@ class Cache:
                 return None
             os.rename(part, path)
             hold.lock(fcntl.LOCK_SH)
-            return map_held(hold)
+            return map_held(hold, path)
 
     def _withdraw(self, hold: Hold, part: Path) -> None:
         """Take a `.part` back; where that cannot be, it is a dead one's."""

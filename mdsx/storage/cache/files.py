@@ -14,6 +14,7 @@ from pathlib import Path
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import Cached
+from mdsx.storage.mapping import map_file
 
 Write = Callable[[bytes], object]
 
@@ -62,9 +63,23 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
     return reached
 
 
-def map_held(hold: Hold) -> mmap.mmap:
-    """The held file, mapped; the hold ends with the last view of the mapping. CPython's mmap has its own descriptor."""
-    mapped = mmap.mmap(hold.descriptor, 0, access=mmap.ACCESS_READ)
+def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
+    """The held file, which is at `path`, mapped; the hold ends with the last view of the mapping. None where the file
+    was removed.
+
+    It is opened once more: a mapping keeps the lock of what it was made from, also in a forked child.
+    """
+    try:
+        unlocked = Hold(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        status = os.fstat(unlocked.descriptor)
+        if not os.path.samestat(status, os.fstat(hold.descriptor)):
+            return None
+        mapped = map_file(unlocked.descriptor, status.st_size)
+    finally:
+        unlocked.release()
     weakref.finalize(mapped, hold.release)
     return mapped
 

@@ -4,7 +4,8 @@ Rules:
 - flock(2) belongs to the open file description: two descriptors of one process exclude each other as two processes do,
   and the kernel frees the lock when the last copy of the descriptor is closed, however its process dies.
 - A forked child inherits copies. They are closed in it at once (close only: unlocking would free the parent's lock),
-  and no fork may fall between opening a file and noting that it is held.
+  and no fork may fall between opening a file and noting that it is held. Nothing else may duplicate or map the
+  descriptor: that shares the lock, and keeps it.
 - A lock says something about a path only while the path leads to the locked file: `leads_to` is asked after locking.
 """
 
@@ -21,6 +22,11 @@ _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait where some
 _guard = threading.RLock()  # re-entered where a garbage collection inside of it ends a lease
 _held: dict[int, int] = {}  # number of the hold -> descriptor; a number is never used again, also not in a child
 _numbers = itertools.count()
+
+
+def held() -> int:
+    """How many files this process holds: each costs it a descriptor."""
+    return len(_held)
 
 
 class Hold:

@@ -15,6 +15,7 @@ import shutil
 import stat
 from pathlib import Path
 
+from mdsx.descriptors import exhausted
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
 from mdsx.warn import warn
 
@@ -67,6 +68,8 @@ def go_around(directory: Path, error: OSError, *, costs: bool = True) -> None:
 
 def _failure(directory: Path, error: OSError) -> MdsxError:
     file = str(directory)
+    if (too_many := exhausted(error, file)) is not None:
+        return too_many
     if error.errno in _REFUSED:
         if (path := _unreadable(directory)) is not None:
             return ForbiddenError(

@@ -1,0 +1,113 @@
+"""The shards that a process has mapped, bounded over all its datasets together.
+
+Rules:
+- A mapping holds no descriptor, but a lease on a file of the cache does. All datasets together hold at most
+  `most_leases()` of them, and `_MAPPINGS` mappings, as the kernel allows some 65,000. Beyond that, the dataset that has
+  most closes the shard that it used least recently.
+- A shard that is closed stays mapped, and leased, as long as anything looks at its memory.
+- A forked child inherits the memory without the leases. So it closes all of them, and opens its own.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import OrderedDict
+from threading import Lock
+
+from mdsx.descriptors import most_leases
+from mdsx.format import ShardView
+from mdsx.storage.cache import held
+from mdsx.storage.mapping import mapped
+
+_MAPPINGS = 2**14
+
+
+class Opened:
+    """A mapped shard, and what is known of it."""
+
+    __slots__ = ("checked", "damaged", "used", "verified", "view")
+
+    def __init__(self, view: ShardView, verified: bool) -> None:
+        self.view = view
+        self.verified = verified
+        self.checked = 0  # samples checked one by one
+        self.damaged = False  # found so when it was checked whole
+        self.used = False  # since it was last considered for closing
+
+
+class OpenShards:
+    """The mapped shards of one dataset, by number. `leased`: they are in the cache."""
+
+    def __init__(self, leased: bool) -> None:
+        self.leased = leased
+        self.size = 0  # bytes
+        self._lock = Lock()
+        self._shards: OrderedDict[int, Opened] = OrderedDict()
+        self.get = self._shards.get
+        with _lock:
+            _all.add(self)
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __contains__(self, shard: int) -> bool:
+        return shard in self._shards
+
+    def add(self, shard: int, opened: Opened) -> None:
+        self.pop(shard)
+        with self._lock:
+            self._shards[shard] = opened
+            self.size += len(opened.view.buffer)
+
+    def pop(self, shard: int) -> None:
+        with self._lock:
+            opened = self._shards.pop(shard, None)
+            if opened is not None:
+                self.size -= len(opened.view.buffer)
+
+    def pop_oldest(self) -> bool:
+        """Close the shard that was used least recently, nearly (CLOCK); whether there was one."""
+        with self._lock:
+            while self._shards:
+                shard, opened = self._shards.popitem(last=False)
+                if not opened.used:
+                    self.size -= len(opened.view.buffer)
+                    return True
+                opened.used = False
+                self._shards[shard] = opened
+        return False
+
+    def clear(self) -> None:
+        with self._lock:
+            self._shards.clear()
+            self.size = 0
+
+    def forget(self) -> None:
+        """In a forked child, where another thread may have held the lock."""
+        self._lock = Lock()
+        self.clear()
+
+
+_all: weakref.WeakSet[OpenShards] = weakref.WeakSet()
+_lock = Lock()
+
+
+def make_room(*, leased: bool) -> bool:
+    """Close shards until one more may be mapped, and leased if it is `leased`; whether that is possible."""
+    while (crowded := mapped() >= _MAPPINGS) or (leased and held() >= most_leases()):
+        with _lock:
+            most = max((each for each in _all if crowded or each.leased), key=len, default=None)
+        if most is None or not most.pop_oldest():
+            return False
+    return True
+
+
+def _forget_all() -> None:
+    global _lock
+    _lock = Lock()
+    for each in list(_all):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,151 @@
+"""Shards that are open: bounded over all datasets of a process, closed in a forked child, and errors at the limit."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mdsx
+from mdsx.descriptors import most_descriptors, most_leases
+from mdsx.shards import opened as opened_module
+from mdsx.storage.cache import held
+from tests.forks import forked
+
+N, PER_SHARD = 400, 4
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same samples, plain and compressed: those are read through the cache."""
+    folder = tmp_path_factory.mktemp("datasets")
+    for compression in (None, "zstd"):
+        url = folder / str(compression)
+        with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=256, compression=compression) as out:
+            for number in range(N):
+                out.write({"id": number, "text": f"{number:04}"})
+    return str(folder / "None"), str(folder / "zstd")
+
+
+def read_all(data: mdsx.Dataset) -> None:
+    assert [int(data[number]["id"]) for number in range(N)] == list(range(N))
+    assert data.take(range(N))["text"] == [f"{number:04}" for number in range(N)]
+
+
+def with_limit(files: int, work: Callable[[], Any]) -> Any:
+    def limited() -> Any:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        return work()
+
+    return forked(limited)
+
+
+def leased(cache: Path) -> int:
+    count = 0
+    for path in cache.glob("*/*.mdsx"):
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                count += 1
+    return count
+
+
+def test_all_datasets_share_the_leases_of_their_process(urls: tuple[str, str], tmp_path: Path) -> None:
+    def work() -> tuple[int, int]:
+        several = [mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit="1GB") for _ in range(4)]
+        for number in range(N):
+            for data in several:
+                assert data[number]["id"] == number
+        return held(), sum(len(data.shards._runtime.opened) > 0 for data in several)
+
+    leases, in_use = with_limit(160, work)
+    assert leases <= 20
+    assert in_use == 4
+
+
+def test_mappings_are_bounded_too(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened_module, "_MAPPINGS", 10)
+    several = [mdsx.Dataset(urls[0]) for _ in range(4)]
+    for data in several:
+        read_all(data)
+    assert sum(len(data.shards._runtime.opened) for data in several) <= 10
+
+
+def test_the_least_recently_used_is_closed(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = mdsx.Dataset(urls[0])
+    monkeypatch.setattr(opened_module, "mapped", lambda: 10_000 + len(data.shards._runtime.opened))
+    monkeypatch.setattr(opened_module, "_MAPPINGS", 10_010)
+    for shard in range(30):
+        data[shard * PER_SHARD]
+        data[0]
+    assert data.shards.is_open(0)
+    assert not data.shards.is_open(10)
+
+
+def test_a_forked_child_holds_no_lease_and_reads_on(urls: tuple[str, str], tmp_path: Path) -> None:
+    data = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit="1GB")
+    read_all(data)
+    assert leased(tmp_path / "cache") > 10
+    told, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(told[1], b"x")
+            os.read(go[0], 1)
+            read_all(data)  # what the parent had open is evicted now
+            status = 0
+        finally:
+            os._exit(status)
+    os.read(told[0], 1)
+    del data
+    try:
+        assert leased(tmp_path / "cache") == 0  # while the child lives
+        other = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=1500)
+        other[0]
+        assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/*.mdsx")) <= 1500
+    finally:
+        os.write(go[1], b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_child_closes_what_its_parent_had_open(urls: tuple[str, str]) -> None:
+    data = mdsx.Dataset(urls[0])
+    read_all(data)
+    assert forked(lambda: "None" in Path("/proc/self/maps").read_text()) is False
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_too_many_open_files_is_an_error_that_names_the_limit(urls: tuple[str, str], tmp_path: Path, kind: int) -> None:
+    def work() -> str:
+        data = mdsx.Dataset(urls[kind], cache=tmp_path / "cache", cache_limit="1GB")
+        data[0]
+        users = []
+        try:
+            while True:
+                users.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        with pytest.raises(mdsx.TransportError) as caught:
+            data[N - 1]
+        for each in users:
+            os.close(each)
+        assert data[N - 1]["id"] == N - 1
+        return str(caught.value)
+
+    told = with_limit(100, work)
+    assert "at most 100" in told
+    assert "ulimit -n" in told
+
+
+def test_half_of_the_descriptors_are_the_users() -> None:
+    assert with_limit(1024, most_leases) == 392
+    assert with_limit(256, most_leases) == 32
+    assert with_limit(8, most_leases) == 1
+    assert with_limit(200, most_descriptors) == 200

@@ -1,0 +1,64 @@
+"""More shards than a process may have open files, of which the user has half already."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from tests.conftest import Often
+from tools.s3_server import S3Server
+
+FILES = 256
+PARTS = 20
+PER_SHARD = 4
+
+
+@pytest.fixture(scope="module")
+def shards(often: Often) -> int:
+    return often(500, 5000)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, shards: int) -> Path:
+    """Two datasets of `shards` shards, "plain" and "zstd", each of 20 parts."""
+    folder = tmp_path_factory.mktemp("many")
+    for name, compression in (("plain", None), ("zstd", "zstd")):
+        for part in range(PARTS):
+            url = folder / name / f"part-{part:05}"
+            with mdsx.Writer(url, {"id": "int64"}, shard_size=192, compression=compression) as out:
+                samples = shards * PER_SHARD // PARTS
+                for number in range(part * samples, (part + 1) * samples):
+                    out.write({"id": number})
+        mdsx.merge(str(folder / name))
+        assert len(mdsx.Dataset(folder / name, cache=folder / "cache").shards.index.counts) == shards
+    return folder
+
+
+def read(cache: Path, *urls: str) -> list[int]:
+    command = [sys.executable, "-m", "tests.torch.many_shards", str(FILES), str(cache), *urls]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return list(map(int, done.stdout.split()))
+
+
+@pytest.mark.parametrize("place", ["plain", "zstd", "s3"])
+def test_more_shards_than_files_may_be_open(
+    written: Path, tmp_path: Path, shards: int, place: str, request: pytest.FixtureRequest
+) -> None:
+    url = str(written / place)
+    if place == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        shutil.copytree(written / "plain", server.directory / "many" / "plain")
+        url = "s3://many/plain"
+    assert read(tmp_path / "cache", url) == [shards * PER_SHARD] * 5
+
+
+@pytest.mark.parametrize("place", ["plain", "zstd"])
+def test_a_mixture_shares_what_its_process_may_open(written: Path, tmp_path: Path, shards: int, place: str) -> None:
+    parts = [str(written / place / f"part-{part:05}") for part in range(PARTS)]
+    assert read(tmp_path / "cache", *parts) == [shards * PER_SHARD] * 2
