@@ -62,7 +62,7 @@ class OrderIdentity:
                     place=name,
                     found=shown(found),
                     expected=repr(expected),
-                    hint=_HINTS.get(name, f"construct the dataset with {name}={shown(found)} to resume, or start anew"),
+                    hint=_HINTS.get(name, f"construct the dataset with {name}={_argument(found)} to resume"),
                 )
         if position > self.epoch_samples:
             expected = self.epoch_samples
@@ -72,7 +72,7 @@ class OrderIdentity:
     def _fields(self) -> dict[str, Any]:
         return {
             "order_version": self.order_version,
-            "seed": self.seed,
+            "seed": str(self.seed),  # JSON readers do not keep 64 bits
             "lanes": self.lanes,
             "shuffle_block": self.shuffle_block,
             "shuffle": self.shuffle,
@@ -119,15 +119,21 @@ def _parsed(found: Any, components: int) -> Phases:
 
 
 def _plain(weight: Weight) -> Any:
-    """A weight as JSON knows it, exactly: a number, or text as "1/3"."""
+    """A weight for JSON, exactly: a number where binary64 has it, else text such as "1/3"."""
     exact = Fraction(weight)
-    if exact.denominator == 1:
-        return exact.numerator
-    return float(exact) if Fraction(float(exact)) == exact else str(exact)
+    try:
+        held = Fraction(float(exact)) == exact
+    except OverflowError:
+        held = False
+    if not held:
+        return str(exact)
+    return exact.numerator if exact.denominator == 1 else float(exact)
 
 
 def _weight(plain: Any) -> Weight:
     weight: Weight = _fraction(plain) if isinstance(plain, str) else plain
+    if isinstance(weight, int) and not isinstance(weight, bool):
+        weight = int(float(weight))  # as every other JSON reader takes it
     exact_weight(weight, "weight")
     return weight
 
@@ -141,6 +147,11 @@ def _fraction(text: str) -> Fraction:
 def _shares(weights: Sequence[Weight]) -> list[Fraction]:
     exact = [Fraction(weight) for weight in weights]
     return [weight / sum(exact) for weight in exact]
+
+
+def _argument(found: object) -> str:
+    """A field's value as an argument: a seed is text in a state."""
+    return found if isinstance(found, str) and found.isdecimal() and len(found) <= 20 else shown(found)
 
 
 def _number(state: Mapping[str, Any], name: str) -> int:

@@ -32,7 +32,7 @@ def test_a_state_is_a_few_numbers_that_survive_json() -> None:
 
 CHANGES: list[tuple[str, Any]] = [
     ("order_version", 2),
-    ("seed", 8),
+    ("seed", "8"),
     ("lanes", 4),
     ("shuffle_block", 65),
     ("shuffle", False),

@@ -26,7 +26,7 @@ def ids(batches: Any) -> list[list[int]]:
 
 def order_of(data: StreamingDataset) -> mdsx.Order:
     state = data.state_dict()
-    return mdsx.Order(data.view.counts, state["seed"], 0, state["lanes"], state["shuffle_block"], state["shuffle"])
+    return mdsx.Order(data.view.counts, int(state["seed"]), 0, state["lanes"], state["shuffle_block"], state["shuffle"])
 
 
 def expected(data: StreamingDataset, epoch: int, batch: int, rank: int = 0, world: int = 1) -> list[list[int]]:

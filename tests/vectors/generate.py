@@ -13,7 +13,7 @@ from pathlib import Path
 import zstandard
 
 from tests.format import reference
-from tests.vectors import bad_frames, bad_indexes, bad_shards, good, phases
+from tests.vectors import bad_frames, bad_indexes, bad_shards, good, phases, runs
 from tests.vectors.vector import Bad, Good
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ Each bad file breaks one rule; all else in it is right, checksums included where
 `good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
 
 `order-v1.json` holds vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
-selections by fraction; format-spec.md describes both.
+selections by fraction, `runs-v1.json` of everything else that a run needs; format-spec.md describes all of them.
 
 """
 
@@ -92,6 +92,7 @@ def main() -> None:
     (HERE / "manifest.json").write_text(manifest(made), encoding="utf-8")
     (HERE / "README.md").write_text(readme(made), encoding="utf-8")
     (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")
+    (HERE / "runs-v1.json").write_text(runs.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 

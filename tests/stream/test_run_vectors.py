@@ -1,0 +1,121 @@
+"""The vectors of runs: what follows from a dataset, a batch size and a world size, and how a state is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+
+import mdsx
+from mdsx.order import DatasetCourse, Order, select_fraction, select_run
+from mdsx.order.draws import bounds_of, exact_weight
+from mdsx.order.order import default_shuffle_block
+from mdsx.order.subset import AllSamples, Subset
+from mdsx.stream import Batching, OrderIdentity
+from mdsx.stream.state import _weight
+from tests.vectors import runs
+
+HALF = "0000000000000000-8000000000000000"
+FILE = Path(runs.__file__).parent / "runs-v1.json"
+VECTORS: dict[str, Any] = json.loads(FILE.read_text())
+
+
+def test_the_vectors_are_what_the_specification_says() -> None:
+    assert runs.text() == FILE.read_text()
+
+
+def test_the_default_block() -> None:
+    for vector in VECTORS["default_block"]:
+        assert default_shuffle_block(vector["samples"], vector["shards"]) == vector["value"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["weights"], ids=lambda vector: str(vector["weights"]))
+def test_weights_are_exact_numbers_or_the_nearest_binary64(vector: dict[str, Any]) -> None:
+    weights = list(map(_weight, vector["weights"]))
+    assert list(map(str, bounds_of(weights, [1] * len(weights)))) == vector["bounds"]
+
+
+def test_fractions_are_the_numbers_that_binary64_has() -> None:
+    for vector in VECTORS["fractions"]:
+        bounds = [int(exact_weight(vector[name], name) * 2**64) for name in ("start", "stop")]
+        assert list(map(str, bounds)) == vector["bounds"]
+
+
+def test_the_name_of_a_selection() -> None:
+    for vector in VECTORS["selection_fingerprint"]:
+        counts = np.array([600, 700])
+        subset: Subset = AllSamples(counts)
+        for step in vector["steps"]:
+            if "seed" in step:
+                subset = select_fraction(subset, counts, step["start"], step["stop"], int(step["seed"]))
+            else:
+                subset = select_run(subset, step["start"], step["stop"])
+        assert subset.name == vector["text"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["ends"], ids=lambda vector: f"{vector['samples']} by {vector['batch']}")
+def test_the_ends_of_an_epoch(vector: dict[str, Any]) -> None:
+    world = vector["world"]
+    course = DatasetCourse(Order([vector["samples"]], lanes=vector["lanes"]))
+    batching = Batching(vector["samples"], 1, vector["batch"], vector["drop_last"])  # the global batch is what counts
+    found = []
+    for task in batching.tasks(0, 0):
+        ends = np.array([task.start]), np.array([task.stop])
+        ranks = [course.rank_positions(*ends, rank, world)[0].tolist() for rank in range(world)]
+        found.append({"ranks": ranks, "after": list(batching.after(task))})
+    assert found == vector["value"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["epochs"], ids=lambda vector: f"{vector['epoch_samples']} samples")
+def test_epochs_of_another_length(vector: dict[str, Any]) -> None:
+    world, length = vector["world"], vector["epoch_samples"]
+    order = Order(vector["counts"], int(vector["seed"]), 0, vector["lanes"], vector["shuffle_block"])
+    course, batching = DatasetCourse(order, length), Batching(length, 1, vector["batch"], False)
+    found = []
+    for epoch in range(3):
+        for task in batching.tasks(epoch, 0):
+            ends = np.array([task.start]) + epoch * length, np.array([task.stop]) + epoch * length
+            ranks = [course.locate(course.rank_positions(*ends, rank, world)[0]) for rank in range(world)]
+            found.append([np.stack(places, axis=1).tolist() for places in ranks])
+    assert found == vector["value"]
+
+
+def identity(vector: dict[str, Any]) -> OrderIdentity:
+    phases = tuple((start, tuple(map(_weight, weights))) for start, weights in vector["phases"])
+    fields = {name: vector[name] for name in ("lanes", "shuffle_block", "shuffle", "fingerprint", "epoch_samples")}
+    samples = vector["epoch_samples"]
+    return OrderIdentity(order_version=1, seed=int(vector["seed"]), samples=samples, phases=phases, **fields)
+
+
+@pytest.mark.parametrize("vector", VECTORS["state"], ids=lambda vector: f"epoch {vector['value']['epoch']}")
+def test_a_state_is_written_and_read(vector: dict[str, Any]) -> None:
+    state = vector["value"]
+    run = identity(vector)
+    assert run.state(state["epoch"], state["position"]) == state
+    assert run.check(state)[:2] == (state["epoch"], state["position"])
+
+
+def test_the_fingerprints_of_selections_and_mixtures() -> None:
+    data = mdsx.Dataset(FILE.parent / "good" / "plain")
+    whole = data.part.fingerprint
+    for chosen, name in ((data.select(1, 4), "1:4"), (data.select(1, 4).select(0.0, 0.5, seed=9), f"1:4 {HALF}@9")):
+        assert chosen.part.fingerprint == xxhash.xxh3_128_hexdigest(f"{whole}\n{name}".encode())
+    for vector in VECTORS["selection_fingerprint"]:
+        line = f"{vector['fingerprint']}\n{vector['text']}"
+        assert xxhash.xxh3_128_hexdigest(line.encode()) == vector["value"]
+    mixture = mdsx.Mixture([data, data.select(1, 4)])
+    lines = f"mixture\n{whole}\n{data.select(1, 4).part.fingerprint}"
+    assert mixture.fingerprint == xxhash.xxh3_128_hexdigest(lines.encode())
+
+
+def test_a_mixture_without_weights_or_shuffle_is_read_in_order() -> None:
+    for vector in VECTORS["unshuffled_mixture"]:
+        counts = [count for component in vector["counts"] for count in component]
+        firsts = np.cumsum([0, *map(len, vector["counts"])])
+        shards, samples = Order(counts, shuffle=False).locate(range(sum(counts)))
+        components = np.searchsorted(firsts, shards, side="right") - 1
+        assert np.stack([components, shards - firsts[components], samples], axis=1).tolist() == vector["value"]
