@@ -1,8 +1,13 @@
-"""JSON, read strictly: UTF-8, no NaN or Infinity, and no surprise of Python's parser but a CorruptError."""
+"""JSON, read strictly: UTF-8, no NaN, Infinity or lone surrogate; whatever is wrong is a CorruptError.
+
+Of a key that is repeated in an object the last value counts. A number beyond binary64 is infinite, if it has a fraction
+or an exponent.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import NoReturn
 
 from mdsx.errors import CorruptError
@@ -14,11 +19,17 @@ MAX_DEPTH = 500
 def parse_json(data: bytes, *, unique_keys: bool = False) -> object:
     """The value that `data` holds. With `unique_keys`, an object in which a key stands twice is refused too."""
     try:
-        return (_UNIQUE if unique_keys else _PLAIN).decode(data.decode("utf-8"))
+        value = (_UNIQUE if unique_keys else _PLAIN).decode(data.decode("utf-8"))
+        if b"\\u" in data and _SURROGATE.search(data):  # half of a pair, maybe
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except RecursionError:
         raise CorruptError("the JSON is nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, an integer of too many digits
         raise CorruptError(f"this is not JSON: {error}") from None
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _refuse(constant: str) -> NoReturn:

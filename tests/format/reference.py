@@ -191,9 +191,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"hex": value.hex()}
     if isinstance(value, dict):
-        return {"map": [[plain(key), plain(item)] for key, item in value.items()]}
+        return {"map": [list(map(plain, pair)) for pair in value.items()]}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return list(map(plain, value))
     if isinstance(value, msgpack.Timestamp):
         return {"timestamp": [value.seconds, value.nanoseconds]}
     if hasattr(value, "tolist"):  # NumPy's: an array, or a scalar

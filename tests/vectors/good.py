@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -196,8 +197,45 @@ def _others() -> list[tuple[str, str, bytes]]:
             "Columns of types that are not known, with and without dimensions: located, but not decoded.",
             opaque,
         ),
+        (
+            "json-foreign",
+            "json of other writers: white space, escapes, repeated keys, numbers beyond binary64.",
+            _json(),
+        ),
+        (
+            "msgpack-foreign",
+            "msgpack of other writers: long forms, repeated keys, timestamps of 4, 8, 12 bytes.",
+            _msgpack(),
+        ),
+        ("levels", "json and msgpack of 500 levels, as many as a reader must read, alone and in lists.", _levels()),
         ("fixed-only", "No variable-size column, so no heap.", by_the_book.shard({"id": "uint16"}, [{"id": b"\1\2"}])),
     ]
+
+
+def _json() -> bytes:
+    texts = [
+        b' { "a" : 1 , "b" : [ ] , "a" : 2 }\r\n\t',
+        b'"\\ud83d\\uDE00\\/\\u0041\\u0000"',
+        b"[1e999,-1E+400,1e-999,-0,-0.0,0.1e1,18446744073709551616]",
+    ]
+    return by_the_book.shard({"json": "json"}, [{"json": text} for text in texts])
+
+
+def _msgpack() -> bytes:
+    values = [
+        b"\xdf\0\0\0\2\xd9\1a\xcd\0\1\xa1a\2",
+        b"\x97\xd6\xff\0\0\0\5\xd7\xff\0\0\0\4\0\0\0\5\xc7\x0c\xff\0\0\0\1" + b"\xff" * 8
+        + b"\xca\x3f\x80\0\0\xd3" + b"\xff" * 8 + b"\xc6\0\0\0\1x\xdd\0\0\0\0",
+    ]  # fmt: skip
+    return by_the_book.shard({"msgpack": "msgpack"}, [{"msgpack": value} for value in values])
+
+
+def _levels() -> bytes:
+    json, pack = b"[" * 499 + b"{}" + b"]" * 499, b"\x91" * 499 + b"\x80"
+    one = {"json": json, "msgpack": pack}
+    lists = {f"{name}s": struct.pack("<II", 1, len(value)) + value for name, value in one.items()}
+    columns = {"json": "json", "msgpack": "msgpack", "jsons": "json[*]", "msgpacks": "msgpack[*]"}
+    return by_the_book.shard(columns, [{**one, **lists}])
 
 
 def _enlarged(shard: bytes, header_size: int) -> bytes:
