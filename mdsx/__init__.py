@@ -24,6 +24,7 @@ from mdsx.errors import (
 )
 
 if TYPE_CHECKING:
+    from mdsx.convert import convert_tars
     from mdsx.damage import repair, verify
     from mdsx.dataset import Dataset
     from mdsx.mixture import Component, Mixture
@@ -50,6 +51,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "Writer",
+    "convert_tars",
     "merge",
     "repair",
     "verify",
@@ -61,6 +63,7 @@ _HOMES = {
     "Mixture": "mdsx.mixture",
     "Order": "mdsx.order",
     "Writer": "mdsx.writer",
+    "convert_tars": "mdsx.convert",
     "merge": "mdsx.writer",
     "repair": "mdsx.damage",
     "verify": "mdsx.damage",

@@ -47,9 +47,24 @@ def write_tars(directory: Path) -> None:
                     tar.addfile(member, io.BytesIO(data))
 
 
+def write_mixed_tars(directory: Path) -> None:
+    """`mixed-{0000..0001}.tar`: pictures of two kinds, JSON with NaN, and a file that is no sample's."""
+    for number in range(2):
+        with tarfile.open(directory / f"mixed-{number:04}.tar", "w") as tar:
+            members = [("README", b"read me")]
+            for sample in range(4):
+                picture = ("jpg", b"\xff\xd8\xff") if sample % 2 else ("png", b"\x89PNG\r\n\x1a\n")
+                members += [(f"{number}-{sample}.{picture[0]}", picture[1]), (f"{number}-{sample}.json", b"[NaN]")]
+            for name, data in members:
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+
+
 def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_tars(tmp_path)
+    write_mixed_tars(tmp_path)
     s3.make_bucket("bucket")
     session: dict[str, Any] = {"__name__": "readme"}
     commands = 0
@@ -60,11 +75,12 @@ def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.M
             if line.startswith("mdsx "):
                 subprocess.run([sys.executable, "-m", *shlex.split(line)], check=True, stdin=subprocess.DEVNULL)
                 commands += 1
-    assert commands == 5
+    assert commands == 6
     assert session["remaining"] == (5000 // 32 - 10) * 32
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
     assert [int(sample["tokens"][0]) for sample in mdsx.Dataset("s3://bucket/big")[::100]] == [0, 1, 2]
     assert len(mdsx.Dataset("s3://bucket/pictures")) == 20
+    assert [sample["json"] for sample in mdsx.Dataset("mixed")] == [[None]] * 8
 
 
 def test_the_public_names_are_explained() -> None:

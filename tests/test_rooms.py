@@ -19,9 +19,9 @@ FLOORS = (
     {"storage"},
     {"shards"},
     {"damage", "dataset", "stream", "writer"},
-    {"mixture"},
+    {"convert", "mixture"},
     {"mdsx"},  # the public page
-    {"convert", "torch"},
+    {"torch"},
     {"cli"},
     {"__main__"},
 )

@@ -1,4 +1,4 @@
-"""What `mdsx convert` prints: the columns, a bar, each thing skipped, and how it ended."""
+"""What `mdsx convert` prints: warnings, the columns, a bar, each thing skipped, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Printer(Watcher):
         self._as_json = as_json
         self._bytes, self._samples = 0, 0
         self._skipped: list[dict[str, object]] = []
+        self._warnings: list[str] = []
+        self._told = 0
 
     def planned(self, plan: Plan) -> None:
         self.bar.expect(plan.source_bytes)
@@ -35,13 +37,21 @@ class Printer(Watcher):
         self._samples += samples
         self.bar.reach(self._bytes, f"{self._samples:,} samples")
 
+    def warned(self, warning: str) -> None:
+        complain(warning, kind="warning: ")
+        self._warnings.append(warning)
+
     def skipped(self, error: MdsxError) -> None:
+        self._told += 1
         complain(error, kind="skipped: ")
         if len(self._skipped) < _LISTED:
             self._skipped.append(error_fields(error))
 
     def conclude(self, conversion: Conversion) -> None:
         """How it ended."""
+        if conversion.skipped > self._told:  # of a tar, a finished conversion keeps the first ones only
+            complain(f"{conversion.skipped - self._told:,} more", kind="skipped: ")
+        skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
         if self._as_json:
             print_json(
                 {
@@ -51,10 +61,10 @@ class Printer(Watcher):
                     "already": conversion.already,
                     "columns": dict(conversion.columns),
                     "errors": self._skipped,
+                    "warnings": self._warnings,
                 }
             )
         elif conversion.already:
-            print(f"{conversion.url} was finished before: {conversion.samples:,} samples; nothing to do")
+            print(f"{conversion.url} was finished before: {conversion.samples:,} samples{skipped}; nothing to do")
         else:
-            skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
             print(f"{conversion.samples:,} samples in {conversion.url}{skipped}")

@@ -9,8 +9,10 @@ Python's own tarfile takes a damaged or cut header for the end of the archive, s
 
 Each damage comes out in its place as a CorruptError; who goes on gets what follows from the next sound header on.
 Directories and volume labels are left out. A member that has no bytes of its own (a link, a device) says so in
-`problem`; so does one too large to be a value, and a sparse one that is nearly all holes. Names are text: nothing is
-ever written to them, or read from where they lead.
+`problem`; so does one too large to be a value, one whose name is too long, and a sparse one that is nearly all holes
+(`budget.py`). Only a directory of type 5, or an old one without bytes, is a directory: as for Python's tarfile, a
+regular member whose name ends in a slash is a file, and its bytes are never read as members. Names are text: nothing
+is ever written to them, or read from where they lead.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mdsx.convert import sparse
+from mdsx.convert.budget import RULE, Budget, most_holes
 from mdsx.convert.decompress import decompress
 from mdsx.convert.headers import BLOCK, Header, octal, parse_header, parse_records
 from mdsx.convert.tape import ZEROS, Tape, as_text, member_place, printable
@@ -26,24 +29,31 @@ from mdsx.errors import CorruptError
 
 _EXTENSION_LIMIT = 2**20  # extended headers of one member, and sparse maps: beyond it is damage, not a name
 _VALUE_LIMIT = 2**32 - 1  # what a column's value stays below
+_NAME_LIMIT = 2**16
 _SHARED = {"path", "linkpath", "size"}  # records of a global header that mean something here
 _LINKS = {
-    b"1": "a hard link",
-    b"2": "a symbolic link",
-    b"3": "a character device",
-    b"4": "a block device",
-    b"6": "a FIFO",
+    b"1": ("a hard link", "pack it with `tar --hard-dereference`"),
+    b"2": ("a symbolic link", "pack what it leads to with `tar --dereference`"),
+    b"3": ("a character device", ""),
+    b"4": ("a block device", ""),
+    b"6": ("a FIFO", ""),
 }
+_UNSPARSE = "pack it without --sparse"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member; `offset` is where its first header starts. With a `problem` there are no bytes to be had."""
+    """One member; `offset` is where its first header starts. With a `problem` there are no bytes to be had.
+
+    `holes` are the bytes of `data` that are not stored. `hint` is the way out of the problem, where there is one.
+    """
 
     name: str
     offset: int
     data: bytes = b""
     problem: str | None = None
+    hint: str = ""
+    holes: int = 0
 
     @property
     def place(self) -> str:
@@ -52,7 +62,8 @@ class Member:
 
 def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[Member | CorruptError]:
     """The members of the tar in `chunks`, and a CorruptError for each damage. `file` is its name for those."""
-    tape = Tape(decompress(chunks), file)
+    budget = Budget()
+    tape = Tape(decompress(budget.count(chunks)), file, budget)
     shared: dict[str, bytes] = {}  # the pax global header
     while True:
         try:
@@ -81,6 +92,9 @@ def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> Member |
         if header.kind == b"L":
             long_name = payload.rstrip(b"\0")
         elif header.kind != b"K":
+            _take_records(
+                tape, start, payload.count(b"\n") + payload.count(b",")
+            )  # entries of a sparse map have commas
             parsed = parse_records(payload)
             if parsed is None:
                 raise tape.error("pax header is damaged", start)
@@ -99,33 +113,62 @@ def _with_records(
     tape: Tape, header: Header, start: int, long_name: bytes, records: list[tuple[str, bytes]]
 ) -> Member | None:
     pax = dict(records)
+    short_name = header.name
     header = header._replace(name=pax.get("GNU.sparse.name") or pax.get("path") or long_name or header.name)
-    name = as_text(header.name)
     if "size" in pax:
         header = header._replace(size=_decimal(tape, start, pax["size"]))
-    if header.kind == b"5" or (header.kind in (b"0", b"\0") and name.endswith("/")):
+    old_directory = header.kind == b"\0" and short_name.endswith(b"/")
+    if header.kind == b"5" or (old_directory and not header.size):
         return None
+    name = as_text(header.name[:_NAME_LIMIT])
     if header.kind in _LINKS:
-        return Member(name, start, problem=f"is {_LINKS[header.kind]}" + _target(header, pax))
+        kind, hint = _LINKS[header.kind]
+        return Member(name, start, problem=f"is {kind}" + _target(header, pax), hint=hint)
+    size, pieces, problem, hint = header.size, None, "", ""
     if header.kind not in (b"0", b"\0", b"7", b"S"):
+        problem = f"is of type {header.kind!r}"
+    elif old_directory:
+        problem = f"is a directory in the way of old tars, but has {header.size:,} bytes"
+    elif len(header.name) > _NAME_LIMIT:
+        problem = f"has a name of {len(header.name):,} bytes; a name has at most {_NAME_LIMIT:,}"
+    else:
+        size, pieces = _sparse_map(tape, header, start, pax, records)
+        if max(header.size, size) >= _VALUE_LIMIT:
+            problem = f"is too large: {max(header.size, size):,} bytes; a value stays below 4 GiB"
+    holes = max(size - header.size, 0)
+    if not problem and holes > most_holes(header.size):
+        problem = f"is sparse: {size:,} bytes, of which only {header.size:,} are stored"
+        hint = f"its holes may have {RULE}: {_UNSPARSE}"
+    if problem:
         tape.skip(-(-header.size // BLOCK) * BLOCK)
-        return None if header.kind in (b"D", b"V") else Member(name, start, problem=f"is of type {header.kind!r}")
-    size, pieces = _sparse_map(tape, header, start, pax, records)
-    if max(header.size, size) >= _VALUE_LIMIT:
-        tape.skip(-(-header.size // BLOCK) * BLOCK)
-        return Member(name, start, problem=f"is too large: {max(header.size, size):,} bytes; a value stays below 4 GiB")
-    if pieces is not None and size > sparse.most(header.size):
-        tape.skip(-(-header.size // BLOCK) * BLOCK)
-        return Member(name, start, problem=f"is sparse: {size:,} bytes, of which only {header.size:,} are stored")
+        return None if header.kind in (b"D", b"V") else Member(name, start, problem=problem, hint=hint)
     data = _payload(tape, header, start, limit=_VALUE_LIMIT)
-    if pieces is not None:
-        try:
-            if pax.get("GNU.sparse.major") == b"1":
-                pieces, data = sparse.split_stored_map(data)
-            data = sparse.expand(pieces, data, size)
-        except ValueError as error:
-            raise tape.error(f"sparse member is damaged: {error}", start, header.name) from None
-    return Member(name, start, data)
+    if pieces is None:
+        return Member(name, start, data)
+    if not tape.budget.take_holes(holes):
+        problem = f"is sparse: with its {holes:,}, the tar has more bytes of holes than it may"
+        found = f"{tape.budget.stored:,} bytes of the tar were read, {tape.budget.holes:,} of holes were taken"
+        return Member(name, start, problem=f"{problem} ({found})", hint=f"a tar's holes may have {RULE}: {_UNSPARSE}")
+    return Member(name, start, _expanded(tape, header, start, pax, pieces, data, size), holes=holes)
+
+
+def _expanded(
+    tape: Tape, header: Header, start: int, pax: dict[str, bytes], pieces: sparse.Pieces, data: bytes, size: int
+) -> bytes:
+    """The whole of a sparse member of `size` bytes, of which `data` are stored."""
+    try:
+        if pax.get("GNU.sparse.major") == b"1":
+            _take_records(tape, start, sparse.stored_pieces(data))
+            pieces, data = sparse.split_stored_map(data)
+        return sparse.expand(pieces, data, size)
+    except ValueError as error:
+        raise tape.error(f"sparse member is damaged: {error}", start, header.name) from None
+
+
+def _take_records(tape: Tape, start: int, count: int) -> None:
+    if not tape.budget.take_records(count):
+        hint = "a tar may have 1,048,576 of them, and one for each byte that is stored"
+        raise tape.error("the tar's headers and sparse maps have too many records", start, hint=hint)
 
 
 def _sparse_map(
@@ -139,6 +182,7 @@ def _sparse_map(
                 if tape.offset - map_start > _EXTENSION_LIMIT:
                     raise ValueError("endless")
                 block = tape.read(BLOCK).ljust(BLOCK, b"\0")
+                _take_records(tape, start, len(block) // 24)
                 pieces += sparse.header_entries(block[:504])
                 more = block[504]
             return octal(header.block[483:495]), pieces

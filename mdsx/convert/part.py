@@ -1,24 +1,22 @@
 """One part of a conversion: a run of tars -> one dataset, continued where a run that died left it.
 
-How many samples each finished tar gave is kept in `_convert/part.NNNNN.json` below the output, so that a rerun need not
-read those tars again; of the tar in which it goes on, it reads past the samples that are durable.
+What each finished tar gave (samples, and what was skipped) is kept in `_convert/part.NNNNN.json` below the output, so
+that a rerun need not read those tars again; of the tar in which it goes on, it reads past the samples that are durable.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import closing
-from dataclasses import dataclass
-
-import msgspec
+from contextlib import closing, suppress
 
 from mdsx.convert.archive import read_members
 from mdsx.convert.plan import FOLDER, Plan
 from mdsx.convert.samples import TarSample, group_samples
+from mdsx.convert.skips import Tally, decode_tallies, encode_tallies, total
 from mdsx.convert.sources import Source, read_chunks
 from mdsx.convert.values import SampleReader
 from mdsx.convert.watcher import Watcher
-from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, UsageError
+from mdsx.errors import MdsxError, MissingError, SampleError, UsageError
 from mdsx.format import Encoder, Schema
 from mdsx.storage import open_storage
 from mdsx.writer import Writer
@@ -27,23 +25,15 @@ _SAVE_EVERY = 10.0  # seconds; a rerun reads again what was converted since
 _TELL_EVERY = 0.1
 
 
-@dataclass(slots=True)
-class Tally:
-    """What tars gave: samples, and how much was skipped."""
-
-    samples: int = 0
-    skipped: int = 0
-
-
 def convert_part(plan: Plan, part: int, watcher: Watcher) -> Tally:
     """Convert the tars of one part, or what is left of them. Unless the plan skips, raises the first error found."""
-    url, sources, ledger = plan.part_url(part), plan.part_sources(part), _Ledger(plan.out, part)
+    url, sources, ledger = plan.part_url(part), plan.part_sources(part), Ledger(plan.out, part)
     if is_finished(url):
         if len(ledger.tallies) < len(sources):
             raise UsageError("holds a dataset of something else", file=url, hint="give another output")
-        total = ledger.total(len(sources))
-        watcher.progress(sum(source.size for source in sources), total.samples)
-        return total
+        tally = ledger.total(len(sources))
+        watcher.progress(sum(source.size for source in sources), tally.samples)
+        return tally
     schema = Schema.from_columns(plan.columns)
     with Writer(
         url,
@@ -53,9 +43,9 @@ def convert_part(plan: Plan, part: int, watcher: Watcher) -> Tally:
         resume=True,
         metadata={"converted": {"from": "tar", "digest": plan.digest}},
     ) as out:
-        first, total = ledger.durable(out.samples)
+        first, samples = ledger.durable(out.samples)
         watcher.progress(sum(source.size for source in sources[:first]), out.samples)
-        intake = _Intake(plan, out, Encoder(schema), watcher, behind=out.samples - total.samples)
+        intake = _Intake(plan, out, Encoder(schema), watcher, behind=out.samples - samples)
         for place, source in enumerate(sources[first:], first):
             tally = intake.convert(source)
             ledger.put(place, tally, last=place + 1 == len(sources))
@@ -79,14 +69,15 @@ class _Intake:
 
     def convert(self, source: Source) -> Tally:
         """All of one tar."""
-        tally, reader = Tally(), SampleReader(self._plan.columns, file=source.url)
+        plan, tally = self._plan, Tally()
+        reader = SampleReader(plan.columns, file=source.url, stored=source.size, nan_null=plan.nan == "null")
         with closing(read_chunks(source, self._count)) as chunks:
-            for item in group_samples(read_members(chunks, file=source.url), file=source.url):
+            for item in group_samples(read_members(chunks, file=source.url), file=source.url, names=plan.names):
                 error = self._take(item, reader) if isinstance(item, TarSample) else item
                 if error is None:
                     tally.samples += 1
-                elif self._plan.skip_bad:
-                    tally.skipped += 1
+                elif plan.on_error == "skip":
+                    tally.skip(error)
                     self._watcher.skipped(error)
                 else:
                     raise error
@@ -119,35 +110,30 @@ class _Intake:
         self._bytes, self._samples, self._told = 0, 0, time.monotonic()
 
 
-class _Ledger:
+class Ledger:
     """The tallies of a part's tars, in order, kept in storage."""
 
     def __init__(self, out: str, part: int) -> None:
         self._storage, self._key = open_storage(out), f"{FOLDER}part.{part:05d}.json"
         self.tallies: list[Tally] = []
         self._saved = time.monotonic()
-        try:
-            self.tallies = msgspec.json.decode(self._storage.get(self._key).data, type=list[Tally])
-        except MissingError:
-            pass
-        except msgspec.MsgspecError as error:
-            raise CorruptError(f"not a conversion's ledger: {error}", file=f"{out}/{self._key}") from None
+        with suppress(MissingError):
+            self.tallies = decode_tallies(self._storage.get(self._key).data, file=f"{out}/{self._key}")
 
-    def durable(self, samples: int) -> tuple[int, Tally]:
-        """How many tars, and what of them, lie within the first `samples` samples, which are durable."""
-        count, total = 0, Tally()
+    def durable(self, samples: int) -> tuple[int, int]:
+        """How many tars, with how many samples, lie within the first `samples` samples, which are durable."""
+        count = durable = 0
         for tally in self.tallies:
-            if total.samples + tally.samples > samples:
+            if durable + tally.samples > samples:
                 break
-            count, total = count + 1, Tally(total.samples + tally.samples, total.skipped + tally.skipped)
-        return count, total
+            count, durable = count + 1, durable + tally.samples
+        return count, durable
 
     def put(self, place: int, tally: Tally, *, last: bool) -> None:
         self.tallies[place:] = [tally]
         if last or time.monotonic() - self._saved > _SAVE_EVERY:
-            self._storage.put(self._key, msgspec.json.encode(self.tallies))
+            self._storage.put(self._key, encode_tallies(self.tallies))
             self._saved = time.monotonic()
 
     def total(self, count: int) -> Tally:
-        tallies = self.tallies[:count]
-        return Tally(sum(tally.samples for tally in tallies), sum(tally.skipped for tally in tallies))
+        return total(self.tallies[:count])

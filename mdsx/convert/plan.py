@@ -13,12 +13,15 @@ from dataclasses import asdict, dataclass
 import msgspec
 import xxhash
 
+from mdsx.convert.names import Names
 from mdsx.convert.sources import Source
 from mdsx.errors import CorruptError
 
 FOLDER = "_convert/"
 """Where a conversion keeps what it needs for going on, below its output."""
 PLAN_KEY = FOLDER + "plan.json"
+SKIPPED_KEY = FOLDER + "skipped.json"
+"""What was skipped: stays with the finished dataset, if anything was."""
 MAX_PARTS = 256
 
 
@@ -31,7 +34,9 @@ class Plan:
     columns: Mapping[str, str]
     shard_size: int
     compression: str | None
-    skip_bad: bool
+    names: Names
+    nan: str
+    on_error: str
     parts: int
 
     def part_url(self, part: int) -> str:
@@ -49,22 +54,23 @@ class Plan:
     def digest(self) -> str:
         """Tells conversions apart that would give other samples or other shards."""
         told = asdict(self)
-        for field in ("out", "skip_bad", "parts"):
+        for field in ("out", "on_error", "parts"):
             del told[field]
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode(told))
 
     def difference(self, other: Plan) -> str | None:
         """In what `other` is another conversion than this one; None if it may continue it."""
+        for mine, theirs in ((asdict(self), asdict(other)), (asdict(self.names), asdict(other.names))):
+            for field in ("shard_size", "compression", "nan", "key_until", "rename", "drop"):
+                if mine.get(field) != theirs.get(field):
+                    return f"{field} {theirs[field]}, not {mine[field]}"
         if list(self.columns.items()) != list(other.columns.items()):
             return f"columns {dict(other.columns)}, not {dict(self.columns)}"
-        for field in ("shard_size", "compression"):
-            if getattr(self, field) != getattr(other, field):
-                return f"{field} {getattr(other, field)}, not {getattr(self, field)}"
         if len(self.sources) != len(other.sources):
             return f"{len(other.sources)} tars, not {len(self.sources)}"
-        for mine, theirs in zip(self.sources, other.sources, strict=True):
-            if mine != theirs:
-                return f"{theirs.url} has changed" if mine.url == theirs.url else f"{theirs.url}, not {mine.url}"
+        for old, new in zip(self.sources, other.sources, strict=True):
+            if old != new:
+                return f"{new.url} has changed" if old.url == new.url else f"{new.url}, not {old.url}"
         return None
 
 

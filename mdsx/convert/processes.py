@@ -18,8 +18,9 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.process import parent_process
 from typing import Any, TypeAlias
 
-from mdsx.convert.part import Tally, convert_part
+from mdsx.convert.part import convert_part
 from mdsx.convert.plan import Plan
+from mdsx.convert.skips import Tally
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MdsxError
 

@@ -10,16 +10,10 @@ from collections.abc import Sequence
 
 from mdsx.convert.headers import BLOCK, octal
 
-_ROOM, _RATIO = 2**26, 1000
 _LONGEST_MAP = 2**20
 _DIGITS = 20
 
 Pieces = list[tuple[int, int]]  # offset in the whole, length
-
-
-def most(stored: int) -> int:
-    """Bytes that a member may have of which `stored` are stored: a header of 1 KiB may claim 4 GiB of holes."""
-    return _ROOM + _RATIO * stored
 
 
 def header_entries(fields: bytes) -> Pieces:
@@ -39,26 +33,34 @@ def pax_pieces(records: Sequence[tuple[str, bytes]]) -> Pieces | None:
     return _paired(numbers) if numbers else None
 
 
+def stored_pieces(stored: bytes) -> int:
+    """How many pieces the map of pax version 1.0 claims to have: its first line says so."""
+    count = _number(stored[: _DIGITS + 1].partition(b"\n")[0])
+    if 4 * count > min(len(stored), _LONGEST_MAP):  # each takes two digits and two line ends at least
+        raise ValueError(f"its map claims {count:,} pieces")
+    return count
+
+
 def split_stored_map(stored: bytes) -> tuple[Pieces, bytes]:
     """The map of pax version 1.0, which stands before the stored pieces as lines of decimal digits, and the pieces."""
     count, _, rest = stored[:_LONGEST_MAP].partition(b"\n")
-    lines = rest.split(b"\n", min(2 * _number(count), _LONGEST_MAP))[: 2 * _number(count)]
+    lines = rest.split(b"\n", 2 * _number(count))[: 2 * _number(count)]
     size = len(count) + 1 + sum(len(line) + 1 for line in lines)
     return _paired([_number(line) for line in lines]), stored[-(-size // BLOCK) * BLOCK :]
 
 
 def expand(pieces: Pieces, stored: bytes, size: int) -> bytes:
     """The whole of `size` bytes: `stored` cut into `pieces`, zeros elsewhere."""
-    whole, used, end = bytearray(size), 0, 0
+    parts: list[bytes] = []
+    used = end = 0
     for offset, length in pieces:
-        if offset < end or length < 0 or offset + length > size:
+        if offset < end or offset + length > size:
             raise ValueError("pieces overlap or leave the file")
-        end = offset + length
-        whole[offset:end] = stored[used : used + length]
-        used += length
-    if used != len(stored) or len(whole) != size:
+        parts += [bytes(offset - end), stored[used : used + length]]
+        used, end = used + length, offset + length
+    if used != len(stored):
         raise ValueError("pieces and stored bytes differ in size")
-    return bytes(whole)
+    return b"".join([*parts, bytes(size - end)])
 
 
 def _number(digits: bytes) -> int:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mdsx.convert.budget import Budget
 from mdsx.convert.headers import BLOCK, parse_header
 from mdsx.errors import CorruptError, FormatError
 
 ZEROS = bytes(BLOCK)
+_SHOWN = 1000  # characters of a name in an error
 
 
 class Tape:
-    """The tar's bytes, in order; `offset` counts those taken."""
+    """The tar's bytes, in order; `offset` counts those taken, `budget` what they claim."""
 
-    def __init__(self, chunks: Iterator[bytes], file: str) -> None:
+    def __init__(self, chunks: Iterator[bytes], file: str, budget: Budget) -> None:
         self.offset = 0
+        self.budget = budget
         self.last = ""  # the last member read, to say where damage is
         self._chunks, self._file = chunks, file
         self._chunk, self._at = b"", 0
@@ -110,7 +113,9 @@ def member_place(name: str, offset: int) -> str:
 
 
 def printable(name: str) -> str:
-    """`name` quoted, on one line, also where it is not UTF-8."""
+    """`name` quoted, on one line, also where it is not UTF-8; the middle of a very long one is left out."""
+    if len(name) > _SHOWN:
+        name = f"{name[: _SHOWN // 2]}...{name[-_SHOWN // 4 :]}"
     return repr(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 

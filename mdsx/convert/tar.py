@@ -1,35 +1,32 @@
 """WebDataset tars -> one dataset: the converter's door.
 
 Sources are found, columns known and the plan written down before the first sample is. A rerun of the same conversion
-continues it, or says that it is finished; another one onto an unfinished output is refused, unless there is no shard
-yet.
+continues it, or says that it is finished, and what it skipped; another one onto an unfinished output is refused,
+unless there is no shard yet.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
-from mdsx.convert.archive import read_members
-from mdsx.convert.columns import KEY, check_declared, infer_columns
-from mdsx.convert.part import is_finished
-from mdsx.convert.plan import FOLDER, PLAN_KEY, Plan, decode_plan, encode_plan, parts_for
+from mdsx.convert.columns import check_declared
+from mdsx.convert.look import look_at
+from mdsx.convert.names import FIRST_DOT, KEY, Names
+from mdsx.convert.part import Ledger, is_finished
+from mdsx.convert.plan import FOLDER, PLAN_KEY, SKIPPED_KEY, Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.processes import convert_parts
-from mdsx.convert.samples import TarSample, group_samples
-from mdsx.convert.sources import Source, find_sources, read_chunks
+from mdsx.convert.skips import Tally, decode_tallies, encode_tallies, total
+from mdsx.convert.sources import find_sources
 from mdsx.convert.tape import printable
 from mdsx.convert.watcher import Watcher
-from mdsx.errors import MissingError, UsageError
+from mdsx.errors import MissingError, UsageError, shown
 from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
 from mdsx.writer import merge
 from mdsx.writer.options import Options
-
-_LOOKED_AT = 64  # samples; fewer where they are large
-_LOOKED_AT_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +45,60 @@ def convert_tars(
     out: str | os.PathLike[str],
     *,
     columns: Mapping[str, str] | None = None,
+    key_until: str = FIRST_DOT,
+    rename: Mapping[str, str | Sequence[str]] | None = None,
+    drop: str | Sequence[str] = (),
+    nan: str = "error",
+    on_error: str = "raise",
     shard_size: int | str = "64MiB",
     compression: str | None = None,
     processes: int = 1,
-    skip_bad: bool = False,
     watcher: Watcher | None = None,
 ) -> Conversion:
     """Convert the tars that `sources` name (paths, URLs, braces, globs), in that order, to a dataset at `out`.
 
-    `columns` (name -> type) overrides what is inferred from the first samples; names are lower-case extensions. With
-    `processes` above 1 and several tars, the dataset is written in parts and merged. `skip_bad` leaves out samples that
-    are not sound, and what a damaged tar lost, and tells the `watcher` of each.
+    The names of members are read with `key_until` "first-dot" or "last-dot": the key ends there. `rename` maps a column
+    to the extensions that become it (`{"image": ["jpg", "png"]}`, or `"jpg;png"`); `drop` names extensions or files to
+    leave out. `columns` (name -> type) overrides what is inferred from the first samples; names are lower-case
+    extensions, or those that `rename` gives. `nan="null"` reads NaN and Infinity in JSON as null.
 
-    Raises MissingError, CorruptError or SampleError that name tar, member and offset; no index is written then.
+    `on_error="skip"` leaves out samples that are not sound, and what a damaged tar lost, and tells the `watcher` of
+    each; a later call that finds the dataset finished does so again. With `processes` above 1 and several tars, the
+    dataset is written in parts and merged.
+
+    Raises MissingError, CorruptError or SampleError that name tar, member and offset; no index is written then. Warns
+    where the names seem to be meant otherwise: of a single sample, or of more than 50 inferred columns.
     """
     watcher = watcher or Watcher()
     if processes < 1:
         raise UsageError("processes must be at least 1", found=processes)
-    declared = check_declared(columns or {})
+    for option, value, choices in (("nan", nan, ("error", "null")), ("on_error", on_error, ("raise", "skip"))):
+        if value not in choices:
+            raise UsageError(f"{option} is unknown", found=shown(value), expected=" or ".join(choices))
+    names, declared = Names.parse(key_until, rename or {}, drop), check_declared(columns or {})
+    names.check_declared(declared)
     size = parse_size(shard_size, name="shard_size")
     Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
     storage = _open_output(out)
     found = find_sources(sources)
-    inferred = _infer(found, declared, skip_bad)
-    plan = Plan(storage.url, tuple(found), inferred, size, compression, skip_bad, parts_for(len(found), processes))
+    look = look_at(found, declared, names, skip=on_error == "skip")
+    for warning in look.warnings:
+        watcher.warned(warning)
+    Options.parse(look.columns, size, compression)
+    parts = parts_for(len(found), processes)
+    plan = Plan(storage.url, tuple(found), look.columns, size, compression, names, nan, on_error, parts)
     if is_finished(plan.out):
-        return _finished_before(storage, plan)
+        return _finished_before(storage, plan, watcher)
     plan = _continued(storage, plan)
     watcher.planned(plan)
+    storage.delete(SKIPPED_KEY)  # of an output whose dataset was removed
     storage.put(PLAN_KEY, encode_plan(plan))
-    tallies = convert_parts(plan, processes, watcher)
+    tally = total(convert_parts(plan, processes, watcher))
+    _keep_skips(storage, tally)
     if plan.parts > 1:
         merge(plan.out)
     _forget(storage)
-    samples, skipped = sum(tally.samples for tally in tallies), sum(tally.skipped for tally in tallies)
-    return Conversion(storage.url, plan.columns, samples, skipped)
+    return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 
 
 def _open_output(out: str | os.PathLike[str]) -> Storage:
@@ -96,36 +112,34 @@ def _open_output(out: str | os.PathLike[str]) -> Storage:
     return storage
 
 
-def _infer(sources: Sequence[Source], declared: Mapping[str, str], skip_bad: bool) -> dict[str, str]:
-    """The columns, after a look at the first samples of the first tar that has any."""
-    left_out, first = 0, ""
-    for source in sources:
-        samples, size = [], 0
-        with closing(read_chunks(source, lambda count: None)) as chunks:
-            for item in group_samples(read_members(chunks, file=source.url), file=source.url):
-                if isinstance(item, TarSample):
-                    samples.append(item)
-                    size += sum(len(member.data) for member in item.members.values())
-                elif not skip_bad:
-                    raise item
-                else:
-                    left_out, first = left_out + 1, first or str(item)
-                if len(samples) == _LOOKED_AT or size > _LOOKED_AT_BYTES:
-                    break
-        if samples:
-            return infer_columns(samples, declared, file=source.url)
-    found = f"{left_out:,} that are not sound, the first: {first}" if left_out else None
-    raise UsageError("there is no sample in the tars", file=sources[0].url, found=found)
-
-
-def _finished_before(storage: Storage, plan: Plan) -> Conversion:
+def _finished_before(storage: Storage, plan: Plan, watcher: Watcher) -> Conversion:
     index = read_index(storage)
     converted = index.metadata.get("converted")
     if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
         hint = "give another output"
         raise UsageError("holds a dataset already, and not one of this conversion", file=storage.url, hint=hint)
+    tally = _kept_skips(storage)
+    _keep_skips(storage, tally)
     _forget(storage)
-    return Conversion(storage.url, plan.columns, index.samples, 0, already=True)
+    for skip in tally.skips:
+        watcher.skipped(skip.error())
+    return Conversion(storage.url, plan.columns, index.samples, tally.skipped, already=True)
+
+
+def _keep_skips(storage: Storage, tally: Tally) -> None:
+    if tally.skipped:
+        storage.put(SKIPPED_KEY, encode_tallies([tally]))
+
+
+def _kept_skips(storage: Storage) -> Tally:
+    """What a conversion that wrote its index skipped, also where it was killed just after that."""
+    kept = {entry.key for entry in storage.list(FOLDER)}
+    if SKIPPED_KEY in kept:
+        return total(decode_tallies(storage.get(SKIPPED_KEY).data, file=f"{storage.url}/{SKIPPED_KEY}"))
+    if PLAN_KEY not in kept:
+        return Tally()
+    begun = decode_plan(storage.get(PLAN_KEY).data, file=f"{storage.url}/{PLAN_KEY}")
+    return total(Ledger(begun.out, part).total(len(begun.sources)) for part in range(begun.parts))
 
 
 def _continued(storage: Storage, plan: Plan) -> Plan:
@@ -135,8 +149,8 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
     except MissingError:
         return plan
     difference = begun.difference(plan)
-    if difference is None and begun.skip_bad and not plan.skip_bad:
-        difference = "without --skip-bad"
+    if difference is None and begun.on_error == "skip" and plan.on_error != "skip":
+        difference = "without --on-error skip"
     if difference is None:
         return replace(plan, parts=begun.parts)
     if any(_is_shard(entry.key) for prefix in ("shard.", "part-") for entry in storage.list(prefix)):
@@ -158,4 +172,5 @@ def _is_shard(key: str) -> bool:
 def _forget(storage: Storage) -> None:
     """Remove what is of use only until the dataset is finished."""
     for entry in list(storage.list(FOLDER)):
-        storage.delete(entry.key)
+        if entry.key != SKIPPED_KEY:
+            storage.delete(entry.key)

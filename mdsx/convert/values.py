@@ -1,40 +1,56 @@
 """A tar's samples -> samples as the writer takes them: what a member's bytes mean in a column.
 
-A value is read as its column's type says: numbers and bools from text or a NumPy file, arrays from a NumPy file; of the
-other types a member holds just what a shard does. An absent member is null where the column takes null.
-Every misfit is a SampleError that names tar, member and offset, and the `--column` that would mend it.
+A value is read as its column's type says: numbers and bools from text or a NumPy file, arrays from a NumPy file, lists
+from JSON; of the other types a member holds just what a shard does. An absent member is null where the column takes
+null. NaN and Infinity in JSON are errors, or null. Parsed JSON and MessagePack take many times their bytes, so what a
+sample has of them is bounded by what is stored of the tar. Every misfit is a SampleError that names tar, member and
+offset, and the option that would mend it.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdsx.convert.archive import Member
-from mdsx.convert.columns import KEY, type_of_extension
+from mdsx.convert.columns import type_of_extension
+from mdsx.convert.names import KEY
 from mdsx.convert.npy import MAGIC, parse_npy
 from mdsx.convert.samples import TarSample
+from mdsx.convert.tape import printable
 from mdsx.errors import CorruptError, SampleError
 from mdsx.format import ColumnType, parse_json, parse_type, value_decoder
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
+_LONGEST_NUMBER = 1000  # characters
+_PARSED_ROOM, _PARSED_RATIO = 2**21, 50
+_PARSED = {"json", "msgpack"}
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
 
 
 class SampleReader:
-    """Reads samples of a dataset's `columns` out of the members of the tar `file`."""
+    """Reads samples of a dataset's `columns` out of the members of the tar `file`, of which `stored` bytes are stored.
 
-    def __init__(self, columns: Mapping[str, str], *, file: str) -> None:
+    With `nan_null`, NaN and Infinity in JSON are read as null.
+    """
+
+    def __init__(self, columns: Mapping[str, str], *, file: str, stored: int, nan_null: bool = False) -> None:
         self._types = {name: parse_type(kind) for name, kind in columns.items() if name != KEY}
-        self._readers = {name: value_reader(kind) for name, kind in self._types.items()}
-        self._file = file
+        self._readers = {name: value_reader(kind, nan_null=nan_null) for name, kind in self._types.items()}
+        self._parsed = [name for name, kind in self._types.items() if kind.base in _PARSED or kind.is_list]
+        self._file, self._most_parsed = file, _PARSED_ROOM + _PARSED_RATIO * stored
 
     def read(self, sample: TarSample) -> dict[str, Any]:
         """The sample as the writer takes it. Raises SampleError."""
         if not sample.members.keys() <= self._types.keys():
             self._refuse_extra(sample)
+        if self._parsed:
+            self._check_parsed(sample)
         values: dict[str, Any] = {KEY: sample.key}
         for name, reader in self._readers.items():
             member = sample.members.get(name)
@@ -58,31 +74,53 @@ class SampleReader:
     def _misfit(self, name: str, member: Member, problem: str) -> SampleError:
         kind = self._types[name]
         hint = f"--column '{name}={wider_type(kind, member.data)}' would take it"
+        if kind.base == "json" and _has_nan(member.data):
+            hint = f"--nan null makes NaN and Infinity null; {hint}"
         return self._error(f"does not fit column {name!r} of type {kind}: {problem}", member, hint)
 
     def _check_absent(self, name: str, sample: TarSample) -> None:
         kind = self._types[name]
         first = next(iter(sample.members.values()))
-        problem = f"sample {sample.key!r} has no member for column {name!r}"
+        problem = f"sample {printable(sample.key)} has no member for column {name!r}"
         if sample.torn:
-            raise self._error(f"{problem}: the damage behind it may have taken it", first)
+            raise self._error(f"{problem}: the damage after it may have taken it", first)
         if not kind.nullable:
             raise self._error(f"missing member: {problem}", first, f"--column '{name}={kind}?' makes absent ones null")
 
+    def _check_parsed(self, sample: TarSample) -> None:
+        size = sum(len(sample.members[name].data) for name in self._parsed if name in sample.members)
+        if size > self._most_parsed:
+            member = next(sample.members[name] for name in self._parsed if name in sample.members)
+            problem = f"json and msgpack of this sample have {size:,} bytes, unpacked, of a tar of far fewer"
+            hint = (
+                f"beyond 2 MiB, a sample's may have {_PARSED_RATIO} times those of the tar's file: decompress it first"
+            )
+            raise self._error(problem, member, hint)
+
     def _refuse_extra(self, sample: TarSample) -> None:
         name, member = next((name, member) for name, member in sample.members.items() if name not in self._types)
-        problem = f"mixed extensions: sample {sample.key!r} has {name!r}, the columns are {', '.join(self._types)}"
-        hint = f"--column '{name}={type_of_extension(name)}?' takes it, with null where it is absent"
-        raise self._error(problem, member, hint)
+        shown, columns = printable(name), ", ".join(self._types)
+        problem = f"mixed extensions: sample {printable(sample.key)} has {shown}, the columns are {columns}"
+        hints = [f"--column {shlex.quote(f'{name}={type_of_extension(name)}?')} takes it, with null where it is absent"]
+        absent = next((column for column in self._types if column not in sample.members), None)
+        if absent is not None:
+            hints.append(f"--rename {shlex.quote(f'NEW={absent};{name}')} makes both one column")
+        hints.append(f"--drop {shlex.quote(name)} leaves it out")
+        if "." in name:
+            hints.append("--key-until last-dot takes only what follows the last dot for the column")
+        raise self._error(problem, member, "; ".join(hints) if name.isprintable() and len(name) < 200 else None)
 
     def _error(self, problem: str, member: Member, hint: str | None = None) -> SampleError:
         return SampleError(problem, file=self._file, place=member.place, hint=hint)
 
 
-def value_reader(kind: ColumnType) -> Callable[[bytes], Any]:
+def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes], Any]:
     """What makes a value for the writer out of a member's bytes; raises ValueError or CorruptError."""
+    as_json = _json_without_nan if nan_null else parse_json
     if kind.is_list:
-        return _list_reader(kind)
+        return _list_reader(kind, as_json)
+    if kind.base == "json":
+        return as_json
     if kind.shape is not None:
         return parse_npy
     if kind.scalar:
@@ -91,11 +129,11 @@ def value_reader(kind: ColumnType) -> Callable[[bytes], Any]:
     return lambda data: decode(memoryview(data))
 
 
-def _list_reader(kind: ColumnType) -> Callable[[bytes], Any]:
+def _list_reader(kind: ColumnType, as_json: Callable[[bytes], object]) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:
         if kind.base not in ("str", "json"):
             raise ValueError("a list in a tar is a JSON array, so it can only be of str or json")
-        values = parse_json(data)
+        values = as_json(data)
         if not isinstance(values, list):
             raise ValueError("this is not a JSON array")
         return values
@@ -117,7 +155,40 @@ def wider_type(kind: ColumnType, data: bytes) -> ColumnType:
     return ColumnType("str" if is_text else "bytes", None, kind.nullable)
 
 
+def _json_without_nan(data: bytes) -> object:
+    try:
+        return _WITHOUT_NAN.decode(data.decode())
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"this is not JSON: {error}") from None
+
+
+def _has_nan(data: bytes) -> bool:
+    """Whether NaN or Infinity is what keeps `data` from being JSON."""
+    found: list[str] = []
+
+    def note(text: str) -> None:
+        if not math.isfinite(float(text)):
+            found.append(text)
+
+    try:
+        json.JSONDecoder(parse_constant=note, parse_float=note).decode(data.decode())
+    except (ValueError, RecursionError):
+        return False
+    return bool(found)
+
+
+def _finite(text: str) -> float | None:
+    return number if math.isfinite(number := float(text)) else None
+
+
+_WITHOUT_NAN = json.JSONDecoder(parse_constant=lambda constant: None, parse_float=_finite)
+
+
 def _scalar(base: str, data: bytes) -> object:
+    if len(data) > _LONGEST_NUMBER:
+        data = data[:_LONGEST_NUMBER] + b"..."
     text = data.decode("utf-8", "replace").strip()
     shown = repr(text if len(text) <= 40 else text[:40] + "...")
     if base == "bool":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from mdsx.convert.plan import Plan
 from mdsx.errors import MdsxError
+from mdsx.warn import warn
 
 
 class Watcher:
-    """Is told how a conversion goes on; this one listens to nothing. Called by one thread."""
+    """Is told how a conversion goes on; this one listens to nothing but warnings. Called by one thread."""
 
     def planned(self, plan: Plan) -> None:
         """The sources are there, the columns are known; nothing is written yet."""
@@ -17,3 +18,7 @@ class Watcher:
 
     def skipped(self, error: MdsxError) -> None:
         """Something was skipped: a sample, or a stretch of a damaged tar."""
+
+    def warned(self, warning: str) -> None:
+        """The tars may not be meant as they are read."""
+        warn(warning)

@@ -53,6 +53,7 @@ def test_json_is_one_object(run: Run, tars: Path) -> None:
         "already": False,
         "columns": {"__key__": "str", "txt": "str", "cls": "uint8"},
         "errors": [],
+        "warnings": [],
     }
 
 
@@ -75,9 +76,9 @@ def test_an_error_is_one_line_that_names_tar_member_and_offset_and_status_1(run:
     assert not (tars / "out" / "index.json").exists()
 
 
-def test_skip_bad_tells_each_and_ends_with_status_3(run: Run, tars: Path) -> None:
+def test_skipping_tells_each_and_ends_with_status_3(run: Run, tars: Path) -> None:
     write_tar(tars / "x-0001.tar", [("1.txt", b"a"), ("1.cls", b"cat"), ("2.txt", b"b"), ("2.cls", b"2"), ("3", b"")])
-    status, out, err = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--skip-bad", "--json")
+    status, out, err = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip", "--json")
     assert status == 3
     assert [line.split(": ")[:2] for line in err.splitlines()] == [["mdsx", "skipped"]] * 2
     told = json.loads(out)

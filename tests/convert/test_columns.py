@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from mdsx import SampleError, UsageError
 from mdsx.convert.archive import Member
 from mdsx.convert.columns import check_declared, infer_columns, parse_declared
+from mdsx.convert.names import Names
 from mdsx.convert.samples import TarSample
 from tests.convert.tars import npy
 
@@ -23,7 +24,7 @@ def infer(*samples: TarSample, **declared: str) -> dict[str, str]:
 
 def test_types_follow_the_extension() -> None:
     names = "cls id index txt text json jpg jpeg png bin seg.png x.txt"
-    columns = infer(sample("1", **dict.fromkeys(names.split(), b"")))
+    columns = infer(sample("1", **dict.fromkeys(names.split(), b"1")))
     assert " ".join(columns) == "__key__ " + names
     assert " ".join(columns.values()) == "str int64 int64 int64 str str json jpeg jpeg png bytes png str"
 
@@ -57,6 +58,51 @@ def test_arrays_without_one_type_are_an_error_that_knows_a_way_out(arrays: list[
     samples = [sample(str(number), npy=npy(array)) for number, array in enumerate(arrays)]
     with pytest.raises(SampleError, match=f"{message}.*--column npy=bytes"):
         infer(*samples)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([b"1", b" -12\n", b"+5"], "int64"),
+        ([npy(np.int64(7)), b"7"], "int64"),
+        ([b"cat"], "str"),
+        ([b"1", b"cat"], "str"),
+        ([b"0.5"], "str"),
+        ([b""], "str"),
+        ([b"9223372036854775807"], "int64"),
+        ([b"9223372036854775808"], "str"),
+        ([b"9" * 5000], "str"),
+        (["grün".encode()], "str"),
+        ([b"1", b"\xff"], "bytes"),
+    ],
+)
+def test_numbers_are_int64_unless_one_is_none(values: list[bytes], kind: str) -> None:
+    for name in ("cls", "x.id"):
+        assert infer(*(sample(str(number), **{name: data}) for number, data in enumerate(values)))[name] == kind
+
+
+def test_a_number_among_names_is_warned_of() -> None:
+    warnings: list[str] = []
+    samples = [sample("1", cls=b"1"), sample("2", cls=b"cat")]
+    infer_columns(samples, {}, file="x.tar", warn=warnings.append)
+    assert len(warnings) == 1
+    assert warnings[0].startswith("x.tar: member '2.cls', offset 0: is no int64, but others of column 'cls' are;")
+    infer_columns(samples[1:], {}, file="x.tar", warn=warnings.append)
+    infer_columns(samples, {"cls": "str"}, file="x.tar", warn=warnings.append)
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("extensions", "kind"),
+    [("jpg;jpeg", "jpeg"), ("jpg;png", "bytes"), ("jpg;webp", "bytes"), ("txt;text", "str"), ("cls;id", "int64"),
+     ("npy;emb.npy", "float32[2]"), ("npy;jpg", "bytes"), ("seg.png;png", "png")],
+)  # fmt: skip
+def test_a_column_of_several_extensions_is_bytes_unless_all_mean_one_type(extensions: str, kind: str) -> None:
+    names = Names.parse("first-dot", {"x": extensions}, ())
+    first = extensions.split(";")[0]  # what others mean counts, though none was looked at
+    data = npy(np.zeros(2, np.float32)) if "npy" in first else b"1"
+    samples = [TarSample("1", {"x": Member(f"1.{first}", 0, data)})]
+    assert infer_columns(samples, {}, file="x.tar", names=names)["x"] == kind
 
 
 def test_declared_types_override_and_declared_columns_are_added() -> None:

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
+from mdsx.convert.names import Names
 from mdsx.convert.plan import MAX_PARTS, Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.sources import Source
 
 
 def plan(tars: int = 3, parts: int = 1) -> Plan:
     sources = tuple(Source(f"/x/{tar}.tar", 1000 + tar, f"etag {tar}") for tar in range(tars))
-    return Plan("/out", sources, {"__key__": "str", "txt": "str"}, 2**20, None, False, parts)
+    return Plan("/out", sources, {"__key__": "str", "txt": "str"}, 2**20, None, Names(), "error", "raise", parts)
 
 
 @settings(deadline=None)
@@ -47,9 +48,13 @@ def test_a_plan_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        (replace(plan(), skip_bad=True, parts=3, out="/elsewhere"), None),
+        (replace(plan(), on_error="skip", parts=3, out="/elsewhere"), None),
         (replace(plan(), shard_size=5), "shard_size 5, not 1048576"),
         (replace(plan(), compression="zstd"), "compression zstd, not None"),
+        (replace(plan(), nan="null"), "nan null, not error"),
+        (replace(plan(), names=Names("last-dot")), "key_until last-dot, not first-dot"),
+        (replace(plan(), names=Names(rename={"a": ("b",)})), "rename {'a': ('b',)}, not {}"),
+        (replace(plan(), names=Names(drop=("b",))), "drop ('b',), not ()"),
         (plan(4), "4 tars, not 3"),
         (replace(plan(), columns={"txt": "str", "__key__": "str"}), "columns {'txt"),
         (replace(plan(), sources=(*plan().sources[:2], Source("/x/2.tar", 1002, "new"))), "/x/2.tar has changed"),

@@ -6,14 +6,15 @@ import pytest
 
 from mdsx import CorruptError, MdsxError
 from mdsx.convert.archive import Member
-from mdsx.convert.samples import TarSample, group_samples, split_name
+from mdsx.convert.names import Names
+from mdsx.convert.samples import TarSample, group_samples
 
 DAMAGE = CorruptError("header is damaged", file="x.tar", place="offset 512")
 
 
-def group(*items: str | Member | CorruptError) -> list[TarSample | MdsxError]:
+def group(*items: str | Member | CorruptError, names: Names | None = None) -> list[TarSample | MdsxError]:
     members = [Member(item, 512 * place) if isinstance(item, str) else item for place, item in enumerate(items)]
-    return list(group_samples(members, file="x.tar"))
+    return list(group_samples(members, file="x.tar", names=names or Names()))
 
 
 def shape(items: list[TarSample | MdsxError]) -> list[tuple[str, str] | str]:
@@ -22,23 +23,6 @@ def shape(items: list[TarSample | MdsxError]) -> list[tuple[str, str] | str]:
 
 def error(items: list[TarSample | MdsxError]) -> str:
     return str(next(item for item in items if isinstance(item, MdsxError)))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("0001.jpg", ("0001", "jpg")),
-        ("x.seg.png", ("x", "seg.png")),
-        ("a.b/c.jpg", ("a.b/c", "jpg")),
-        ("./0001.jpg", ("./0001", "jpg")),
-        ("/abs/x.tar.gz", ("/abs/x", "tar.gz")),
-        ("X.Seg.PNG", ("X", "seg.png")),
-        ("README", ("README", "")),
-        ("x.", ("x", "")),
-    ],
-)
-def test_key_is_the_name_up_to_the_first_dot_after_the_last_slash(name: str, expected: tuple[str, str]) -> None:
-    assert split_name(name) == expected
 
 
 def test_adjacent_members_of_one_key_are_a_sample() -> None:
@@ -59,21 +43,52 @@ def test_a_key_that_comes_back_is_an_error_and_the_sample_is_none() -> None:
 def test_a_column_twice_in_a_sample_is_an_error() -> None:
     items = group("1.jpg", "1.JPG", "1.cls", "2.jpg")
     assert shape(items) == ["error", ("2", "jpg")]
-    assert error(items) == "x.tar: member '1.JPG', offset 512: sample has column 'jpg' twice"
+    problem = "sample has column 'jpg' twice; --on-error skip leaves the sample out"
+    assert error(items) == f"x.tar: member '1.JPG', offset 512: {problem}"
+
+
+def test_two_members_renamed_to_one_column_are_an_error_that_names_both() -> None:
+    items = group("1.jpg", "2.jpg", "2.png", names=Names(rename={"image": ("jpg", "png")}))
+    assert shape(items) == [("1", "image"), "error"]
+    assert error(items).startswith(
+        "x.tar: member '2.png', offset 1024: sample has column 'image' twice: 'jpg' and 'png' become it; --drop png "
+    )
+
+
+def test_dropped_members_are_left_out_and_part_nothing() -> None:
+    link = Member("1.bak", 0, problem="is a FIFO")
+    items = group("README", "1.jpg", link, "a/README", "1.cls", "2.txt", names=Names(drop=("BAK", "README", "txt")))
+    assert shape(items) == [("1", "jpg cls")]
+
+
+def test_holes_of_a_sample_are_bounded_by_what_is_stored_of_it() -> None:
+    holes = bytes(2**25 + 1)
+    sparse = [Member(f"1.{column}", 0, holes, holes=len(holes)) for column in "abc"]
+    stored = Member("1.stored", 0, bytes(2**16))
+    assert shape(group(stored, *sparse)) == [("1", "stored a b c")]
+    items = group(*sparse, "2.x")
+    assert shape(items) == ["error", ("2", "x")]
+    assert "member '1.b', offset 0: sample is sparse: 67,108,866 bytes of holes, but only 0 are stored" in error(items)
 
 
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
-        (Member("README", 512), "x.tar: member 'README', offset 512: has no extension, so no column"),
-        (Member("2.jpg", 512, problem="is a FIFO"), "x.tar: member '2.jpg', offset 512: is a FIFO"),
-        (Member("\udcff.jpg", 512), "x.tar: member '\\\\xff.jpg', offset 512: name is not UTF-8"),
+        (
+            Member("README", 512),
+            "member 'README', offset 512: has no extension, so no column; --drop README leaves out",
+        ),
+        (Member("a b", 512), "member 'a b', offset 512: has no extension, so no column; --drop 'a b' leaves out"),
+        (Member("b.txt/", 512), "member 'b.txt/', offset 512: is a file, although its name ends in a slash: it has no"),
+        (Member("2.jpg", 512, problem="is a FIFO"), "member '2.jpg', offset 512: is a FIFO; --drop jpg leaves out"),
+        (Member("\udcff.jpg", 512), "member '\\\\xff.jpg', offset 512: name is not UTF-8; --drop jpg leaves out"),
     ],
 )
 def test_a_member_without_column_bytes_or_name_is_an_error(member: Member, problem: str) -> None:
     items = group("1.jpg", member, "3.jpg")
     assert shape(items) == [("1", "jpg"), "error", ("3", "jpg")]
-    assert error(items) == problem
+    assert error(items).startswith(f"x.tar: {problem}")
+    assert error(items).endswith("; --on-error skip leaves out the sample")
 
 
 def test_a_sample_is_reported_once_however_much_is_wrong() -> None:
@@ -87,6 +102,6 @@ def test_next_to_damage_the_sample_before_is_torn_and_the_one_behind_is_none() -
         TarSample("1", {"jpg": Member("1.jpg", 512)}, torn=True),
     )
     assert damage is DAMAGE
-    assert "stands behind damage" in str(behind)
+    assert "follows damage" in str(behind)
     assert isinstance(last, TarSample)
     assert not last.torn

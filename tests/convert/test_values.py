@@ -21,7 +21,7 @@ from tests.convert.tars import npy
 def read(kind: str, data: bytes | None) -> Any:
     members = {"other": Member("1.other", 0)} | ({} if data is None else {"x": Member("1.x", 1536, data)})
     sample = TarSample("1", members)
-    return SampleReader({"__key__": "str", "x": kind, "other": "bytes"}, file="a.tar").read(sample)["x"]
+    return SampleReader({"__key__": "str", "x": kind, "other": "bytes"}, file="a.tar", stored=4096).read(sample)["x"]
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,57 @@ def test_a_missing_member_is_an_error_unless_the_column_takes_null() -> None:
     with pytest.raises(SampleError, match=r"a.tar: member '1.other', offset 0: missing member: .*'x=int64\?'"):
         read("int64", None)
     torn = TarSample("1", {"other": Member("1.other", 0)}, torn=True)
-    with pytest.raises(SampleError, match="damage behind it"):  # null would be a guess
-        SampleReader({"__key__": "str", "x": "int64?", "other": "bytes"}, file="a.tar").read(torn)
+    with pytest.raises(SampleError, match="damage after it"):  # null would be a guess
+        SampleReader({"__key__": "str", "x": "int64?", "other": "bytes"}, file="a.tar", stored=4096).read(torn)
+
+
+NAN = b'{"a": [NaN, Infinity, -Infinity, 1e999, -1e999, 1.5], "b": 0.0}'
+
+
+def json_reader(kind: str = "json", *, stored: int = 4096) -> SampleReader:
+    return SampleReader({"__key__": "str", "x": kind}, file="a.tar", stored=stored, nan_null=True)
+
+
+def json_sample(data: bytes) -> TarSample:
+    return TarSample("1", {"x": Member("1.x", 0, data)})
+
+
+def test_nan_and_infinity_are_null_where_that_is_asked_for() -> None:
+    assert json_reader().read(json_sample(NAN))["x"] == {"a": [None, None, None, None, None, 1.5], "b": 0.0}
+    assert json_reader().read(json_sample(b"NaN"))["x"] is None
+    assert json_reader("bytes").read(json_sample(NAN))["x"] == NAN
+
+
+@pytest.mark.parametrize("data", [b"{", b"[nan]", b"NAN", b"[" * 100_000, b"\xff", b"'a'", b"9" * 5000])
+def test_nothing_else_is_json_then(data: bytes) -> None:
+    with pytest.raises(SampleError, match=r"does not fit column 'x' of type json: .*--column 'x=bytes'"):
+        json_reader().read(json_sample(data))
+
+
+@pytest.mark.parametrize("data", [b"NaN", b"[-Infinity]", b'{"a": 1e999}'])
+def test_the_error_for_nan_names_the_option(data: bytes) -> None:
+    reader = SampleReader({"__key__": "str", "x": "json"}, file="a.tar", stored=4096)
+    values, error = None, None
+    try:
+        values = reader.read(json_sample(data))
+    except SampleError as caught:
+        error = caught
+    if values:  # the writer refuses it
+        error = reader.misfit(json_sample(data), SampleError("", place="column 'x'", found="inf", expected="JSON"))
+    assert "; --nan null makes NaN and Infinity null; --column 'x=bytes' would take it" in str(error)
+
+
+def test_json_and_msgpack_are_parsed_within_bounds_of_what_is_stored() -> None:
+    large = b"[" + b"0," * 2**20 + b"0]"
+    for kind in ("json", "msgpack"):
+        with pytest.raises(SampleError, match=r"of this sample have 2,097,155 bytes.*decompress it first"):
+            json_reader(kind, stored=0).read(json_sample(large))
+    assert len(json_reader(stored=1).read(json_sample(large))["x"]) == 2**20 + 1
+    assert json_reader("bytes", stored=0).read(json_sample(large))["x"] == large
 
 
 def test_an_extension_that_is_no_column_is_an_error_even_where_another_is_absent() -> None:
     sample = TarSample("1", {"new.txt": Member("1.new.txt", 512)})
-    with pytest.raises(SampleError, match=r"mixed extensions: sample '1' has 'new.txt'.*'new.txt=str\?'"):
-        SampleReader({"__key__": "str", "x": "int64?"}, file="a.tar").read(sample)
+    ways = r"'new.txt=str\?' takes it.*--rename 'NEW=x;new.txt'.*--drop new.txt .*--key-until last-dot"
+    with pytest.raises(SampleError, match=rf"mixed extensions: sample '1' has 'new.txt'.*{ways}"):
+        SampleReader({"__key__": "str", "x": "int64?"}, file="a.tar", stored=4096).read(sample)

@@ -196,14 +196,14 @@ def _tar(data: bytes) -> None:
     wrapped = (data, zlib.compress(data, wbits=31), zstandard.compress(data))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.tar").write_bytes(wrapped[how[0] % 3])
-        convert_tars([f"{folder}/a.tar"], f"{folder}/out", skip_bad=bool(how[0] & 4))
+        convert_tars([f"{folder}/a.tar"], f"{folder}/out", on_error="skip" if how[0] & 4 else "raise")
 
 
 def _stream(data: bytes) -> None:
     """A tar as it comes, compressed or not."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.tar").write_bytes(data)
-        convert_tars([f"{folder}/a.tar"], f"{folder}/out", skip_bad=True)
+        convert_tars([f"{folder}/a.tar"], f"{folder}/out", on_error="skip")
 
 
 _ORDER = OrderIdentity(1, 7, 8, 64, True, "f" * 32, 100, 100, ((0, (Fraction(1), Fraction(2))),))
@@ -382,7 +382,8 @@ def _record() -> bytes:
         "sources": [{"url": "/a.tar", "size": 3, "etag": "x"}],
         "columns": {"a": "str"},
     }
-    plan |= {"shard_size": 100, "compression": None, "skip_bad": False, "parts": 1}
+    plan |= {"shard_size": 100, "compression": None, "nan": "null", "on_error": "raise", "parts": 1}
+    plan |= {"names": {"key_until": "last-dot", "rename": {"a": ["txt"]}, "drop": ["README"]}}
     return b"\0".join((json.dumps(record).encode(), json.dumps(journal).encode(), json.dumps(plan).encode()))
 
 
@@ -405,7 +406,8 @@ TARGETS = {
         _arguments,
         _words(
             "info .", "cat x --start 3 --count 2 --json", "verify file:///nowhere --threads 2", "merge . --parts 3",
-            "convert tar a-{00..03}.tar out --column json=json? --compression zstd:3 --shard-size 1MiB --skip-bad",
+            "convert tar a-{00..03}.tar out --column json=json? --compression zstd:3 --shard-size 1MiB --on-error skip",
+            "convert tar a.tar out --key-until last-dot --rename image=jpg;png --drop README --nan null",
             "info s3://KEY:SECRET@bucket/prefix", "--version", "info s3://[::1]/x", "info file:///%00",
         ),
     ),
