@@ -2,8 +2,9 @@
 
 from mdsx.stream.background import Background
 from mdsx.stream.need import warn_of_small_cache, warn_of_spread
-from mdsx.stream.progress import Batching, Progress, Task
+from mdsx.stream.progress import Batching, Task
 from mdsx.stream.reader import Batch, RankReader
+from mdsx.stream.run import Run, warn_of_left
 from mdsx.stream.state import OrderIdentity, Phases
 
 __all__ = [
@@ -12,9 +13,10 @@ __all__ = [
     "Batching",
     "OrderIdentity",
     "Phases",
-    "Progress",
     "RankReader",
+    "Run",
     "Task",
+    "warn_of_left",
     "warn_of_small_cache",
     "warn_of_spread",
 ]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import islice
 from typing import Any
+from weakref import WeakSet
 
+import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
@@ -19,9 +22,10 @@ from mdsx.stream import (
     Batching,
     OrderIdentity,
     Phases,
-    Progress,
     RankReader,
+    Run,
     Task,
+    warn_of_left,
     warn_of_small_cache,
     warn_of_spread,
 )
@@ -50,11 +54,15 @@ class StreamingDataset(IterableDataset[Any]):
     - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything that PyTorch can collate.
     - `zero_copy`: hand out `bytes`, `jpeg` and `png` values as read-only memory views of the mapped shards, not as
       copies; a shard of which there are views stays in memory, and in the cache. Lists of such values are copies.
-    - `drop_last`: whether the samples that do not fill an epoch's last batch are left out; else they are split over
-      the ranks as a shorter batch. Never is a sample padded or repeated.
+    - `drop_last`: whether the samples that do not fill an epoch's last batch are left out, as by default; else they
+      are split over the ranks as a shorter batch. Never is a sample padded or repeated. A `StreamingDataLoader` must
+      have the same value where it is given here.
 
     `state_dict()` is `(epoch, position)` and what must match to resume; it is the same on every rank, and resumes on
-    any number of ranks, workers and batch sizes.
+    any number of ranks, workers and batch sizes. It belongs to iterations of this object. A `StreamingDataLoader` has
+    a position of its own: while there is one of this dataset, `state_dict`, `load_state_dict`, `state_after`,
+    `set_epoch`, `resume` and `reweight` raise a UsageError here. A copy of this object is independent of it, at the
+    same position.
     """
 
     def __init__(
@@ -72,7 +80,7 @@ class StreamingDataset(IterableDataset[Any]):
         world_size: int | None = None,
         transform: Callable[[Sample], Any] | None = None,
         batch_size: int | None = None,
-        drop_last: bool = True,
+        drop_last: bool | None = None,
         columns: ColumnChoice | None = None,
         epoch_samples: int | None = None,
         component_column: str | None = None,
@@ -93,18 +101,49 @@ class StreamingDataset(IterableDataset[Any]):
         else:
             self.view = View([url.part if columns is None else url.part.choose(columns)], component_column)
         self.course = _course(url, self.view, seed, lanes, shuffle_block, shuffle, epoch_samples)
+        if isinstance(seed, bool):
+            raise UsageError("seed must be an integer", found=shown(seed))
         self._seed, self._shuffle = int(seed), bool(shuffle)
         self.transform = transform
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.zero_copy = zero_copy
         self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
-        self.progress = Progress()
+        self.run = Run(shuffled=self._shuffle)
         self._worker: dict[str, int] | None = None  # in a worker: which batches are this one's
-        Batching(self.course.epoch_samples, batch_size or 1, 1, drop_last)  # checks it now, not in the first epoch
+        self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
+        # It checks the size now, not in the first epoch.
+        Batching(self.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ranks": self.ranks}  # a worker process knows nothing of torch.distributed
+        """Of a copy: it has a run of its own, at the same position, and no loader."""
+        ranks = self._ranks
+        if ranks is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            ranks = self.ranks  # a worker process knows nothing of torch.distributed, but has the same environment
+        return {**self.__dict__, "run": copy(self.run), "_ranks": ranks, "_loaders": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _loaders=WeakSet())
+
+    def detached(self) -> StreamingDataset:
+        """The same samples in the same order, with a run of its own: what a loader reads."""
+        found = copy(self)
+        found._ranks = self._ranks
+        found.course = copy(self.course)  # the pace of reading is kept for each
+        return found
+
+    def read_by(self, loader: object) -> None:
+        """As long as `loader` lives, it has the position, and this object refuses to say or move one."""
+        self._loaders.add(loader)
+
+    def _ask_for(self, call: str) -> None:
+        """Raise UsageError where a loader has the position that `call` is about."""
+        if len(self._loaders):
+            raise UsageError(
+                f"a StreamingDataLoader reads this dataset, and has the position: {call} of the dataset has no effect "
+                "on it",
+                hint=f"call loader.{call}" if call != "state_after()" else "call loader.state_dict()",
+            )
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -118,20 +157,30 @@ class StreamingDataset(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch in which the next batch lies."""
-        return self.progress.epoch
+        """The epoch of the batch that comes next."""
+        return self.run.coming[0]
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, or samples where it has no batch_size."""
-        return self.batching(self.batch_size or 1, self.drop_last).count()
+        return self.batching(self.batch_size or 1, self._drops_last).count()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of `epoch`, from its start (or from a position in it that was loaded)."""
-        self.progress.set_epoch(epoch)
+        """The next iteration is of `epoch`, from its start; nothing changes where that epoch comes next anyway."""
+        self._ask_for("set_epoch()")
+        self.run.set_epoch(epoch)
+
+    def resume(self) -> None:
+        """The next iteration takes the rest of the epoch that was left; nothing changes where none was."""
+        self._ask_for("resume()")
+        self.run.resume()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this object stands: counts what `next()` returned."""
-        state = self.identity.state(self.progress.epoch, self.progress.position)
+        """The position of what `next()` returned: loading it gives the rest of the epoch."""
+        self._ask_for("state_dict()")
+        return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        state = self.identity.state(self.run.epoch, self.run.position)
         return {**state, "worker": dict(self._worker)} if self._worker else state
 
     def state_after(self, batches: int) -> dict[str, Any]:
@@ -140,13 +189,15 @@ class StreamingDataset(IterableDataset[Any]):
         For PyTorch's DataLoader, whose workers keep to themselves how far they are: it fits any number of ranks and
         workers. Counts samples where this object has no batch_size.
         """
-        batching = self.batching(self.batch_size or 1, self.drop_last)
-        return self.identity.state(*self.progress.after(batches, batching))
+        self._ask_for("state_after()")
+        batching = self.batching(self.batch_size or 1, self._drops_last)
+        return self.identity.state(*self.run.after(batches, batching))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where `state` stands. Raises StateError where it is of another order."""
+        self._ask_for("load_state_dict()")
         epoch, position, phases = self.identity.check(state)
-        self.progress.load(epoch, position)
+        self.run.load(epoch, position)
         self.use_phases(phases)
         worker = state.get("worker")
         if worker is not None and set(worker) != {"id", "count", "origin"}:
@@ -180,19 +231,20 @@ class StreamingDataset(IterableDataset[Any]):
         A new phase, which the state carries; each component goes on where it stands. On every rank at the same place;
         on a `StreamingDataLoader`'s dataset, call the loader's `reweight`.
         """
-        self.reweight_at(proportions, self.progress)
-
-    def reweight_at(self, proportions: Sequence[Weight] | Mapping[str, Weight], progress: Progress) -> None:
-        """`reweight` where another object stands."""
+        self._ask_for("reweight()")
         if not isinstance(self.dataset, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
-        position = progress.epoch * self.course.epoch_samples + progress.position
+        position = self.run.epoch * self.course.epoch_samples + self.run.position
         self.use_phases(add_phase(self.phases, position, self.dataset.weights(proportions)))
 
     def use_phases(self, phases: Phases) -> None:
         """Go on in the order that has these phases."""
         if isinstance(self.course, MixtureCourse) and phases != self.phases:
             self.course = self.course.with_phases(phases)
+
+    @property
+    def _drops_last(self) -> bool:
+        return self.drop_last is not False
 
     def batching(self, batch_size: int, drop_last: bool) -> Batching:
         """How an epoch is cut into batches over the ranks."""
@@ -224,24 +276,28 @@ class StreamingDataset(IterableDataset[Any]):
                 f"{workers} workers cannot share single samples",
                 hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
             )
-        batching = self.batching(self.batch_size or 1, self.drop_last)
+        batching = self.batching(self.batch_size or 1, self._drops_last)
         if self.batch_size is not None:
-            check_tail(batching, self.progress.position, per_sample=self.transform is not None)
-        epoch, _ = self.progress.begin(batching)
-        return _Iteration(self.progress, lambda start: self._iterate(batching, epoch, start, worker, workers))
+            check_tail(batching, self.run.coming[1], per_sample=self.transform is not None)
+        self.run.check(batching)
+        return _Iteration(
+            self.run,
+            batching,
+            self.ranks[0],
+            lambda epoch, position: self._iterate(batching, epoch, position, worker, workers),
+        )
 
-    def _iterate(self, batching: Batching, epoch: int, position: int, worker: int, workers: int) -> Iterator[Any]:
+    def _iterate(
+        self, batching: Batching, epoch: int, position: int, worker: int, workers: int
+    ) -> Iterator[tuple[Task, list[Any]]]:
+        """The tasks from a position to the epoch's end, each with what it yields."""
         origin = self._origin(position, worker, workers)
         tasks = enumerate(batching.tasks(epoch, origin))
         mine = (task for number, task in tasks if number % workers == worker and task.start >= position)
         reader = self.reader(batching, workers)
         try:
             for run in reader.runs(mine):
-                for task, results in zip(run, self._results(reader, run), strict=True):
-                    self.progress.hand_out(task, batching)
-                    yield from results
-            if self.progress.epoch == epoch:
-                self.progress.end()
+                yield from zip(run, self._results(reader, run), strict=True)
         finally:
             reader.close()
 
@@ -279,34 +335,62 @@ class StreamingDataset(IterableDataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration over a dataset: `make(position)` makes what is left of it.
+    """One iteration over a dataset: `make(epoch, position)` makes what is left of that epoch.
 
     After an exception it goes on in the same place. torchdata saves and loads its state beside the dataset's: having
     handed out an epoch's last batch, the dataset stands in the next epoch, but a StatefulDataLoader that is resumed
     there is still in the iteration that has nothing left.
     """
 
-    def __init__(self, progress: Progress, make: Callable[[int], Iterator[Any]]) -> None:
-        self._progress, self._epoch, self._make = progress, progress.epoch, make
-        self._items = make(progress.position)
+    def __init__(
+        self, run: Run, batching: Batching, rank: int, make: Callable[[int, int], Iterator[tuple[Task, list[Any]]]]
+    ) -> None:
+        self._run, self._batching, self._rank, self._make = run, batching, rank, make
+        self._items: Iterator[tuple[Task, list[Any]]] | None = None
+        self._epoch = -1  # of the items
+        self._taken = self._over = False
 
     def __next__(self) -> Any:
-        try:
-            return next(self._items)
-        except StopIteration:
-            raise
-        except BaseException:
-            self._items = self._make(self._progress.position)
-            raise
+        run, taken = self._run, self._taken
+        if taken and not self._over and not run.has(self):
+            raise UsageError("this iteration was left: another one was begun, or a state loaded, on its dataset")
+        while not self._over:
+            before = run.mark()
+            try:
+                if self._items is None:
+                    self._items = self._begin()
+                task, results = next(self._items)
+                run.hand_out(self, task, self._batching)
+                self._taken, self._over = True, not run.has(self)
+                if results:
+                    return results[0]
+            except StopIteration:
+                self._over = True
+                if run.place(self)[0] == self._epoch:
+                    run.end(self._epoch)
+            except BaseException as error:
+                self._items, self._taken, self._over = None, taken, False
+                run.back_to(before)
+                if not isinstance(error, KeyboardInterrupt):
+                    run.failed(self)
+                raise
+        self._items = None
+        raise StopIteration
+
+    def _begin(self) -> Iterator[tuple[Task, list[Any]]]:
+        left = self._run.left_before(self)
+        if left is not None and get_worker_info() is None:  # how far a worker is ahead is not for its user to know
+            warn_of_left(left, self._batching, self._rank, "dataset")
+        self._epoch, position = self._run.place(self)
+        return self._make(self._epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch that it is an iteration of."""
-        return {"epoch": self._epoch}
+        return {"epoch": self._epoch if self._taken else self._run.place(self)[0]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Be the iteration of that epoch: at its end, where the dataset stands in a later one."""
-        if state["epoch"] < self._epoch:
-            self._items = iter(())
+        self._over = state["epoch"] < self._run.place(self)[0]
 
 
 def check_tail(batching: Batching, position: int, *, per_sample: bool) -> None:

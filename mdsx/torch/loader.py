@@ -1,7 +1,8 @@
 """StreamingDataLoader: a rank's batches, ready ahead, with a state that resumes exactly.
 
-The loader alone knows the position: it gives out tasks `(epoch, start, stop)`, to a thread or to worker processes, and
-counts what `next()` returns. So what was prepared ahead is never lost, and the state fits any number of workers.
+The loader's run alone knows the position (see mdsx/stream/run.py). The loader gives out tasks `(epoch, start, stop)` to
+a thread or to worker processes, and its run counts what `next()` returns. So nothing that was prepared ahead is lost,
+and the state fits any number of workers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from multiprocessing.process import BaseProcess
 from traceback import clear_frames
 from typing import Any
@@ -23,12 +23,12 @@ import torch
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.order import Weight
-from mdsx.stream import Background, Batching, Phases, Task
+from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
 from mdsx.torch.batches import Collate
 from mdsx.torch.dataset import StreamingDataset, check_tail
-from mdsx.torch.handover import Asks, BeginWorker, Produce, Worker
+from mdsx.torch.handover import Answer, Asks, BeginWorker, Produce, Worker
 from mdsx.torch.slots import Slots
 
 _READY_BYTES = 2**23  # batches kept ready by the thread, at about this many bytes
@@ -42,6 +42,12 @@ _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two
 class StreamingDataLoader:
     """Iterates `dataset` epoch by epoch: `for batch in loader` is one epoch, or what is left of it after a resume.
 
+    The loop that is right after a resume, after an error and when it is run again:
+
+        while loader.epoch < epochs:
+            for batch in loader:
+                ...
+
     - `batch_size`: samples per rank; the global batch is that times the world size.
     - `num_workers`: 0 prepares batches in a background thread, which is the fast way unless `transform` is heavy;
       n > 0 in n processes. Neither changes which samples are in a batch.
@@ -51,19 +57,23 @@ class StreamingDataLoader:
     - `pin_memory`, `prefetch_factor`, `persistent_workers`, `multiprocessing_context`, `worker_init_fn`, `timeout`: as
       for PyTorch's DataLoader.
 
-    An exception (of `transform`, say) comes out of `next()` in its place; the position does not advance, and `next()`
-    may be called again.
+    An exception (of `transform`, say) comes out of `next()` at the batch that it prevents. The position does not
+    advance: `next()` on the same iterator and a new `for` both go on with that batch. After `break`, Ctrl-C or an
+    exception in the body of the loop, the next `for` is the next epoch, with a warning; call `resume()` before it to
+    take the rest of the epoch that was left. Without shuffling, it is the same epoch again.
+
+    The loader has a position of its own. A copy, also by pickle, is independent of it and at the same position.
     """
 
     def __init__(
         self,
         dataset: StreamingDataset,
         batch_size: int,
+        *,
         num_workers: int = 0,
         drop_last: bool = True,
         collate_fn: Collate | None = None,
         pin_memory: bool = False,
-        *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         multiprocessing_context: Any = None,
@@ -74,8 +84,16 @@ class StreamingDataLoader:
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
         if dataset.batch_size is not None and dataset.batch_size != batch_size:
             raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset.batch_size)
-        if num_workers < 0:
-            raise UsageError("num_workers must be at least 0", found=num_workers)
+        if dataset.drop_last is not None and dataset.drop_last != drop_last:
+            raise UsageError(
+                "drop_last differs from the dataset's",
+                found=drop_last,
+                expected=dataset.drop_last,
+                hint=f"give drop_last={dataset.drop_last} to the loader, or none to the dataset",
+            )
+        for name, value, least in (("num_workers", num_workers, 0), ("prefetch_factor", prefetch_factor, 1)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
         self.dataset = dataset
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -83,9 +101,8 @@ class StreamingDataLoader:
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
         Batching(dataset.course.epoch_samples, batch_size, 1, drop_last)  # checks it now, not in the first epoch
-        self._begun: Batching | None = None
-        self._progress = copy(dataset.progress)  # the loader goes on by itself
-        self._last: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
+        self._data = dataset.detached()  # with the loader's run
+        self._current: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
         self._worker_options = {
             "num_workers": num_workers,
             "prefetch_factor": prefetch_factor,
@@ -98,33 +115,53 @@ class StreamingDataLoader:
         self._workers_batching: Batching | None = None
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
+        dataset.read_by(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data": self._data.detached(), "_current": None, "_workers": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.dataset.read_by(self)
+
+    @property
+    def _run(self) -> Run:
+        return self._data.run
 
     @property
     def _batching(self) -> Batching:
         """As the ranks are now, which may be known only after the loader was made; in an iteration, as it began."""
-        return self._begun or self.dataset.batching(self.batch_size, self.drop_last)
+        iteration = self._iteration
+        if iteration is not None and self._run.has(iteration):
+            return iteration.batching
+        return self._data.batching(self.batch_size, self.drop_last)
 
     @property
     def epoch(self) -> int:
-        """The epoch in which the next batch lies: 0 at first, the state's after a resume."""
-        return self._progress.epoch
+        """The epoch of the batch that comes next: 0 at first, the state's after a resume, the next one after a pass
+        that was exhausted or left."""
+        return self._run.coming[0]
 
     @property
     def remaining(self) -> int:
         """Batches left in that epoch."""
-        return self._batching.count(self._progress.position)
+        return self._batching.count(self._run.coming[1])
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank."""
         return self._batching.count()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of `epoch`, from its start (or from a position in it that was loaded).
+        """The next pass is `epoch` from its start; an iteration that is under way ends.
 
-        So is one from which no batch was taken yet.
+        Nothing changes where that epoch comes next anyway: so it undoes neither a resume nor a pass that is open.
         """
-        self._leave()
-        self._progress.set_epoch(epoch)
+        self._run.set_epoch(epoch)
+        self._close_if_left()
+
+    def resume(self) -> None:
+        """The next `for` takes the rest of the epoch that was left; nothing changes where none was."""
+        self._run.resume()
 
     @property
     def sampler(self) -> StreamingDataLoader:
@@ -132,19 +169,22 @@ class StreamingDataLoader:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands: a few numbers, the same on every rank after the same number of batches."""
-        return self.dataset.identity.state(self._progress.epoch, self._progress.position)
+        """The position of the run: a few numbers, the same on every rank after the same number of batches.
+
+        Loading it gives the rest of the epoch, also where the epoch was left.
+        """
+        return self._data.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where `state` stands, on any number of ranks and workers, with any batch size.
+        """The next pass goes on where `state` was made, on any number of ranks and workers, with any batch size.
 
-        An iteration from which no batch was taken yet goes on there too. Raises StateError that names the field where
-        the state is of another dataset or order.
+        An iteration from which no batch was taken yet goes on there too; one that is under way ends. Raises StateError
+        that names the field where the state is of another dataset or order.
         """
-        epoch, position, phases = self.dataset.identity.check(state)
-        self._leave()
-        self._progress.load(epoch, position)
-        self._use_phases(phases)
+        before = self._data.phases
+        self._data.load_state_dict(state)
+        self._close_if_left()
+        self._restart_if_changed(before)
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """From the next batch on, the components of the dataset's mixture have these proportions.
@@ -152,69 +192,58 @@ class StreamingDataLoader:
         A list in the order of the components, or a mapping from their names. Each component goes on where it stands.
         Call it on every rank at the same place, between two batches or two epochs; the state carries it.
         """
-        before = self.dataset.phases
-        self.dataset.reweight_at(proportions, self._progress)
-        if self.dataset.phases != before:
-            self._restart()
+        before = self._data.phases
+        self._data.reweight(proportions)
+        self._restart_if_changed(before)
 
-    def _use_phases(self, phases: Phases) -> None:
-        if phases != self.dataset.phases:
-            self.dataset.use_phases(phases)
-            self._restart()
-
-    def _restart(self) -> None:
+    def _restart_if_changed(self, before: Phases) -> None:
         """Drop what was prepared in the order before."""
-        if (iteration := self._iteration) is not None:
-            iteration.reopen()
-        self._workers = None
+        if self._data.phases != before:
+            self._begin_anew(None)
+            self._workers = None
+
+    def _close_if_left(self) -> None:
+        if (iteration := self._iteration) is not None and not self._run.has(iteration):
+            iteration.close()
+
+    def _begin_anew(self, iteration: _Epoch | None) -> None:
+        """Drop what the iteration before `iteration` prepared: it makes its next batch anew, if it is to."""
+        if (before := self._iteration) is not None:
+            before.close()
+        if iteration is not None:
+            self._current = ref(iteration)
 
     def __iter__(self) -> Iterator[Any]:
-        self._stop()
-        batching = self._batching
-        check_tail(batching, self._progress.position, per_sample=self._per_sample)
-        self._progress.begin(batching)
-        self._begun = batching
-        iteration = _Epoch(self)
-        self._last = ref(iteration)
-        return iteration
+        batching = self._data.batching(self.batch_size, self.drop_last)
+        check_tail(batching, self._run.coming[1], per_sample=self._per_sample)
+        self._run.check(batching)
+        return _Epoch(self, batching)
 
-    def _start_workers(self) -> tuple[DataLoader[Any], Asks]:
+    def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], Asks]:
         """New ones, unless they persist: what those before were asked for may still be written to their slots."""
-        batching = self._batching
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
             slots = None if self._per_sample else Slots(self.num_workers * _SLOTS, self._slot_bytes)
             asks = Asks(self.num_workers, self._together, slots)
-            reader = self.dataset.reader(batching, self.num_workers, views=slots is not None or self.dataset.zero_copy)
-            worker = Worker(self.dataset, reader, self.collate_fn, slots)
+            reader = self._data.reader(batching, self.num_workers, views=slots is not None or self._data.zero_copy)
+            worker = Worker(self._data, reader, self.collate_fn, slots)
             workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._worker_options)
             self._workers, self._workers_batching = (workers, asks), batching
         return self._workers
 
     @property
     def _iteration(self) -> _Epoch | None:
-        """The one that was begun last, where it still is."""
-        return self._last() if self._last is not None else None
+        """The one that prepared batches last, where it still is."""
+        return self._current() if self._current is not None else None
 
-    def _leave(self) -> None:
-        """Leave the iteration, unless nothing was taken from it yet: then it starts anew, where it will."""
-        if (iteration := self._iteration) is not None and iteration.fresh:
-            iteration.reopen()
-        else:
-            self._stop()
+    def _open(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
+        """Batches from there to the epoch's end, prepared ahead."""
+        open_ = self._from_workers if self.num_workers > 0 else self._from_thread
+        return open_(batching, epoch, position)
 
-    def _stop(self) -> None:
-        if (iteration := self._iteration) is not None:
-            iteration.stop()
-        self._last = self._begun = None
-
-    def _open(self) -> Generator[Any, None, None]:
-        """Batches from where the run stands to the epoch's end, prepared ahead."""
-        return self._from_workers() if self.num_workers > 0 else self._from_thread()
-
-    def _from_thread(self) -> Generator[Any, None, None]:
-        tasks = self._batching.tasks(self._progress.epoch, self._progress.position)
+    def _from_thread(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
+        tasks = batching.tasks(epoch, position)
         size, together = self._batch_bytes, self._together
-        produce = Produce(self.dataset, self.dataset.reader(self._batching), tasks, self.collate_fn, together)
+        produce = Produce(self._data, self._data.reader(batching), tasks, self.collate_fn, together)
         depth = min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
         background = Background(produce, max(depth // together, 1))
         try:
@@ -223,16 +252,18 @@ class StreamingDataLoader:
         finally:
             background.close()
 
-    def _from_workers(self) -> Generator[Any, None, None]:
+    def _from_workers(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
         broken = True
         while broken:  # where a run breaks off, what comes next is made by itself: its error comes in its place
-            workers, asks = self._start_workers()
-            asks.start(self._batching, self._progress.epoch, self._progress.position)
+            workers, asks = self._start_workers(batching)
+            asks.start(batching, epoch, position)
             broken, answers = False, None
             try:
                 answers = iter(workers)
-                for answer in answers:
-                    yield from asks.batches(answer, self.dataset)
+                while (answer := _next(answers)) is not None:
+                    for batch in asks.batches(answer, self._data):
+                        position += batching.global_batch
+                        yield batch
                     if broken := answer.broken:
                         break
             except BaseException as error:
@@ -255,83 +286,79 @@ class StreamingDataLoader:
     @property
     def _per_sample(self) -> bool:
         """Whether samples are made one by one, not columns."""
-        return self.dataset.transform is not None or self.collate_fn is not None
+        return self._data.transform is not None or self.collate_fn is not None
 
     @property
     def _slot_bytes(self) -> int:
         """Room for a run: all of its fixed-size columns, and one and a half times the average of encoded bytes."""
-        columns = [column.type for column in self.dataset.view.schema.columns]
+        columns = [column.type for column in self._data.view.schema.columns]
         fixed = sum(kind.nbytes * self.batch_size + 64 for kind in columns if kind.fixed_size)
         encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
         return self._together * (fixed + (self._batch_bytes * 3 // 2 if encoded else 0))
 
     @property
     def _batch_bytes(self) -> int:
-        return self.dataset.view.sample_bytes * self.batch_size
+        return self._data.view.sample_bytes * self.batch_size
 
 
 class _Epoch(Iterator[Any]):
     """One iteration over what is left of an epoch; in a forked child, which has none of its threads, it is dead."""
 
-    def __init__(self, loader: StreamingDataLoader) -> None:
+    def __init__(self, loader: StreamingDataLoader, batching: Batching) -> None:
         _alive.add(self)
         self._pid = os.getpid()
-        self.fresh = True  # no batch was taken yet
+        self.batching = batching
         self._loader = loader
-        self._epoch = loader._progress.epoch
-        self._source: Generator[Any, None, None] | None = None
-        self._over = False
-        self._left = False
+        self._source: Generator[Any, None, None] | None = None  # open only while this iteration has the run's pass
+        self._taken = self._over = False
 
     def __next__(self) -> Any:
-        loader, progress = self._loader, self._loader._progress
+        loader, run, taken = self._loader, self._loader._run, self._taken
         if self._pid != os.getpid():
             raise UsageError("this iteration belongs to the process that began it", hint="begin one in this process")
-        if self._left:
-            raise UsageError("this iteration was left: another one was begun, or a state loaded, on its loader")
-        if self.fresh:
-            self._epoch = progress.epoch
-        if not self._over and loader.remaining == 0:
-            progress.end()
-            self._over = True
         if self._over:
             raise StopIteration
+        if taken and not run.has(self):
+            raise UsageError("this iteration was left: another one was begun, or a state loaded, on its loader")
+        epoch, position = run.place(self)
+        if self.batching.count(position) == 0:
+            run.end(epoch)
+            self._over = True
+            raise StopIteration
+        if not taken and (left := run.left_before(self)) is not None:
+            warn_of_left(left, self.batching, loader._data.ranks[0], "loader")
+        before = run.mark()
         try:
             if self._source is None:
-                self._source = loader._open()
+                loader._begin_anew(self)
+                self._source = loader._open(self.batching, epoch, position)
             batch = next(self._source)
             if loader.pin_memory and torch.cuda.is_available():
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
-        except BaseException as error:
-            self._close()
+            stop = min(position + self.batching.global_batch, self.batching.samples)
+            run.hand_out(self, Task(epoch, position, stop), self.batching)
+            self._taken, self._over = True, not run.has(self)
+            if self._over:
+                self.close()
+            return batch
+        except BaseException as error:  # Ctrl-C may also come after the batch was made: it was not handed out
+            self._taken, self._over = taken, False
+            run.back_to(before)
+            self.close()
+            if not isinstance(error, KeyboardInterrupt):  # with it, the user leaves
+                run.failed(self)
             if isinstance(error, StopIteration):
                 raise RuntimeError("the batches ended before the epoch did") from error
             raise
-        self.fresh = False
-        start = progress.position
-        stop = min(start + loader._batching.global_batch, loader._batching.samples)
-        progress.hand_out(Task(self._epoch, start, stop), loader._batching)
-        if progress.epoch != self._epoch:
-            self._over = True
-            self._close()
-        return batch
 
-    def reopen(self) -> None:
-        """The next batch is made anew."""
-        self._close()
-
-    def stop(self) -> None:
-        """Leave this iteration."""
-        self._left = not self._over
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Drop what was prepared: the next batch, if it is asked for, is made anew."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
 
     def __del__(self) -> None:
-        self._close()
+        self.close()
 
 
 _alive: WeakSet[_Epoch] = WeakSet()
@@ -346,6 +373,26 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _next(answers: Any) -> Answer | None:
+    """The next answer, or None at the end.
+
+    PyTorch raises that a worker died wherever the main thread is just then. It shall do so only here, where a batch is
+    waited for, and not in the middle of the user's code.
+    """
+    signals: Any = _utils.signal_handling
+    if not answers._worker_pids_set:
+        signals._set_worker_pids(id(answers), tuple(worker.pid for worker in answers._workers))
+        answers._worker_pids_set = True
+        signals._error_if_any_worker_fails()  # one that died in between
+    try:
+        answer: Answer | None = next(answers, None)
+        return answer
+    finally:
+        if answers._worker_pids_set:  # not after the last answer, when they end
+            signals._remove_worker_pids(id(answers))
+            answers._worker_pids_set = False
 
 
 @contextmanager

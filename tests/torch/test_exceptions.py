@@ -126,7 +126,7 @@ def test_it_is_raised_once_as_what_it_is_and_nothing_is_lost_or_left(
     options: dict[str, Any] = {"transform": spoilt.transform} if where == "transform" else {}
     data = StreamingDataset(local_url, seed=4, **options)
     loader = StreamingDataLoader(
-        data, 17, workers, drop_last=False, collate_fn=spoilt.collate if where == "collate_fn" else None
+        data, 17, num_workers=workers, drop_last=False, collate_fn=spoilt.collate if where == "collate_fn" else None
     )
     batches, found, raised = iter(loader), list[int](), 0
     while True:
@@ -151,7 +151,7 @@ def test_one_that_cannot_cross_processes_still_tells_all(local_url: str, tmp_pat
         pass
 
     spoilt = Spoilt(tmp_path / "raised", lambda: Local("here"))
-    loader = StreamingDataLoader(StreamingDataset(local_url, transform=spoilt.transform), 17, workers)
+    loader = StreamingDataLoader(StreamingDataset(local_url, transform=spoilt.transform), 17, num_workers=workers)
     with pytest.raises(RuntimeError if workers else Local) as raised:
         for _ in loader:
             pass
@@ -173,7 +173,7 @@ def test_a_killed_worker_is_an_error_and_the_same_iteration_goes_on(
     before = left_over()
     spoilt = Spoilt(tmp_path / "died", die)
     data = StreamingDataset(local_url, seed=4, transform=spoilt.transform)
-    loader = StreamingDataLoader(data, 17, 2, drop_last=False, persistent_workers=persistent)
+    loader = StreamingDataLoader(data, 17, num_workers=2, drop_last=False, persistent_workers=persistent)
     batches, found, raised = iter(loader), list[int](), list[str]()
     while True:
         try:
@@ -228,7 +228,7 @@ def test_a_child_that_is_forked_while_its_parent_reads_disturbs_nothing(local_ur
     """It cannot go on with the parent's iteration, may begin one of its own, and drops all it inherited unharmed."""
     from tests.forks import forked
 
-    loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), 17, workers)
+    loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), 17, num_workers=workers)
     batches = iter(loader)
     found = ids(next(batches))
 
@@ -274,6 +274,6 @@ def test_views_that_cannot_cross_processes_are_an_error_that_says_so(tmp_path: P
     with mdsx.Writer(url, {"id": "int64", "blob": "bytes"}) as out:
         out.write_batch({"id": range(40), "blob": [b"x" * 10] * 40})
     data = StreamingDataset(url, transform=lambda sample: sample, zero_copy=True)
-    loader = StreamingDataLoader(data, 4, 2, collate_fn=lambda samples: samples)
+    loader = StreamingDataLoader(data, 4, num_workers=2, collate_fn=lambda samples: samples)
     with pytest.raises(mdsx.UsageError, match=r"memory view.*zero_copy"):
         next(iter(loader))

@@ -65,7 +65,7 @@ def told(values: Any) -> Any:
 
 def loader(url: str, workers: int, *, zero_copy: bool = False, shuffle: bool = True, **options: Any) -> Any:
     data = StreamingDataset(url, seed=3, zero_copy=zero_copy, shuffle=shuffle)
-    return StreamingDataLoader(data, BATCH, workers, drop_last=False, **options)
+    return StreamingDataLoader(data, BATCH, num_workers=workers, drop_last=False, **options)
 
 
 def epochs(made: Any, count: int) -> list[list[Any]]:
@@ -159,7 +159,7 @@ def test_zero_copy_gives_read_only_views_of_encoded_bytes_and_nothing_else(url: 
 def test_a_transform_gets_the_views(url: str) -> None:
     data = StreamingDataset(url, shuffle=False, zero_copy=True, transform=lambda found: type(found["raw"]).__name__)
     for workers in (0, 1):
-        assert next(iter(StreamingDataLoader(data, 2, workers))) == ["memoryview"] * 2
+        assert next(iter(StreamingDataLoader(data, 2, num_workers=workers))) == ["memoryview"] * 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -176,7 +176,7 @@ def test_views_stay_right_when_all_else_is_gone_and_the_cache_is_another_dataset
     cache: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
     options: dict[str, Any] = {} if place == "in place" else cache
     data = StreamingDataset(url, seed=3, zero_copy=True, **options)
-    batches = iter(StreamingDataLoader(data, BATCH, workers, drop_last=False))
+    batches = iter(StreamingDataLoader(data, BATCH, num_workers=workers, drop_last=False))
     kept = list(itertools.islice(batches, 30))
     del batches, data
     gc.collect()

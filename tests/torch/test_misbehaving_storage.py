@@ -93,7 +93,7 @@ def whole_shards(url: str, cache: Path) -> Iterator[int]:
 
 def loader(url: str, cache: Path, workers: int = 0) -> StreamingDataLoader:
     data = StreamingDataset(url, seed=3, cache=cache, cache_limit="10MB")
-    return StreamingDataLoader(data, BATCH, workers, drop_last=False)
+    return StreamingDataLoader(data, BATCH, num_workers=workers, drop_last=False)
 
 
 def first_batch(url: str, cache: Path) -> Iterator[int]:

@@ -94,7 +94,7 @@ def test_validation_sees_every_sample_once_over_all_ranks_in_as_many_batches_on_
     found = []
     for rank in range(world):
         data = StreamingDataset(local_url, shuffle=False, rank=rank, world_size=world)
-        found.append(ids(StreamingDataLoader(data, 25, workers, drop_last=False)))
+        found.append(ids(StreamingDataLoader(data, 25, num_workers=workers, drop_last=False)))
     assert len({len(batches) for batches in found}) == 1
     assert Counter(itertools.chain(*itertools.chain(*found))) == Counter(range(N))
     in_order = [sorted(itertools.chain(*batches)) for batches in zip(*found, strict=True)]

@@ -111,7 +111,7 @@ def _open(reading: Reading) -> StreamingDataLoader:
     more: dict[str, Any] = {}
     if shape.workers:
         more = {"multiprocessing_context": "fork", "persistent_workers": reading.plan.steady}
-    loader = StreamingDataLoader(data, shape.batch, shape.workers, drop_last=False, **more)
+    loader = StreamingDataLoader(data, shape.batch, num_workers=shape.workers, drop_last=False, **more)
     if reading.state is not None:
         loader.load_state_dict(reading.state)
     return loader

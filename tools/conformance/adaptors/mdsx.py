@@ -51,7 +51,7 @@ class _Loader:
         if len(task.data) > 1:
             source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
         data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
-        self._loader = StreamingDataLoader(data, task.shape.batch, task.shape.workers, drop_last=False)
+        self._loader = StreamingDataLoader(data, task.shape.batch, num_workers=task.shape.workers, drop_last=False)
         if states:
             self._loader.load_state_dict(states[-1])  # any rank's
         self._phases = [phase for phase in task.phases if phase[0] >= self._position()]  # the state has the others

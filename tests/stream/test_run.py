@@ -1,0 +1,254 @@
+"""What a run's next pass is, in every case of the table; PyTorch and data are not needed for it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx import UsageError
+from mdsx.stream import Batching, Run, Task, warn_of_left
+
+EPOCH = Batching(samples=10, batch_size=2, world_size=2, drop_last=False)  # batches at 0, 4, 8
+
+
+class Iteration:
+    """Takes batches of a run as a loader's iteration does."""
+
+    def __init__(self, run: Run, batching: Batching = EPOCH) -> None:
+        self.run, self.batching = run, batching
+
+    def take(self, batches: int = 1) -> Iteration:
+        for _ in range(batches):
+            epoch, position = self.run.place(self)
+            stop = min(position + self.batching.global_batch, self.batching.samples)
+            self.run.hand_out(self, Task(epoch, position, stop), self.batching)
+        return self
+
+
+def state(run: Run) -> tuple[int, int]:
+    return run.epoch, run.position
+
+
+def make(*, shuffled: bool = True) -> Run:
+    return Run(shuffled=shuffled)
+
+
+# --- the table: what happened before, and where a new iteration begins
+
+
+def nothing(run: Run) -> None:
+    pass
+
+
+def exhausted(run: Run) -> None:
+    Iteration(run).take(3)
+
+
+def loaded(run: Run) -> None:
+    run.load(4, 4)
+
+
+def loaded_over_a_pass(run: Run) -> None:
+    Iteration(run).take(2)
+    run.load(4, 4)
+
+
+def failed(run: Run) -> None:
+    iteration = Iteration(run).take()
+    run.failed(iteration)
+
+
+def failed_at_first(run: Run) -> None:
+    run.failed(Iteration(run))
+
+
+def left(run: Run) -> None:
+    Iteration(run).take()
+
+
+def left_and_resumed(run: Run) -> None:
+    left(run)
+    run.resume()
+
+
+def left_after_a_failure(run: Run) -> None:
+    iteration = Iteration(run).take()
+    run.failed(iteration)
+    iteration.take()
+
+
+def only_begun(run: Run) -> None:
+    run.load(2, 4)
+    Iteration(run)
+
+
+def set_to_the_loaded_epoch(run: Run) -> None:
+    run.load(4, 4)
+    run.set_epoch(4)
+
+
+def set_to_the_open_epoch(run: Run) -> None:
+    failed(run)
+    run.set_epoch(0)
+
+
+def set_to_another_epoch(run: Run) -> None:
+    failed(run)
+    run.set_epoch(7)
+
+
+def set_to_the_epoch_that_was_left(run: Run) -> None:
+    left(run)
+    run.set_epoch(0)
+
+
+@pytest.mark.parametrize(
+    ("before", "position", "following"),
+    [
+        (nothing, (0, 0), (0, 0)),
+        (exhausted, (1, 0), (1, 0)),
+        (loaded, (4, 4), (4, 4)),
+        (loaded_over_a_pass, (4, 4), (4, 4)),
+        (failed, (0, 4), (0, 4)),
+        (failed_at_first, (0, 0), (0, 0)),
+        (left, (0, 4), (1, 0)),
+        (left_and_resumed, (0, 4), (0, 4)),
+        (left_after_a_failure, (0, 8), (1, 0)),
+        (only_begun, (2, 4), (2, 4)),
+        (set_to_the_loaded_epoch, (4, 4), (4, 4)),
+        (set_to_the_open_epoch, (0, 4), (0, 4)),
+        (set_to_another_epoch, (7, 0), (7, 0)),
+        (set_to_the_epoch_that_was_left, (0, 0), (0, 0)),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else str(value),
+)
+def test_the_next_pass(before: Callable[[Run], None], position: tuple[int, int], following: tuple[int, int]) -> None:
+    run = make()
+    before(run)
+    assert state(run) == position
+    assert run.coming == run.place(object()) == following
+    run.set_epoch(run.coming[0])  # never changes anything
+    assert (state(run), run.coming) == (position, following)
+
+
+def test_unshuffled_a_pass_that_was_left_begins_again() -> None:
+    run = make(shuffled=False)
+    left(run)
+    assert state(run) == (0, 4)
+    assert run.coming == (0, 0)
+    assert run.left_before(object()) is None  # there is nothing to warn of
+    Iteration(run).take(3)
+    assert run.coming == (1, 0)
+
+
+def test_a_pass_that_is_left_is_known_with_what_it_missed() -> None:
+    run = make()
+    left(run)
+    found = run.left_before(object())
+    assert found == (0, 4, 1)
+    with pytest.warns(
+        UserWarning, match=r"epoch 0 was left with 2 of its 3 batches .* epoch 1; loader\.resume\(\)"
+    ) as warned:
+        warn_of_left(found, EPOCH, 0, "loader")
+        warn_of_left(found, EPOCH, 1, "loader")
+    assert [warning.filename for warning in warned] == [__file__]  # the caller's line, once for all ranks
+
+
+def test_a_pass_under_way_goes_on_until_another_yields_a_batch() -> None:
+    run = make()
+    first, second = Iteration(run).take(), Iteration(run)
+    assert run.coming == (0, 4)
+    assert (run.place(first), run.place(second)) == ((0, 4), (1, 0))
+    run.failed(second)  # nothing came of it
+    assert run.place(first) == (0, 4)
+    first.take()
+    assert run.has(first)
+    second.take()
+    assert not run.has(first)
+    assert state(run) == (1, 4)
+
+
+def test_failures_in_a_row_of_one_batch_are_counted() -> None:
+    run = make()
+    iteration = Iteration(run).take()
+    assert [run.failed(iteration), run.failed(Iteration(run)), run.failed(iteration)] == [1, 2, 3]
+    iteration.take()
+    assert run.failed(iteration) == 1
+
+
+def test_a_batch_that_was_not_handed_out_after_all() -> None:
+    run = make()
+    iteration = Iteration(run).take()
+    mark = run.mark()
+    iteration.take(2)
+    assert state(run) == (1, 0)
+    run.back_to(mark)
+    assert run.place(iteration) == (0, 4)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
+def test_a_copy_is_independent_and_begins_with_what_comes_next(how: Callable[[Run], Run]) -> None:
+    run = make()
+    iteration = Iteration(run).take()
+    during = how(run)
+    assert during.coming == run.coming == (0, 4)
+    del iteration
+    after = how(run)
+    assert after.coming == run.coming == (1, 0)
+    Iteration(during).take()
+    assert (state(during), state(run), state(after)) == ((0, 8), (0, 4), (0, 4))
+
+
+@pytest.mark.parametrize("epoch", [-1, True, 1.0, "1"])
+def test_an_epoch_is_an_integer_of_at_least_0(epoch: int) -> None:
+    with pytest.raises(UsageError, match="epoch must be"):
+        make().set_epoch(epoch)
+
+
+def test_an_epoch_without_a_batch_is_refused() -> None:
+    with pytest.raises(UsageError, match="no batch of 8 on each of 2 ranks"):
+        make().check(Batching(15, 8, 2, drop_last=True))
+
+
+def test_an_epoch_beyond_all_positions_is_refused() -> None:
+    run = make()
+    run.set_epoch(2**60)
+    with pytest.raises(UsageError, match="too far"):
+        run.check(EPOCH)
+
+
+# --- counting batches that are taken elsewhere, as in the workers of PyTorch's DataLoader
+
+
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 3), st.booleans(), st.integers(0, 60), st.data())
+def test_what_would_be_after_some_batches_is_what_taking_them_makes(
+    samples: int, batch: int, world: int, drop: bool, position: int, data: st.DataObject
+) -> None:
+    batching, run = Batching(samples, batch, world, drop), make()
+    run.load(2, min(position, samples))
+    remaining = batching.count(run.position)
+    number = data.draw(st.integers(0, remaining))
+    ahead = run.after(number, batching)
+    Iteration(run, batching).take(number)
+    assert ahead == state(run) == run.after(number, batching)
+    with pytest.raises(UsageError, match="so many batches are not left"):
+        run.after(remaining + 1, batching)
+
+
+def test_batches_are_counted_from_where_the_pass_began() -> None:
+    run = make()
+    exhausted(run)
+    assert run.after(3, EPOCH) == (1, 0)
+    run.set_epoch(1)
+    assert run.after(1, EPOCH) == (1, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        left(run)
+    run.set_epoch(2)
+    assert run.after(0, EPOCH) == (2, 0)
