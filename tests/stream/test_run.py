@@ -152,11 +152,9 @@ def test_a_pass_that_is_left_is_known_with_what_it_missed() -> None:
     left(run)
     found = run.left_before(object())
     assert found == (0, 4, 1)
-    with pytest.warns(
-        UserWarning, match=r"epoch 0 was left with 2 of its 3 batches .* epoch 1; loader\.resume\(\)"
-    ) as warned:
-        warn_of_left(found, EPOCH, 0, "loader")
-        warn_of_left(found, EPOCH, 1, "loader")
+    message = r"epoch 0 was left with 2 of its 3 batches .* epoch 1; loader\.resume\(\)"
+    with pytest.warns(UserWarning, match=message) as warned:
+        [warn_of_left(found, EPOCH, rank, "loader") for rank in range(2)]
     assert [warning.filename for warning in warned] == [__file__]  # the caller's line, once for all ranks
 
 
