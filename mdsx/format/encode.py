@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import SampleError
 from mdsx.format.encoders import NULL, as_sequence, dimensions_encoder, value_encoder
-from mdsx.format.numbers import Refused, as_array, describe, each, to_items
+from mdsx.format.numbers import Refused, as_array, describe, each, has_masked, to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.schema import Column, Schema
 
@@ -135,7 +135,7 @@ class Encoder:
 def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | list[bytes]:
     """A column of a batch: items where it is fixed-size, else bytes for each sample."""
     kind = column.type
-    given = as_array(values)
+    given = None if kind.nullable and has_masked(values) else as_array(values)
     if given is not None and not given[0].shape:
         raise Refused("one value for each sample", describe(values))
     if kind.scalar and given is not None and given[1] != "object":

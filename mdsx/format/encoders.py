@@ -23,9 +23,10 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from numpy.ma import MaskedArray
 
 from mdsx.format.jsontext import MAX_DEPTH
-from mdsx.format.numbers import Refused, as_array, describe, each, scalar_encoder, to_items
+from mdsx.format.numbers import Refused, all_masked, as_array, describe, each, scalar_encoder, to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
@@ -41,7 +42,11 @@ NULL = _Null()
 def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
     """The function from a value of such a column to its bytes. It raises Refused; None gives NULL where allowed."""
     encode = _encoder(kind)
-    return (lambda value: NULL if value is None else encode(value)) if kind.nullable else encode
+    if not kind.nullable:
+        return encode
+    return lambda value: (
+        NULL if value is None or (isinstance(value, MaskedArray) and all_masked(value)) else encode(value)
+    )
 
 
 def _encoder(kind: ColumnType) -> Callable[[object], bytes]:
@@ -77,7 +82,7 @@ def as_sequence(value: Any, expected: str) -> Sequence[object]:
         raise Refused(expected, describe(value))
     try:
         return list(value)
-    except TypeError:  # an array without dimensions has a length too, by its name
+    except (TypeError, ValueError, RuntimeError):  # arrays without dimensions, or that hold nothing that can be had
         raise Refused(expected, describe(value)) from None
 
 
@@ -146,7 +151,7 @@ def _encode_bytes(value: object) -> bytes:
     given = None if isinstance(value, memoryview) else as_array(value)
     try:
         view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # asked by trying
-    except TypeError:
+    except (TypeError, ValueError):  # a dtype that no buffer has, or memory that was released
         raise Refused("bytes", describe(value)) from None
     if view.format not in ("B", "c") or view.ndim != 1:
         raise Refused("bytes, or a line of uint8", describe(value))

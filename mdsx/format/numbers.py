@@ -3,6 +3,9 @@
 Integers and bools must be in range; into floats they must be exact. Floats never go into integers. Python floats are
 rounded to nearest, ties to even; a finite one must not become infinite. A float array (or NumPy scalar, or tensor) must
 be of the exact or a narrower dtype, since nobody meant to lose what it held. np.float64 scalars are Python floats.
+
+What a mask hides is never stored: a value that is masked whole is null, as None is, and one of which a part is masked
+is refused. Dates and durations are refused, since a number does not say its unit.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.ma import MaskedArray
 from numpy.typing import NDArray
 
-from mdsx.format.types import SCALARS
+from mdsx.format.types import MAX_DIMENSIONS, SCALARS
 
 _CODES = {
     "int8": "b",
@@ -66,18 +72,30 @@ def scalar_encoder(base: str) -> Callable[[object], bytes]:
     return _encode_bool if base == "bool" else _integer_encoder(base)
 
 
-def to_items(base: str, value: object) -> NDArray[Any]:
+def all_masked(value: MaskedArray[Any, Any]) -> bool:
+    """Whether all of it is masked, and there is any of it: then it is null."""
+    return value.size > 0 and bool(_mask(value).all())
+
+
+def has_masked(value: object) -> bool:
+    """Whether `value` is a masked array of which something is masked."""
+    return isinstance(value, MaskedArray) and bool(_mask(value).any())
+
+
+def to_items(base: str, value: object, *, depth: int = 0) -> NDArray[Any]:
     """An array-like of any shape -> `base` items in their storage dtype. Raises Refused.
 
-    Arrays in the storage dtype come back as they are, not copied.
+    Arrays in the storage dtype come back as they are, not copied. `depth`: of the lists that hold `value`.
     """
+    if depth > MAX_DIMENSIONS:
+        raise Refused(f"at most {MAX_DIMENSIONS} dimensions", "more")
     if isinstance(value, np.ndarray) and value.dtype == object:
         value = value.tolist()
     given = None if isinstance(value, float) else as_array(value)  # np.float64 is both
     if given is not None:
         return _convert(base, *given)
     if isinstance(value, list | tuple):
-        return _from_list(base, value)
+        return _from_list(base, value, depth + 1)
     return np.frombuffer(scalar_encoder(base)(value), SCALARS[base]).reshape(())
 
 
@@ -87,13 +105,19 @@ def as_array(value: object) -> tuple[NDArray[Any], str] | None:
     bfloat16, which NumPy does not have, comes as its 16 bits. None for anything else, lists among them.
     """
     if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, MaskedArray) and has_masked(value):
+            at = _first(_mask(value))
+            raise Refused("no masked item", f"{value.dtype} with a mask", at=at, hint=_UNMASK)
         items = np.asarray(value)
     elif hasattr(value, "detach") and hasattr(value, "cpu"):
         items = _from_tensor(value)
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":
             return items.view(np.uint16), "bfloat16"
     elif hasattr(value, "__array__") or isinstance(value, array.array | memoryview):
-        items = np.asarray(value)
+        try:
+            items = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise Refused("an array that NumPy can view", f"{type(value).__name__}: {error}") from None
     else:
         return None
     name = items.dtype.name
@@ -104,9 +128,8 @@ def describe(value: object) -> str:
     """What `value` is, in a few words."""
     if value is None:
         return "None"
-    shape = getattr(value, "shape", None)
-    if shape is not None and hasattr(value, "dtype"):
-        return f"{value.dtype} of shape {list(shape)}"
+    with suppress(Exception):  # whatever it is that has a dtype
+        return f"{value.dtype} of shape {list(value.shape)}"  # type: ignore[attr-defined]
     text = repr(value[:40]) if isinstance(value, str | bytes) else repr(value) if isinstance(value, float) else ""
     text = str(_short(value)) if isinstance(value, int) else text
     return f"{type(value).__name__} {text[:40]}{'...' if len(text) > 40 else ''}".rstrip()
@@ -124,14 +147,27 @@ def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any
     return done
 
 
+_UNMASK = "give .filled(...); what is masked whole is null in a column declared with '?'"
+
+
+def _mask(value: MaskedArray[Any, Any]) -> NDArray[np.bool_]:
+    """What is masked of it: bools of its shape."""
+    mask = np.ma.getmaskarray(value)
+    if mask.dtype.names is not None:
+        raise Refused("no structured array", f"{value.dtype}")
+    return mask
+
+
 def _from_tensor(tensor: Any) -> NDArray[Any]:
-    tensor = tensor.detach().cpu()
-    if str(tensor.dtype) == "torch.bfloat16":
-        tensor = tensor.view(sys.modules["torch"].int16)  # whoever has a tensor has imported torch
     try:
+        tensor = tensor.detach().cpu()
+        if str(tensor.dtype) == "torch.bfloat16":
+            tensor = tensor.view(sys.modules["torch"].int16)  # whoever has a tensor has imported torch
         return np.asarray(tensor)
-    except (TypeError, RuntimeError) as error:
-        raise Refused("a tensor that NumPy can view", f"{tensor.dtype}: {error}") from None
+    except (TypeError, ValueError, RuntimeError) as error:  # on the meta device, sparse, quantised, nested, ...
+        problem = str(error).partition("\n")[0]
+        hint = "give a dense tensor of plain numbers, as .to_dense() or .dequantize() make it"
+        raise Refused("a tensor that NumPy can view", f"{tensor.dtype}: {problem}", hint=hint) from None
 
 
 def _integer_encoder(base: str) -> Callable[[object], bytes]:
@@ -139,7 +175,7 @@ def _integer_encoder(base: str) -> Callable[[object], bytes]:
 
     def encode(value: object) -> bytes:
         if type(value) is not int:
-            if not isinstance(value, int | np.integer):
+            if isinstance(value, np.timedelta64) or not isinstance(value, int | np.integer):  # which it is for NumPy
                 return _encode_item(base, value)
             value = int(value)
         try:
@@ -189,15 +225,15 @@ def _encode_item(base: str, value: object) -> bytes:
     """One number that comes as a NumPy scalar, a tensor or an array without dimensions."""
     given = as_array(value)
     if given is None or given[0].shape:
-        raise Refused(f"one {base}", describe(value))
+        raise Refused(f"one {base}", describe(value), hint=_way_out(value))
     return _convert(base, *given).tobytes()
 
 
-def _from_list(base: str, values: Sequence[object]) -> NDArray[Any]:
+def _from_list(base: str, values: Sequence[object], depth: int) -> NDArray[Any]:
     dtype = SCALARS[base]
     kinds = set(map(type, values))
     if not kinds <= {int, bool, float}:
-        return _stack(each(values, lambda value: to_items(base, value)), values)
+        return _stack(each(values, lambda value: to_items(base, value, depth=depth)), values)
     if base in _CODES and (kinds == {float} if base in _FLOATS else float not in kinds):
         try:
             return np.frombuffer(struct.pack(f"<{len(values)}{_CODES[base]}", *values), dtype)
@@ -223,7 +259,7 @@ def _convert(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
     if base in _FLOATS:
         return _integers_to_floats(base, items) if given in _RANGES else _widen(base, items, given)
     if given not in _RANGES:
-        hint = "round them first, for instance with .astype" if given in _FLOATS else None
+        hint = "round them first, for instance with .astype" if given in _FLOATS else _way_out(items)
         raise Refused(f"{base} or other integers in range", describe(items), hint=hint)
     return _integers_to_integers(base, items)
 
@@ -252,7 +288,8 @@ def _integers_to_floats(base: str, items: NDArray[Any]) -> NDArray[Any]:
 
 def _widen(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
     if given not in _HELD[base]:
-        hint = f"give them as {base} if they may lose precision" if given in _FLOATS or "float" in given else None
+        narrow = given in _FLOATS or "float" in given
+        hint = f"give them as {base} if they may lose precision" if narrow else _way_out(items)
         raise Refused(f"{base}, a narrower float, or integers", given, hint=hint)
     if given == "bfloat16":
         items = (items.astype("<u4") << 16).view("<f4")
@@ -292,3 +329,18 @@ def _refuse_inexact(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn
 
 def _short(value: int) -> int | str:
     return value if value.bit_length() < 256 else f"an integer of {value.bit_length()} bits"
+
+
+def _way_out(value: object) -> str | None:
+    """How to give what is no number as numbers."""
+    dtype = getattr(value, "dtype", None)
+    kind = dtype.kind if isinstance(dtype, np.dtype) else ""
+    if kind == "m" or isinstance(value, timedelta):
+        return "give a number of a unit, as value / np.timedelta64(1, 's'); for NaT, None in a column with '?'"
+    if kind == "M" or isinstance(value, date):
+        return "give a number of a unit, as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
+    if kind == "c" or isinstance(value, complex):
+        return "give real and imaginary part as two columns, or as one more dimension"
+    if isinstance(dtype, np.dtype) and dtype.names is not None:
+        return "give each field as a column"
+    return None

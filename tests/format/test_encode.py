@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import IntEnum
 from fractions import Fraction
@@ -455,3 +456,123 @@ def test_a_batch_may_have_no_samples(kind: str) -> None:
     assert encoder.batch({"x": []}).samples == 0
     if kind == "uint16[2]":
         assert encoder.batch({"x": np.zeros((0, 2), np.uint16)}).samples == 0
+
+
+# --- masks
+
+
+def masked(values: Any, mask: Any, **options: Any) -> Any:
+    return np.ma.array(values, mask=mask, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("int64?", masked([1, 2, 3], [0, 1, 0]), [1, None, 3]),
+        ("float32[2]?", masked([[1, 2], [3, 4]], [[0, 0], [1, 1]], dtype="f4"), [[1.0, 2.0], None]),
+        ("str?", masked(["a", "b"], [0, 1]), ["a", None]),
+        ("int64", masked([1, 2, 3], False), [1, 2, 3]),
+    ],
+)
+def test_masked_values_of_a_batch_become_null(kind: str, values: Any, expected: list[Any]) -> None:
+    encoder = Encoder(Schema.from_columns({"x": kind}))
+    found, wanted = encoder.batch({"x": values}), encoder.batch({"x": expected})
+    assert list(found.pieces) == list(wanted.pieces)
+    assert [column.tolist() for column in found.fixed] == [column.tolist() for column in wanted.fixed]
+    assert found.lengths.tolist() == wanted.lengths.tolist()
+
+
+@pytest.mark.parametrize("value", [np.ma.masked, masked(5, True), masked([1, 2], True)])
+def test_a_value_that_is_masked_whole_is_null(value: Any) -> None:
+    for kind in ("int64?", "int64[2]?", "str?", "json?"):
+        assert encode(kind, value) is encode(kind, None)
+
+
+@pytest.mark.parametrize("kind", ["int64", "int64[2]", "int64[*]", "int64[2]?", "bool[2]", "float32[*]", "uint8[2]"])
+def test_what_a_mask_hides_is_never_stored(kind: str) -> None:
+    value = masked([1, 2], [0, 1]) if "[" in kind else masked(2, True)
+    error = refusal(kind, value)
+    assert error.place == "column 'x'"
+    assert "filled" in str(error)
+    with pytest.raises(SampleError, match="sample 1 of the batch, column 'x'"):
+        Encoder(Schema.from_columns({"x": kind})).batch(
+            {"x": masked([value.data, value.data], [value.mask & 0, value.mask])}
+        )
+
+
+# --- what is no number
+
+NO_NUMBERS = {
+    "a duration": np.timedelta64(5, "s"),
+    "a duration in ns": np.timedelta64(5, "ns"),
+    "no time": np.timedelta64("NaT"),
+    "durations": np.array([1, 2], "m8[s]"),
+    "a date": np.datetime64("2020-01-01"),
+    "no date": np.datetime64("NaT"),
+    "dates": np.array(["2020", "NaT"], "M8[D]"),
+    "datetime": datetime(2020, 1, 1, tzinfo=UTC),
+    "complex": 1j,
+    "complexes": np.zeros(2, np.complex64),
+    "structured": np.zeros(2, [("a", "i4"), ("b", "f4")]),
+}
+NO_DENSE_NUMBERS: dict[str, Callable[[], object]] = {
+    "meta": lambda: torch.empty(2, device="meta"),
+    "meta bfloat16": lambda: torch.empty(2, dtype=torch.bfloat16, device="meta"),
+    "sparse": lambda: torch.eye(2).to_sparse(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
+    "mkldnn": lambda: torch.ones(2).to_mkldnn(),
+    "conjugate": lambda: torch.zeros(2, dtype=torch.complex64).conj(),
+}
+NUMBERS = ["bool", "int64", "uint8", "float32", "float64", "int64[2]", "float32[*]", "bool[2]", "bfloat16[2]"]
+OTHERS = ["bytes", "str", "jpeg", "str[*]", "bytes[*]"]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_what_is_no_number_is_refused_with_a_way_out(value: object) -> None:
+    for kind in NUMBERS:
+        error = refusal(kind, value)
+        assert error.place == "column 'x'"
+        assert "give" in str(error)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of prototypes
+@pytest.mark.parametrize("make", NO_DENSE_NUMBERS.values(), ids=NO_DENSE_NUMBERS)
+def test_a_tensor_without_dense_numbers_is_refused_with_a_way_out(make: Callable[[], object]) -> None:
+    for kind in NUMBERS:
+        error = refusal(kind, make())
+        assert error.place == "column 'x'"
+        assert ".to_dense()" in str(error)
+
+
+bottomless: list[Any] = []
+bottomless.append(bottomless)
+released = memoryview(b"abc")
+released.release()
+
+
+class NoArray:
+    def __array__(self, *_: object) -> None:
+        raise RuntimeError("not now")
+
+
+ODD: dict[str, Callable[[], object]] = {
+    **{name: lambda value=value: value for name, value in NO_NUMBERS.items()},  # type: ignore[misc]  # its default
+    **NO_DENSE_NUMBERS,
+    "a list in itself": lambda: bottomless,
+    "released memory": lambda: released,
+    "no array": NoArray,
+    "a module": lambda: np,
+    "a null in objects": lambda: np.array([1, None], object),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_no_value_is_a_bare_error(make: Callable[[], object]) -> None:
+    value = make()
+    for kind in NUMBERS + OTHERS:
+        encoder = Encoder(Schema.from_columns({"x": kind}))
+        for take in (encoder.sample, encoder.batch):
+            with pytest.raises(SampleError, match="column 'x'"):
+                take({"x": value})
