@@ -6,6 +6,7 @@ import operator
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, overload
 
@@ -142,8 +143,12 @@ class Dataset:
         """
         if isinstance(place, slice):
             return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
-        if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0:
-            return self._sample(operator.index(place))
+        if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0 and not isinstance(place, bool):
+            number = None
+            with suppress(TypeError):  # a tensor of one float has the method too
+                number = operator.index(place)
+            if number is not None:
+                return self._sample(number)
         return self._samples(self._checked(place))
 
     def __getitems__(self, places: Sequence[int]) -> list[Sample]:
@@ -161,16 +166,23 @@ class Dataset:
         return self._columns(self._checked(places))
 
     def _checked(self, places: object) -> NDArray[np.int64]:
-        numbers = np.asarray(places)
-        if numbers.size == 0:
+        try:
+            numbers = np.asarray(places)
+        except (TypeError, ValueError, RuntimeError):  # lists of different lengths, a tensor on the meta device
+            numbers = np.asarray("")
+        if numbers.size == 0 and numbers.ndim == 1:
             return np.zeros(0, np.int64)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-            raise UsageError("samples are asked for by integer, slice, or list of integers", found=shown(places))
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.ma.is_masked(places):
+            hint = "for a mask, give np.flatnonzero(mask)" if numbers.dtype.kind == "b" else None
+            message = "samples are asked for by integer, slice, or list of integers"
+            raise UsageError(message, found=shown(places), hint=hint)
         count = len(self)
-        bad = (numbers < -count) | (numbers >= count)
+        bad = numbers > np.uint64(2**63 - 1) if numbers.dtype.kind == "u" else np.zeros(len(numbers), np.bool_)
+        asked = numbers.astype(np.int64)
+        bad |= (asked < -count) | (asked >= count)
         if bad.any():
             raise OutOfRangeError(f"sample {numbers[bad][0]} is out of range", file=self.url, expected=f"below {count}")
-        return np.where(numbers < 0, numbers + count, numbers).astype(np.int64)
+        return np.where(asked < 0, asked + count, asked)
 
     def _columns(self, numbers: NDArray[np.int64]) -> Columns:
         shards = np.searchsorted(self._first, numbers, side="right") - 1

@@ -262,3 +262,34 @@ def test_the_index_is_refused_with_the_url_of_its_dataset(local_url: str, s3_url
         with pytest.raises(mdsx.MissingError, match=r"without /index\.json") as caught:
             mdsx.Dataset(f"{url}/index.json")
         assert str(caught.value).endswith(f": {url}")
+
+
+def test_indices_of_any_integer_dtype_reach_every_sample(local_url: str) -> None:
+    import torch
+
+    dataset = mdsx.Dataset(local_url)  # of more samples than 8 bits count
+    dtypes = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", ">i4"]
+    indices: list[Any] = [np.array([1, 100], dtype) for dtype in dtypes]
+    for places in (*indices, torch.tensor([1, 100], dtype=torch.uint8)):
+        assert [sample["id"] for sample in dataset[places]] == [1, 100]
+        assert dataset.take(places)["id"].tolist() == [1, 100]
+    assert dataset[np.array([-1], np.int8)][0]["id"] == N - 1
+    with pytest.raises(mdsx.UsageError, match=f"sample {2**63} is out of range"):
+        dataset[np.array([2**63], np.uint64)]
+
+
+def test_masks_are_refused_with_the_way_out(local_url: str) -> None:
+    for mask in ([True, False], np.zeros(N, bool), True):
+        with pytest.raises(mdsx.UsageError, match=r"np\.flatnonzero"):
+            mdsx.Dataset(local_url)[mask]
+
+
+def test_odd_indices_are_usage_errors(local_url: str) -> None:
+    import torch
+
+    dataset = mdsx.Dataset(local_url)
+    odd: list[Any] = [[1, [2]], np.array(["a"]), np.array([1], "m8[s]"), np.float32(1), "ab", 2**64, [2**64]]
+    masked = np.ma.array([1, 2], mask=[False, True])
+    for places in (*odd, masked, torch.empty(2, device="meta"), torch.tensor(1.5)):
+        with pytest.raises(mdsx.UsageError, match="integer"):
+            dataset[places]
