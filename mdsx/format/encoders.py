@@ -174,13 +174,14 @@ def _encode_json(value: object) -> bytes:
     try:
         data = _JSON.encode(value).encode()
         if isinstance(value, dict | list | tuple):
-            _check_keys(value)
+            check_keys(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused("a JSON value", f"{describe(value)}: {error}") from None
     return data
 
 
-def _check_keys(value: dict[object, object] | list[object] | tuple[object, ...], depth: int = 1) -> None:
+def check_keys(value: dict[Any, object] | list[object] | tuple[object, ...], depth: int = 1) -> None:
+    """Raise Refused for a key that JSON would turn into a str, and for too many levels."""
     if depth > MAX_DEPTH:
         raise Refused(f"at most {MAX_DEPTH} levels", "more")
     if isinstance(value, dict):
@@ -189,7 +190,7 @@ def _check_keys(value: dict[object, object] | list[object] | tuple[object, ...],
                 raise Refused("keys that are str", f"the key {describe(key)}")
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, dict | list | tuple):
-            _check_keys(item, depth + 1)
+            check_keys(item, depth + 1)
 
 
 _EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")

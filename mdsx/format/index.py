@@ -15,8 +15,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
+from mdsx.format.encoders import check_keys
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import Run, join_name, runs_of
+from mdsx.format.numbers import Refused
 from mdsx.format.schema import Schema
 
 VERSION = 1
@@ -153,7 +155,11 @@ def _metadata_text(metadata: dict[str, Any]) -> bytes:
         raise UsageError("metadata is not a dict", found=type(metadata).__name__)
     try:
         data = _text(metadata)
-        parse_json(data, unique_keys=True)  # 1 and "1" would become the same key
+        check_keys(metadata)
+        parse_json(data, unique_keys=True)  # what is written can be read
+    except Refused as refused:
+        message = "metadata cannot be kept as it is"
+        raise UsageError(message, expected=refused.expected, found=refused.found) from None
     except (TypeError, ValueError, RecursionError, CorruptError) as error:
         raise UsageError(f"metadata cannot be written as JSON: {error}") from error
     if len(data) > MAX_METADATA_SIZE:

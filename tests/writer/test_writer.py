@@ -365,3 +365,10 @@ def test_a_shard_that_somebody_took_away_is_noticed_before_the_index(
             time.sleep(0.001)
         damage(tmp_path / "shard.00000.mdsx")
     assert not (tmp_path / "index.json").exists()
+
+
+@pytest.mark.parametrize("metadata", [{1: 2}, {"a": [{True: 1}]}, {"a": {("b",): 1}}])
+def test_metadata_with_other_keys_than_str_is_refused(tmp_path: Path, metadata: dict[Any, Any]) -> None:
+    with pytest.raises(UsageError, match="metadata"):
+        Writer(tmp_path / "x", TEXT, metadata=metadata)
+    assert not (tmp_path / "x").exists()
