@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.order import select_fraction, select_run
 from mdsx.shards import ColumnChoice, Columns, Part, Selection, Shards, VerifyCached, View
+from mdsx.storage.cache import Verdict
 
 Sample = dict[str, Any]
 
 _WORTH_FETCHING = 4  # a shard of which a fourth was asked for is fetched whole
+_SHARE = 8  # at most an eighth of the cache is held open, so that other jobs can evict the rest
 
 
 class Dataset:
@@ -190,6 +192,9 @@ class Dataset:
         places, groups = self._view.by_shard(shards, samples)
         found = [(shard, self._select(shard, group)) for shard, group in groups]
         (columns,) = self._view.gather(found, places, [len(numbers)])
+        if (cache := self.shards.cache) is not None:
+            del found  # a selection is a lease
+            self.shards.release(beyond=cache.recent_limit // _SHARE)
         return self._view.present(columns)
 
     def _sample(self, number: int) -> Sample:
@@ -208,7 +213,11 @@ class Dataset:
         shards = self.part.shards
         if not shards.open(shard, whole=False) and shards.cache is not None:
             self._asked[shard] = self._asked.get(shard, 0) + len(samples)
-            if self._asked[shard] * _WORTH_FETCHING >= shards.index.counts[shard]:
+            if (
+                self._asked[shard] * _WORTH_FETCHING >= shards.index.counts[shard]
+                and shards.fetch(shard) is Verdict.NO_ROOM
+                and shards.release()
+            ):
                 shards.fetch(shard)
         return shards.select(shard, samples)
 

@@ -185,6 +185,14 @@ class Shards:
         with runtime.lock:
             runtime.raw.pop(shard, None)
 
+    def release(self, *, beyond: int = 0) -> bool:
+        """Close shards of the cache, those used least recently first, until at most `beyond` bytes are open, or one
+        shard; whether any was closed. Other jobs may evict them."""
+        opened, closed = self._runtime.opened, False
+        while opened.leased and opened.size > beyond and len(opened) > 1 and opened.pop_oldest():
+            closed = True
+        return closed
+
     # --- samples
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:

@@ -17,7 +17,7 @@ from mdsx.shards import opened as opened_module
 from mdsx.storage.cache import held
 from tests.forks import forked
 
-N, PER_SHARD = 400, 4
+N, PER_SHARD, SIZE = 400, 4, 272
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,10 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     folder = tmp_path_factory.mktemp("datasets")
     for compression in (None, "zstd"):
         url = folder / str(compression)
-        with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=256, compression=compression) as out:
+        with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=SIZE, compression=compression) as out:
             for number in range(N):
                 out.write({"id": number, "text": f"{number:04}"})
+    assert set(mdsx.Dataset(folder / "None").shards.index.counts.tolist()) == {PER_SHARD}
     return str(folder / "None"), str(folder / "zstd")
 
 
@@ -107,9 +108,9 @@ def test_a_forked_child_holds_no_lease_and_reads_on(urls: tuple[str, str], tmp_p
     del data
     try:
         assert leased(tmp_path / "cache") == 0  # while the child lives
-        other = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=1500)
+        other = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=5 * SIZE)
         other[0]
-        assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/*.mdsx")) <= 1500
+        assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/*.mdsx")) <= 5 * SIZE
     finally:
         os.write(go[1], b"x")
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -142,6 +143,31 @@ def test_too_many_open_files_is_an_error_that_names_the_limit(urls: tuple[str, s
     told = with_limit(100, work)
     assert "at most 100" in told
     assert "ulimit -n" in told
+
+
+def test_a_dataset_lets_others_evict_what_it_read(urls: tuple[str, str], tmp_path: Path) -> None:
+    limit = 20 * SIZE
+    data = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=limit)
+    for number in range(N):
+        assert data[number]["id"] == number
+        assert data.shards.is_open(number // PER_SHARD)  # never by range for good
+    assert leased(tmp_path / "cache") <= 20 // 8 + 1
+    other = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=limit)
+    for number in range(20 * PER_SHARD):
+        assert other[number]["id"] == number
+        assert other.shards.is_open(number // PER_SHARD)
+
+
+def test_a_dataset_makes_room_for_itself(urls: tuple[str, str], tmp_path: Path) -> None:
+    """Even where its share is larger than what others leave of the cache."""
+    data = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit="1MB")
+    for number in range(40):
+        data[number]
+    small = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=2 * SIZE)  # counts for all
+    small[N - 1]
+    del small
+    data[N - 1]
+    assert data.shards.is_open(N // PER_SHARD - 1)
 
 
 def test_half_of_the_descriptors_are_the_users() -> None:

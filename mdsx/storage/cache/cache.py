@@ -60,6 +60,7 @@ class _Process:
     ledger: Ledger
     room: Room
     lock: threading.Lock  # taken before the ledger's, so that only one thread of a process waits for that
+    limit: int | None = None  # when it was last looked at
 
 
 class Cache:
@@ -92,10 +93,17 @@ class Cache:
         try:
             with process.lock, process.ledger.locked():
                 self._register(process)
-                return process.ledger.limit()
+                process.limit = process.ledger.limit()
+                return process.limit
         except OSError as error:
             go_around(self.directory, error, costs=False)
             return disk_size(self.directory) if self._given is None else self._given
+
+    @property
+    def recent_limit(self) -> int:
+        """The limit when this process last looked at it: without I/O, but for the first time."""
+        limit = self._process().limit
+        return self.limit if limit is None else limit
 
     def is_empty(self) -> bool:
         """Whether it holds no shard at all."""
@@ -232,7 +240,7 @@ class Cache:
                         ledger.write_tally(total)
                         return Verdict.BUSY
                     total -= found.size
-            limit = ledger.limit()
+            limit = process.limit = ledger.limit()
             total = process.room.make(total, key.raw_size, limit, needed_in)
             if total + key.raw_size > limit:
                 ledger.write_tally(total)
