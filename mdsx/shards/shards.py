@@ -35,7 +35,6 @@ from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.opened import Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
-from mdsx.sizes import format_size
 from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
 from mdsx.storage.filesystem import network_file_system
@@ -105,14 +104,9 @@ class Shards:
         return other
 
     def check_cache(self) -> None:
-        """Raise UsageError where the cache cannot hold the largest shard."""
-        largest = int(self.index.raw_sizes.max(initial=0))
-        if self.cache is not None and self.cache.limit < largest:
-            raise UsageError(
-                f"cache_limit is {format_size(self.cache.limit)}, below the largest shard ({format_size(largest)})",
-                file=self.storage.url,
-                hint=f"give cache_limit={largest} or more",
-            )
+        """Raise UsageError where the limit that was given for the cache cannot hold the largest shard."""
+        if self.cache is not None:
+            self.cache.check(int(self.index.raw_sizes.max(initial=0)), self.storage.url)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime_or_none": None}

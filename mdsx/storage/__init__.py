@@ -42,7 +42,7 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
     if not separator:
         from mdsx.storage.local import LocalStorage
 
-        return LocalStorage(_expanded(text))
+        return LocalStorage(expanded(text))
     if scheme == "file":
         from mdsx.storage.local import LocalStorage
 
@@ -59,7 +59,7 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
     raise UsageError(f"there is no storage for {scheme[:30]}://", expected="a path, file:// or s3://")
 
 
-def _expanded(path: str) -> str:
+def expanded(path: str) -> str:
     """`path`, with the home directory for a "~" at its start, as a shell has it."""
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):

@@ -24,8 +24,9 @@ from enum import Enum
 from pathlib import Path
 
 from mdsx.descriptors import exhausted
-from mdsx.errors import TransportError
-from mdsx.sizes import parse_size
+from mdsx.errors import TransportError, UsageError
+from mdsx.sizes import format_size, parse_size
+from mdsx.storage import expanded
 from mdsx.storage.cache.files import Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
@@ -73,8 +74,8 @@ class Cache:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
         if directory is None:
-            directory = os.environ.get("MDSX_CACHE") or Path.home() / ".cache" / "mdsx"
-        self.directory = Path(os.path.abspath(directory))
+            directory = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
+        self.directory = Path(os.path.abspath(expanded(os.fspath(directory))))
         self._given = None if limit is None else parse_size(limit, name="cache_limit")
         self._process_or_none: _Process | None = None
         if network_file_system(self.directory):
@@ -96,8 +97,27 @@ class Cache:
                 process.limit = process.ledger.limit()
                 return process.limit
         except OSError as error:
-            go_around(self.directory, error, costs=False)
+            go_around(self.directory, error, costs=False, limited=self._given is not None)
             return disk_size(self.directory) if self._given is None else self._given
+
+    def check(self, largest: int, file: str) -> None:
+        """Raise UsageError where the limit that was given cannot hold a shard of `largest` bytes of the dataset `file`;
+        warn where the directory cannot, for another reason."""
+        if self.limit >= largest:
+            return
+        needed = f"the largest shard ({format_size(largest)})"
+        if self._given is not None and self._given < largest:
+            raise UsageError(
+                f"cache_limit is {format_size(self._given)}, below {needed}",
+                file=file,
+                hint=f"give cache_limit={largest} or more",
+            )
+        warn(
+            f"{self.directory}: the cache may hold {format_size(self.limit)}, below {needed} of {file}: the disk is "
+            "nearly full, or another job gave a small cache_limit; what is not there is read by range, in each epoch "
+            "again; give another directory (cache=, or $MDSX_CACHE), or make room",
+            seen_by="node",
+        )
 
     @property
     def recent_limit(self) -> int:
@@ -170,7 +190,7 @@ class Cache:
                 self._withdraw(found, part)
                 raise
         except OSError as error:
-            go_around(self.directory, error)
+            go_around(self.directory, error, limited=self._given is not None)
             return Verdict.NO_ROOM
         if mapped is None:  # the directory was removed
             found.release()

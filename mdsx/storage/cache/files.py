@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import time
 import weakref
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
         return None
     try:
         status = os.fstat(unlocked.descriptor)
-        if not os.path.samestat(status, os.fstat(hold.descriptor)):
+        if not stat.S_ISREG(status.st_mode) or not os.path.samestat(status, os.fstat(hold.descriptor)):
             return None
         mapped = map_file(unlocked.descriptor, status.st_size)
     finally:

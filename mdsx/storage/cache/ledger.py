@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import time
 import weakref
@@ -25,6 +26,8 @@ from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import PART, Cached
 
 _DEFAULT = ".default"
+_TALLY = re.compile(r"tally\.(?P<boot>[^.]+)\.(?P<bytes>[0-9]+)")
+_LIMIT = re.compile(r"[0-9]+(\.default)?")
 _DEFAULT_SHARE = 0.8
 _PATIENCE = 60.0  # seconds; the lock is held for milliseconds, but by a process that was stopped
 _LONGEST_PAUSE = 0.005
@@ -63,13 +66,12 @@ class Ledger:
 
     def take_tally(self) -> int | None:
         """The tally, which is gone until `write_tally`; None where only a scan can tell."""
-        found: list[Path] = [path for path in self._directory.iterdir() if path.name.startswith("tally.")]
-        for path in found:
+        found = [(path, match) for path in self._directory.iterdir() if (match := _TALLY.fullmatch(path.name))]
+        for path, _ in found:
             path.unlink()
-        if len(found) != 1:
+        if len(found) != 1 or found[0][1]["boot"] != _boot():
             return None
-        _, boot, text = found[0].name.split(".", 2)
-        return int(text) if boot == _boot() and text.isdigit() else None
+        return int(found[0][1]["bytes"])
 
     def write_tally(self, total: int) -> None:
         """To be done last: all changes are made. Where the disk is full, there is none: a scan finds out."""
@@ -83,7 +85,7 @@ class Ledger:
         while directories:
             try:
                 entries = os.scandir(directories.pop())
-            except FileNotFoundError:  # the directory is being removed
+            except (FileNotFoundError, PermissionError):  # it is being removed, or not ours
                 continue
             with entries:
                 for entry in entries:
@@ -128,6 +130,8 @@ class Ledger:
     def _live(self) -> list[Path]:
         live = []
         for path in self._limits.iterdir():
+            if not _LIMIT.fullmatch(path.name):  # not ours
+                continue
             hold = Hold(path, os.O_RDWR)
             if hold.try_lock(fcntl.LOCK_EX):
                 path.unlink()  # nobody's

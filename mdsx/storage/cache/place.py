@@ -49,14 +49,19 @@ def disk_size(directory: Path) -> int:
     return shutil.disk_usage(there).total
 
 
-def go_around(directory: Path, error: OSError, *, costs: bool = True) -> None:
-    """Return, with one warning if that `costs`, where reading can go on around the cache; else raise what is wrong."""
+def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
+    """Return, with one warning if that `costs`, where reading can go on around the cache; else raise what is wrong.
+
+    A cache that cannot be made is an error only where it is `limited`: the user gave it a limit, so expects one.
+    """
     if isinstance(error, FileNotFoundError):  # it is being removed; the next one makes it anew
         return
     if error.errno in _FULL:
         why = "the disk is full, or a quota on it"
     elif error.errno in _REFUSED and _unreadable(directory) is None and directory.is_dir():
         why = f"it may only be read ({error.strerror}), and does not hold all shards"
+    elif error.errno in _REFUSED and not limited and not os.path.lexists(directory):
+        why = f"it cannot be made ({error.strerror})"
     else:
         raise _failure(directory, error) from error
     told = (

@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -274,6 +275,104 @@ def test_a_disk_that_fills_while_a_shard_is_written_gives_back_what_was_begun(
     assert asked == [1]
     assert cache.usage() == 0
     assert not isinstance(fetch(cache, 1), Verdict)
+
+
+@pytest.fixture
+def compressed(tmp_path: Path) -> str:
+    """A dataset that is read through a cache."""
+    with mdsx.Writer(tmp_path / "data", {"id": "int64"}, shard_size=2000, compression="zstd") as out:
+        for number in range(1000):
+            out.write({"id": number})
+    let_through(tmp_path)
+    return str(tmp_path / "data")
+
+
+def read_around(url: str, cache: Path) -> list[str]:
+    """The warnings of reading all samples, without a limit given."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            data = mdsx.Dataset(url, cache=cache)
+            assert [sample["id"] for sample in data] == list(range(1000))
+    return [str(warning.message) for warning in told]
+
+
+def test_a_default_limit_below_a_shard_warns_and_reads_around(compressed: str, tmp_path: Path) -> None:
+    """As on a disk that is nearly full, or where another job gave a small limit."""
+    other = Cache(tmp_path / "cache", 500)
+    assert other.limit == 500
+    (told,) = read_around(compressed, tmp_path / "cache")
+    assert "500 B, below the largest shard" in told
+    assert str(tmp_path / "cache") in told
+
+
+@pytest.mark.parametrize("command", [False, True])
+def test_on_a_full_disk_a_dataset_is_read_around_the_cache(compressed: str, tmp_path: Path, command: bool) -> None:
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path / "disk")]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        (tmp_path / "disk" / "others").write_bytes(bytes(64 * 1024))
+        if command:
+            cat = [sys.executable, "-m", "mdsx", "cat", compressed, "--start", "7", "--count", "1", "--json"]
+            environment = {**os.environ, "MDSX_CACHE": str(tmp_path / "disk" / "cache")}
+            assert subprocess.run(cat, capture_output=True, check=True, env=environment).stdout == b'{"id": 7}\n'
+        else:
+            assert len(read_around(compressed, tmp_path / "disk" / "cache")) == 1
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path / "disk")], check=True)
+
+
+def test_without_a_limit_a_place_that_refuses_is_read_around(compressed: str, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    let_through(tmp_path)
+    (tmp_path / "closed").chmod(0o555)
+    (told,) = as_another_user(lambda: read_around(compressed, tmp_path / "closed" / "cache"))
+    assert "it cannot be made" in told
+
+
+# --- what is in it, and where it is
+
+JUNK = ["tally.", "tally.x", "tally.a.b.c", "tally.boot.\u00b2", "limits/x", "limits/\u00b2", "x.part"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
+@pytest.mark.parametrize("name", [*JUNK, f"{key(1).fingerprint}/x", f"{key(1).fingerprint}/x.mdsx.part"])
+def test_junk_in_it_does_no_harm(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / "cache" / name
+    path.parent.mkdir(parents=True)
+    if kind == "link":
+        path.symlink_to(tmp_path / "nowhere")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir() if kind == "folder" else path.touch()
+    for _ in range(2):
+        cache = Cache(tmp_path / "cache", LIMIT)
+        for number in range(9):
+            assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
+        assert cache.limit == LIMIT
+
+
+@pytest.mark.parametrize("suffix", [".mdsx", ".mdsx.part"])
+def test_a_folder_in_a_shards_place_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
+    path.mkdir(parents=True)
+    with pytest.raises(mdsx.UsageError, match="something else than the cache made"):
+        fetch(Cache(tmp_path / "cache", LIMIT), 1)
+
+
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Cache("~/mine").directory == tmp_path / "mine"
+    monkeypatch.setenv("MDSX_CACHE", "~/its")
+    assert Cache().directory == tmp_path / "its"
+    monkeypatch.delenv("MDSX_CACHE")
+    assert Cache().directory == tmp_path / ".cache" / "mdsx"
+    assert Cache("./~").directory == Path.cwd() / "~"
+    with pytest.raises(mdsx.UsageError, match="no user's home"):
+        Cache("~nobody-of-that-name/cache")
 
 
 # --- removed while in use
