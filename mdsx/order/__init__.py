@@ -8,10 +8,10 @@ datasets are read together, `course` what stands where over all epochs of a run,
 from __future__ import annotations
 
 from mdsx.order.batches import better_lanes, lane_spread, rank_positions
-from mdsx.order.course import NOTHING_NEW, Course, DatasetCourse, MixtureCourse
+from mdsx.order.course import Course, DatasetCourse, MixtureCourse
 from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import active_shards, shards_needed
+from mdsx.order.needs import NOTHING_NEW, active_shards, shards_needed
 from mdsx.order.order import ORDER_VERSION, Order
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 

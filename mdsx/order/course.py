@@ -16,12 +16,9 @@ from mdsx.order.batches import batch_positions
 from mdsx.order.checks import MAX_SAMPLES, integer
 from mdsx.order.draws import Weight
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import active_shards, shards_needed
+from mdsx.order.needs import active_shards, needs_ahead, shards_needed
 from mdsx.order.order import Order
 from mdsx.order.uses import NEVER, ShardUses
-
-NOTHING_NEW = -1
-_WINDOW = 16384  # positions of a rank that are looked at together
 
 
 class Course(Protocol):
@@ -46,8 +43,9 @@ class Course(Protocol):
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
         """Each shard that `rank` will read from `start` on, with the position of its first need, in that order.
 
-        Endless where there are samples: a shard comes again when it is needed again after a while. Where looking for
-        the next one takes long, (position, NOTHING_NEW) says how far it has looked. `batch_size` is the global batch's.
+        Endless where there are samples: a shard comes again in the dataset's next epoch; in a mixture, and with epochs
+        of another length, where it is needed more than two shuffle blocks after the last time. Where looking for the
+        next one takes long, (position, NOTHING_NEW) says how far it has looked. `batch_size` is the global batch's.
         """
         ...
 
@@ -107,7 +105,7 @@ class DatasetCourse:
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
         if self.epoch_samples != self.samples:
             ahead = DatasetCourse(self.order.at_epoch(self.order.epoch), self.epoch_samples)
-            yield from _needs(ahead, len(self.order.counts), start, batch_size, rank, world_size)
+            yield from needs_ahead(ahead, len(self.order.counts), start, batch_size, rank, world_size)
         found = self.samples > 0
         epoch, position = divmod(start, self.samples) if found else (0, 0)
         while found:
@@ -118,6 +116,26 @@ class DatasetCourse:
                 found = True
                 yield epoch * self.samples + first, shard
             epoch, position = epoch + 1, 0
+
+    def drawn(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        first, last = int(positions.min()), int(positions.max()) + 1
+        epoch, end = first // self.samples, (last - 1) // self.samples
+        whole = np.flatnonzero(self.order.counts) if end > epoch + 1 else None
+        for lane in np.unique(positions % self.samples % self.lanes).tolist():
+            if whole is not None:
+                yield lane, whole
+                continue
+            for number in range(epoch, end + 1):
+                begin, stop = max(first - number * self.samples, 0), min(last - number * self.samples, self.samples)
+                begin, stop = (-((lane - edge) // self.lanes) for edge in (begin, stop))  # the lane's offsets
+                if begin < stop:
+                    yield lane, self._at(number).drawn(lane, begin, stop)
+
+    def find(
+        self, positions: NDArray[np.int64], sources: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        chosen = np.flatnonzero(np.isin(positions % self.samples % self.lanes, sources))
+        return chosen, self.locate(positions[chosen])[0]
 
     def used_until(self, shard: int, position: int) -> int:
         epoch, place = divmod(position, self.samples)
@@ -185,7 +203,20 @@ class MixtureCourse:
 
     def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
         ahead = MixtureCourse(self.order.copy(), self._shards, self.epoch_samples)
-        yield from _needs(ahead, int(self._shards[-1]), start, batch_size, rank, world_size)
+        yield from needs_ahead(ahead, int(self._shards[-1]), start, batch_size, rank, world_size)
+
+    def drawn(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        lanes = np.unique(positions % self.lanes)
+        for component, lane, shards in self.order.drawn(int(positions.min()), int(positions.max()) + 1, lanes):
+            yield component * self.lanes + lane, shards + self._shards[component]
+
+    def find(
+        self, positions: NDArray[np.int64], sources: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        wanted = np.zeros(len(self.order.sizes) * self.lanes, np.bool_)
+        wanted[sources] = True
+        chosen, components, shards = self.order.find(positions, wanted.reshape(-1, self.lanes))
+        return chosen, self._shards[components] + shards
 
     def used_until(self, shard: int, position: int) -> int:
         return position + self.order.period(self._component(shard), self.shuffle_block, position)
@@ -202,31 +233,6 @@ class MixtureCourse:
 
     def _component(self, shard: int) -> int:
         return int(np.searchsorted(self._shards, shard, side="right")) - 1
-
-
-def _needs(
-    course: Course, shards: int, start: int, batch_size: int, rank: int, world_size: int
-) -> Iterator[tuple[int, int]]:
-    """Course.needs by looking at every position of the rank, a window of batches after the other."""
-    again = 2 * course.shuffle_block  # a shard that was not needed for so many positions may be gone
-    last = np.full(shards, -again - 1, np.int64)
-    most, batches = (
-        max(_WINDOW * world_size // max(batch_size, course.lanes), 1),
-        1,
-    )  # windows grow: what comes first is found first
-    while course.epoch_samples:
-        end = (start // course.epoch_samples + 1) * course.epoch_samples
-        starts = np.arange(start, min(start + batches * batch_size, end), batch_size)
-        positions, sizes = course.rank_positions(starts, np.minimum(starts + batch_size, end), rank, world_size)
-        needed, _ = course.locate(positions)
-        when = np.repeat(starts, sizes)
-        for place in np.sort(np.unique(needed, return_index=True)[1]).tolist():
-            if when[place] - last[needed[place]] > again:
-                yield int(when[place]), int(needed[place])
-        np.maximum.at(last, needed, when)
-        reached = int(starts[-1])
-        yield reached, NOTHING_NEW
-        start, batches = min(reached + batch_size, end), min(2 * batches, most)
 
 
 def _epoch_samples(asked: int | None, samples: int) -> int:

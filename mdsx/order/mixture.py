@@ -5,7 +5,7 @@ Which component a position draws is in draws.py; here are the components' own or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -57,7 +57,7 @@ class MixtureOrder:
         bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
         self.bounds = bounds[0][1]
         self._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
-        self._lane_wise = np.array([stream.lane_wise for stream in self._streams])
+        self._lane_wise: NDArray[np.bool_] = np.array([stream.lane_wise for stream in self._streams], np.bool_)
 
     @property
     def epoch_samples(self) -> int:
@@ -104,20 +104,46 @@ class MixtureOrder:
         Fast for many successive positions in one call.
         """
         positions = integers(positions, "positions", MAX_SAMPLES)
-        size = self._draws.round_size
-        rounds, places = np.divmod(positions, size)
-        unique, at = np.unique(rounds, return_inverse=True)
-        places += at * size
-        drawn, earlier = np.zeros((2, len(unique), size), np.int64)
-        edges = [0, *(np.flatnonzero(np.diff(unique) != 1) + 1).tolist(), len(unique)] if len(unique) else [0]
-        for first, last in pairwise(edges):
-            drawn[first:last], earlier[first:last] = self._successive_rounds(int(unique[first]), last - first)
-        components, counts = drawn.ravel()[places], earlier.ravel()[places]
+        components, counts = self._drawn(positions)
         shards, samples = np.empty_like(components), np.empty_like(components)
         lanes = positions % self.lanes
         for component, chosen in groups(components):
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
+
+    def find(
+        self, positions: NDArray[np.int64], wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Which of `positions` are of the lanes of components that are `wanted` ([components, C]; for a small component
+        lane 0 speaks for all); and of each of them the component, and the shard in it."""
+        small = np.flatnonzero(~self._lane_wise)
+        wanted = wanted.copy()
+        wanted[small] = wanted[small, :1]
+        lanes = positions % self.lanes
+        chosen = np.flatnonzero(np.logical_or.reduce(wanted)[lanes])
+        components, counts = self._drawn(positions[chosen])
+        here = np.flatnonzero(wanted[components, lanes[chosen]])
+        chosen, components, counts = chosen[here], components[here], counts[here]
+        lanes, shards = lanes[chosen], np.empty_like(chosen)
+        for component, members in groups(components):
+            shards[members], _ = self._streams[component].locate(counts[members], lanes[members])
+        return chosen, components, shards
+
+    def drawn(self, start: int, stop: int, lanes: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+        """(component, lane, shards): what the blocks draw on that `lanes` are in from position `start` up to `stop`, or
+        some more. Lane 0 of a small component speaks for all."""
+        size = self._draws.round_size
+        before, after = self._draws.before_round(start // size), self._draws.before_round(-(-stop // size))
+        for component, stream in enumerate(self._streams):
+            counts = [edge[:, component] for edge in (before, after)]
+            if not stream.lane_wise:
+                counts, wanted = [edge.sum(keepdims=True) for edge in counts], [0]
+            else:
+                wanted = lanes.tolist()
+            firsts, lasts = (edge.tolist() for edge in counts)
+            for lane in wanted:
+                if firsts[lane] < lasts[lane]:
+                    yield component, lane, stream.drawn(lane, firsts[lane], lasts[lane])
 
     def period(self, component: int, samples: int, position: int) -> int:
         """About how many positions it takes, from `position` on, to draw so many samples of a component."""
@@ -130,6 +156,18 @@ class MixtureOrder:
         """About how many shards the blocks draw on in which the first `lanes` lanes are at a time."""
         drawn = {component for _, weights in self.phases for component, weight in enumerate(weights) if weight}
         return sum(self._streams[component].active_shards(lanes) for component in drawn)
+
+    def _drawn(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The component at each of `positions`, and how often it was drawn before (see `_successive_rounds`)."""
+        size = self._draws.round_size
+        rounds, places = np.divmod(positions, size)
+        unique, at = np.unique(rounds, return_inverse=True)
+        places += at * size
+        drawn, earlier = np.zeros((2, len(unique), size), np.int64)
+        edges = [0, *(np.flatnonzero(np.diff(unique) != 1) + 1).tolist(), len(unique)] if len(unique) else [0]
+        for first, last in pairwise(edges):
+            drawn[first:last], earlier[first:last] = self._successive_rounds(int(unique[first]), last - first)
+        return drawn.ravel()[places], earlier.ravel()[places]
 
     def _successive_rounds(self, first: int, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Each [rounds, M*C]: the components of rounds from `first` on, and how often each one was drawn before.
@@ -175,6 +213,17 @@ class _Stream:
         for epoch, chosen in groups(epochs):
             shards[chosen], samples[chosen] = self._at_epoch(epoch).locate(places[chosen])
         return shards, samples
+
+    def drawn(self, lane: int, first: int, last: int) -> NDArray[np.int64]:
+        """The shards, each once, of the blocks that hold draws `first` up to `last` of a lane; maybe more."""
+        size = self._first.lane_length(lane)
+        (epoch, begin), (end, stop) = divmod(first, size), divmod(last - 1, size)
+        if end > epoch + 1:
+            return np.flatnonzero(self._first.counts)
+        if end == epoch:
+            return self._at_epoch(epoch).drawn(lane, begin, stop + 1)
+        parts = self._at_epoch(epoch).drawn(lane, begin, size), self._at_epoch(end).drawn(lane, 0, stop + 1)
+        return np.union1d(*parts)
 
     def _at_epoch(self, epoch: int) -> Order:
         slot = epoch % _EPOCHS_KEPT

@@ -1,8 +1,12 @@
-"""Which shards a rank will need, in the order of first need, and how many are active at once."""
+"""Which shards a rank will need, in the order of first need, and how many are active at once.
+
+Looking ahead is cheap where nothing new comes: then it looks at the blocks' shards only, not at single positions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +15,10 @@ from mdsx.order.batches import MAX_BATCH, check_rank, rank_lanes, ranks_of
 from mdsx.order.checks import integer
 from mdsx.order.order import Order
 
+NOTHING_NEW = -1
 _WINDOW = 65536  # positions looked at together, or a block of each lane, or a batch, whichever is most
+_RANK_WINDOW = 16384  # the same for positions of one rank
+_LONG_WINDOWS = 16  # times longer, while nothing new comes
 
 
 def shards_needed(
@@ -34,14 +41,15 @@ def _shards_needed(
     order: Order, start: int, stop: int, batch_size: int, rank: int, world_size: int
 ) -> Iterator[tuple[int, int]]:
     seen = order.counts == 0
-    batches = max(1, min(max(_WINDOW, order.shuffle_block) // batch_size, 8 * _WINDOW // order.lanes))
+    most = max(1, min(max(_WINDOW, order.shuffle_block) // batch_size, 8 * _WINDOW // order.lanes))
+    batches = 1  # windows grow: what comes first is found first
     while start < stop and not seen.all():
         starts = np.arange(start, min(start + batches * batch_size, stop), batch_size)
         stops = np.minimum(starts + batch_size, stop)
         for shard, position in _first_needs(order, starts, stops, rank, world_size, seen):
             seen[shard] = True
             yield shard, position
-        start = int(stops[-1])
+        start, batches = int(stops[-1]), min(2 * batches, most)
 
 
 def _first_needs(
@@ -70,6 +78,66 @@ def _first_needs(
             first_needs[shard] = min(need, first_needs.get(shard, need))
     in_order = sorted((need, shard) for shard, need in first_needs.items())
     return [(shard, int(starts[batch])) for (batch, _, _), shard in in_order]
+
+
+class Ahead(Protocol):
+    """What looking ahead needs to know of a run."""
+
+    epoch_samples: int
+    lanes: int
+    shuffle_block: int
+
+    def rank_positions(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See Course."""
+        ...
+
+    def drawn(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """By source the shards, each once, of its blocks from the first to the last of `positions`, or some more.
+
+        A source is a lane of a dataset, or of a component of a mixture.
+        """
+        ...
+
+    def find(
+        self, positions: NDArray[np.int64], sources: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which of `positions` are of these sources, and the shard at each of them."""
+        ...
+
+
+def needs_ahead(
+    run: Ahead, shards: int, start: int, batch_size: int, rank: int, world_size: int
+) -> Iterator[tuple[int, int]]:
+    """Course.needs of a run whose sources go through their epochs at their own pace."""
+    again = 2 * run.shuffle_block  # what was listed so many positions ago may be evicted
+    listed = np.full(shards, -again - 1, np.int64)  # where each shard was listed last
+    most = max(_RANK_WINDOW * world_size // max(batch_size, run.lanes), 1)
+    batches = 1  # windows grow: what comes first is found first
+    while run.epoch_samples:
+        end = (start // run.epoch_samples + 1) * run.epoch_samples
+        starts = np.arange(start, min(start + batches * batch_size, end), batch_size)
+        positions, sizes = run.rank_positions(starts, np.minimum(starts + batch_size, end), rank, world_size)
+        reached = int(starts[-1])
+        drawn = run.drawn(positions) if len(positions) else ()
+        sources = [source for source, found in drawn if (listed[found] < reached - again).any()]
+        if sources and batches > most:
+            batches = most
+            continue
+        if sources:
+            places, found = run.find(positions, np.array(sources))
+            when = np.repeat(starts, sizes)[places]
+            needs: list[tuple[int, int, int]] = []
+            while (new := when - listed[found] > again).any():  # in a long window a shard may come twice
+                places, found, when = places[new], found[new], when[new]
+                firsts = np.unique(found, return_index=True)[1]
+                listed[found[firsts]] = when[firsts]
+                needs += zip(*(values[firsts].tolist() for values in (places, when, found)), strict=True)
+            for _, position, shard in sorted(needs):
+                yield position, shard
+        yield reached, NOTHING_NEW
+        start, batches = min(reached + batch_size, end), min(2 * batches, most if sources else _LONG_WINDOWS * most)
 
 
 def active_shards(order: Order, position: int, lanes: Iterable[int] | None = None) -> int:

@@ -137,8 +137,9 @@ class _Plan:
             self.threads.submit(_work, self)
 
     def take(self) -> Need | None:
-        """The next shard to bring, or None while there is nothing to do. Called with the lock held."""
-        while not self.blocked:
+        """The next shard to bring, or None while there is nothing to do. NOTHING_NEW: look again, but let others have
+        the lock before. Called with the lock held."""
+        if not self.blocked:
             if self.returned:
                 need = heapq.heappop(self.returned)
             else:
@@ -152,8 +153,7 @@ class _Plan:
             if need.position > self.consumed + (self.samples if need.shard != NOTHING_NEW else self.search):
                 heapq.heappush(self.returned, need)
                 return None
-            if need.shard != NOTHING_NEW:
-                return need
+            return need
         return None
 
 
@@ -225,8 +225,10 @@ def _work(plan: _Plan) -> None:
         need = None if plan.closed else plan.take()
         if need is None:
             return
-        plan.begin(need.shard)
         plan.ask()
+        if need.shard == NOTHING_NEW:
+            return
+        plan.begin(need.shard)
         needed_in = max(plan.pace.seconds_to(need.position), _SOONEST)
     verdict = None
     try:

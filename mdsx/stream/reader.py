@@ -164,7 +164,8 @@ class RankReader:
         limit = self.view.cache_limit
         if limit is None:
             return None
-        samples, search = self.course.samples, 4 * self.course.shuffle_block
+        samples = self.course.samples
+        search = min(4 * self.course.shuffle_block, samples)
         look_ahead, pace = self._look_ahead(limit), pace_of(self.course)
         return Prefetcher(self.view, self._needs, pace, samples=samples, search=search, look_ahead=look_ahead)
 
