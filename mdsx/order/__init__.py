@@ -8,6 +8,7 @@ datasets are read together, `course` what stands where over all epochs of a run,
 from __future__ import annotations
 
 from mdsx.order.batches import better_lanes, lane_spread, rank_positions
+from mdsx.order.checks import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse
 from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.mixture import MixtureOrder
@@ -16,6 +17,9 @@ from mdsx.order.order import ORDER_VERSION, Order
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
 __all__ = [
+    "MAX_LANES",
+    "MAX_PHASES",
+    "MAX_SAMPLES",
     "NOTHING_NEW",
     "ORDER_VERSION",
     "AllSamples",

@@ -12,6 +12,7 @@ from mdsx.errors import UsageError, shown
 
 MAX_SAMPLES = 2**62  # of samples, positions and shuffle blocks: sums of two of them stay within int64
 MAX_LANES = 2**20  # memory and time grow with the lanes
+MAX_PHASES = 4096  # and with the phases of a mixture
 MAX_UINT64 = 2**64 - 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.checks import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integers
+from mdsx.order.checks import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.draws import Draws, Weight, bounds_of
 from mdsx.order.grouping import groups
 from mdsx.order.hashing import key
@@ -249,4 +249,6 @@ def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> tuple[tuple
     starts = [integer(start, "the start of a phase", 0, MAX_SAMPLES) for start, _ in phases]
     if starts[0] != 0 or any(later <= start for start, later in pairwise(starts)):
         raise UsageError("each phase starts behind the one before it, the first at 0", found=starts)
+    if len(starts) > MAX_PHASES:
+        raise UsageError("too many phases", found=len(starts), expected=f"at most {MAX_PHASES} in a run")
     return tuple(phases)

@@ -5,7 +5,7 @@ from mdsx.stream.need import warn_of_small_cache, warn_of_spread
 from mdsx.stream.progress import Batching, Task
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import Run, warn_of_left
-from mdsx.stream.state import OrderIdentity, Phases
+from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
 
 __all__ = [
     "Background",
@@ -16,6 +16,7 @@ __all__ = [
     "RankReader",
     "Run",
     "Task",
+    "WorkerShare",
     "warn_of_left",
     "warn_of_small_cache",
     "warn_of_spread",

@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any
 
 from mdsx.errors import StateError, UsageError, shown
-from mdsx.order import Weight, exact_weight
+from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Weight, exact_weight
 
 Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
 """The weights of a mixture, each with the position from which on they hold; positions count on over all epochs."""
 
 _FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
-_FREE_AT_START = frozenset({"lanes", "shuffle_block"})  # where no sample was read in their order yet
+_FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # where no sample was read in their order yet
 _HINTS = {
     "fingerprint": "the checkpoint belongs to another dataset: resume on the one that it was made with",
     "order_version": "this version of mdsx computes another order: resume with the version that wrote the checkpoint",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """Which batches one of several worker processes hands out: counted from position `origin` on, each number i for
+    which `i % count` is its `id`. Batches of another size would not be those that the other workers leave to it."""
+
+    id: int
+    count: int
+    origin: int
+    global_batch: int
+
+    def state(self, position: int) -> dict[str, int]:
+        """As it is in the state of a worker that stands at `position`: at an epoch's start that is the origin."""
+        return {**asdict(self), "origin": min(self.origin, position)}
+
+    @classmethod
+    def parse(cls, found: Any, position: int) -> WorkerShare:
+        """Raise StateError where a worker that stands at `position` cannot have it."""
+        try:
+            if not isinstance(found, Mapping) or set(found) != {field.name for field in fields(cls)}:
+                raise ValueError("the fields")
+            if any(type(value) is not int for value in found.values()):
+                raise ValueError("the types")
+            share = cls(**found)
+            if not (0 <= share.id < share.count and 0 <= share.origin <= position and share.global_batch > 0):
+                raise ValueError("the ranges")
+            taken, rest = divmod(position - share.origin, share.global_batch)
+            if rest or (taken and (taken - 1) % share.count != share.id):
+                raise ValueError("the position, which is the end of one of its batches")
+        except (TypeError, ValueError):
+            raise StateError(
+                "not a worker's state",
+                place="worker",
+                found=shown(found),
+                expected="what state_dict() returned in a worker process",
+            ) from None
+        return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +82,28 @@ class OrderIdentity:
             state["phases"] = [[start, list(map(_plain, weights))] for start, weights in self.phases if start <= now]
         return state
 
-    def check(self, state: Mapping[str, Any]) -> tuple[int, int, Phases]:
-        """(epoch, position, phases) of a state of this order. Raises StateError that names the field."""
+    def check(self, state: Mapping[str, Any], worker: tuple[int, int] = (0, 1)) -> tuple[int, int, Phases]:
+        """Return (epoch, position, phases) of a state of this order. Raise StateError that names the field.
+
+        `worker`: which of how many worker processes is to go on there. The state of one of several fits only that one.
+        """
         if not isinstance(state, Mapping):
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
+        known = {"epoch", "position", *self._fields(), "worker", *(("phases",) if self.phases else ())}
+        if unknown := [name for name in state if name not in known]:
+            raise StateError(
+                "the state has an unknown field", place=shown(unknown[0]), expected=", ".join(sorted(known))
+            )
         epoch, position = (_number(state, name) for name in ("epoch", "position"))
+        if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count on from epoch to epoch
+            raise StateError("the epoch is too far", place="epoch", found=epoch)
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
         for name, expected in self._fields().items():
             if name not in state:
                 raise StateError("the state lacks a field", place=name, hint="load what state_dict() returned, whole")
             found = state[name]
-            if found != expected or isinstance(found, bool) != isinstance(expected, bool):
-                if fresh and name in _FREE_AT_START:
+            if type(found) is not type(expected) or found != expected:
+                if fresh and type(found) is int and 1 <= found <= _FREE_AT_START.get(name, 0):
                     continue
                 raise StateError(
                     "the state is of another order, so its position means other samples",
@@ -67,6 +115,19 @@ class OrderIdentity:
         if position > self.epoch_samples:
             expected = self.epoch_samples
             raise StateError("the position is beyond the epoch", place="position", found=position, expected=expected)
+        if "worker" in state:
+            share = WorkerShare.parse(state["worker"], position)
+            if (share.id, share.count) != worker:
+                raise StateError(
+                    "the state is that of one of several workers"
+                    if share.count > 1
+                    else "the state is that of one worker",
+                    place="worker",
+                    found=f"{share.id} of {share.count}",
+                    expected=f"{worker[0]} of {worker[1]}",
+                    hint=f"resume with as many workers (num_workers={share.count}), or use StreamingDataLoader, whose "
+                    "state fits any number",
+                )
         return epoch, position, self._merged(state, epoch * self.epoch_samples + position)
 
     def _fields(self) -> dict[str, Any]:
@@ -84,7 +145,7 @@ class OrderIdentity:
         """The phases that had started in the state, then those that are planned here for later."""
         if not self.phases:
             return ()
-        past = _parsed(state.get("phases"), len(self.phases[0][1]))
+        past = _parsed(state.get("phases"), len(self.phases[0][1]), now)
         for start, weights in self.phases:
             same = [_shares(there) == _shares(weights) for begin, there in past if begin == start]
             if same != [True] and (start < now or start == 0):
@@ -99,14 +160,19 @@ class OrderIdentity:
         return past + tuple(phase for phase in self.phases if phase[0] >= now and phase[0] not in taken)
 
 
-def _parsed(found: Any, components: int) -> Phases:
-    """The phases in a state. Raises StateError."""
+def _parsed(found: Any, components: int, now: int) -> Phases:
+    """The phases in a state, which have started by the position `now`. Raise StateError."""
     try:
-        phases = tuple((start, tuple(map(_weight, weights))) for start, weights in found)
-        starts = [start for start, _ in phases]
-        if starts[:1] != [0] or sorted(set(starts)) != starts or any(type(start) is not int for start in starts):
+        if len(_listed(found)) > MAX_PHASES:
+            raise ValueError("the number")
+        pairs = [(start, _listed(weights)) for start, weights in map(_listed, found)]
+        if any(type(start) is not int for start, _ in pairs) or any(len(weights) != components for _, weights in pairs):
+            raise ValueError("the types")
+        starts = [start for start, _ in pairs]
+        if starts[:1] != [0] or sorted(set(starts)) != starts or starts[-1] > now:
             raise ValueError("the starts")
-        if any(len(weights) != components or not any(weights) for _, weights in phases):
+        phases = tuple((start, tuple(map(_weight, weights))) for start, weights in pairs)
+        if not all(any(weights) for _, weights in phases):
             raise ValueError("the weights")
     except (TypeError, ValueError, ArithmeticError, UsageError):
         raise StateError(
@@ -116,6 +182,12 @@ def _parsed(found: Any, components: int) -> Phases:
             expected=f"[[0, [weights of {components} components]], ...]",
         ) from None
     return phases
+
+
+def _listed(found: Any) -> Sequence[Any]:
+    if not isinstance(found, list | tuple):
+        raise TypeError("not a list")
+    return found
 
 
 def _plain(weight: Weight) -> Any:
@@ -131,6 +203,8 @@ def _plain(weight: Weight) -> Any:
 
 
 def _weight(plain: Any) -> Weight:
+    if not isinstance(plain, str | int | float | Fraction):
+        raise TypeError("not a weight")
     weight: Weight = _fraction(plain) if isinstance(plain, str) else plain
     if isinstance(weight, int) and not isinstance(weight, bool):
         weight = int(float(weight))  # as every other JSON reader takes it
@@ -156,6 +230,6 @@ def _argument(found: object) -> str:
 
 def _number(state: Mapping[str, Any], name: str) -> int:
     value = state.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
+    if type(value) is not int or not 0 <= value < MAX_SAMPLES:
         raise StateError("the state lacks a valid number", place=name, found=shown(value), expected="an integer >= 0")
     return value

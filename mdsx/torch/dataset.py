@@ -25,6 +25,7 @@ from mdsx.stream import (
     RankReader,
     Run,
     Task,
+    WorkerShare,
     warn_of_left,
     warn_of_small_cache,
     warn_of_spread,
@@ -110,7 +111,7 @@ class StreamingDataset(IterableDataset[Any]):
         self.zero_copy = zero_copy
         self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
         self.run = Run(shuffled=self._shuffle)
-        self._worker: dict[str, int] | None = None  # in a worker: which batches are this one's
+        self._share: WorkerShare | None = None  # in a worker: which batches are this one's
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         # It checks the size now, not in the first epoch.
         Batching(self.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
@@ -181,7 +182,7 @@ class StreamingDataset(IterableDataset[Any]):
 
     def _state(self) -> dict[str, Any]:
         state = self.identity.state(self.run.epoch, self.run.position)
-        return {**state, "worker": dict(self._worker)} if self._worker else state
+        return {**state, "worker": self._share.state(self.run.position)} if self._share else state
 
     def state_after(self, batches: int) -> dict[str, Any]:
         """The state once `batches` batches were taken from the iteration that `set_epoch` or a loaded state began.
@@ -194,15 +195,17 @@ class StreamingDataset(IterableDataset[Any]):
         return self.identity.state(*self.run.after(batches, batching))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where `state` stands. Raises StateError where it is of another order."""
+        """The next iteration goes on where `state` stands.
+
+        Raise StateError where it is of another order, or of a worker process of which this is not the same one: the
+        object is as before.
+        """
         self._ask_for("load_state_dict()")
-        epoch, position, phases = self.identity.check(state)
+        epoch, position, phases = self.identity.check(state, _worker())
+        share = self._checked_share(WorkerShare.parse(state["worker"], position)) if "worker" in state else None
+        self.use_phases(phases)  # first, as it may refuse them
         self.run.load(epoch, position)
-        self.use_phases(phases)
-        worker = state.get("worker")
-        if worker is not None and set(worker) != {"id", "count", "origin"}:
-            raise StateError("not a worker's state", place="worker", found=shown(worker))
-        self._worker = dict(worker) if worker is not None else None
+        self._share = share
 
     @property
     def identity(self) -> OrderIdentity:
@@ -269,8 +272,7 @@ class StreamingDataset(IterableDataset[Any]):
         return assemble(self.view.schema, batch, self.transform, collate)
 
     def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
+        worker, workers = _worker()
         if self.batch_size is None and workers > 1:
             raise UsageError(
                 f"{workers} workers cannot share single samples",
@@ -291,9 +293,12 @@ class StreamingDataset(IterableDataset[Any]):
         self, batching: Batching, epoch: int, position: int, worker: int, workers: int
     ) -> Iterator[tuple[Task, list[Any]]]:
         """The tasks from a position to the epoch's end, each with what it yields."""
-        origin = self._origin(position, worker, workers)
-        tasks = enumerate(batching.tasks(epoch, origin))
-        mine = (task for number, task in tasks if number % workers == worker and task.start >= position)
+        origin = self._share.origin if self._share is not None and workers > 1 and position else position
+        self._share = None
+        if get_worker_info() is not None:
+            self._share = WorkerShare(worker, workers, origin, batching.global_batch)
+        tasks = enumerate(batching.tasks(epoch, position), (position - origin) // batching.global_batch)
+        mine = (task for number, task in tasks if number % workers == worker)
         reader = self.reader(batching, workers)
         try:
             for run in reader.runs(mine):
@@ -318,20 +323,19 @@ class StreamingDataset(IterableDataset[Any]):
         for share in reader.shares(run):
             yield list(islice(samples, share))
 
-    def _origin(self, position: int, worker: int, workers: int) -> int:
-        """The position from which on batches are dealt to the workers, round-robin."""
-        loaded = self._worker if position else None
-        if loaded is not None and (loaded["id"], loaded["count"]) != (worker, workers):
+    def _checked_share(self, share: WorkerShare) -> WorkerShare:
+        """Raise StateError where the batches of several workers have another size than those in the state."""
+        batching = self.batching(self.batch_size or 1, self._drops_last)
+        if share.count > 1 and share.global_batch != batching.global_batch:
             raise StateError(
-                "the state is that of one worker of several",
+                "the state is that of one of several workers, and fits no other batch size * world size",
                 place="worker",
-                found=f"{loaded['id']} of {loaded['count']}",
-                expected=f"{worker} of {workers}",
-                hint="resume with as many workers, or use StreamingDataLoader, whose state fits any number",
+                found=f"batches of {share.global_batch} samples over all ranks",
+                expected=f"{batching.batch_size} * {batching.world_size}",
+                hint=f"resume with batch_size * world size = {share.global_batch} until the epoch ends, or use "
+                "StreamingDataLoader, whose state fits any",
             )
-        origin = position if loaded is None else loaded["origin"]
-        self._worker = {"id": worker, "count": workers, "origin": origin} if workers > 1 else None
-        return origin
+        return share
 
 
 class _Iteration(Iterator[Any]):
@@ -390,7 +394,17 @@ class _Iteration(Iterator[Any]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Be the iteration of that epoch: at its end, where the dataset stands in a later one."""
-        self._over = state["epoch"] < self._run.place(self)[0]
+        epoch = state.get("epoch") if isinstance(state, Mapping) and set(state) == {"epoch"} else None
+        place, _ = self._run.place(self)
+        if type(epoch) is not int or epoch not in (place - 1, place):
+            raise StateError("not the state of an iteration", place="epoch", found=shown(state))
+        self._over = epoch < place
+
+
+def _worker() -> tuple[int, int]:
+    """Which of how many worker processes of PyTorch's this is."""
+    info = get_worker_info()
+    return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
 def check_tail(batching: Batching, position: int, *, per_sample: bool) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mdsx import StateError
-from mdsx.stream import OrderIdentity
+from mdsx.order import MAX_PHASES
+from mdsx.stream import OrderIdentity, WorkerShare
 
 IDENTITY = OrderIdentity(
     order_version=1,
@@ -127,3 +128,77 @@ def test_other_phases_are_refused(phases: object) -> None:
     with pytest.raises(StateError, match="mixture") as caught:
         MIXTURE.check({**MIXTURE.state(1, 60), "phases": phases})
     assert caught.value.place == "phases"
+
+
+def test_more_phases_than_a_run_may_have_are_refused_at_once() -> None:
+    phases = [[start, [1, 1]] for start in range(MAX_PHASES + 1)]
+    with pytest.raises(StateError, match="phases"):
+        MIXTURE.check({**MIXTURE.state(1000, 60), "phases": phases})
+
+
+def test_a_phase_that_has_not_started_is_refused() -> None:
+    with pytest.raises(StateError, match="phases"):
+        MIXTURE.check({**MIXTURE.state(0, 60), "phases": [[0, [0.7, "1/3"]], [61, [1, 1]]]})
+
+
+@pytest.mark.parametrize("extra", ["phases", "Epoch", "", 7, None, (1, 2)])
+def test_an_unknown_field_is_refused(extra: object) -> None:
+    with pytest.raises(StateError, match="unknown field"):
+        IDENTITY.check({**IDENTITY.state(2, 96), extra: 1})  # type: ignore[dict-item]  # a user's mistake
+
+
+@pytest.mark.parametrize("value", [True, 8.0, float("nan"), None, "8", [8], 0, -1, 2**63, 10**30])
+@pytest.mark.parametrize("field", ["lanes", "shuffle_block", "seed", "epoch_samples", "order_version", "fingerprint"])
+def test_a_value_of_another_type_is_refused_also_where_it_may_change(field: str, value: object) -> None:
+    with pytest.raises(StateError, match=field):
+        IDENTITY.check({**IDENTITY.state(0, 0), field: value})
+
+
+@pytest.mark.parametrize("epoch", [-1, True, 1.0, 2**62 // 100, 10**30])
+def test_an_epoch_is_one_whose_positions_can_be_counted(epoch: object) -> None:
+    with pytest.raises(StateError, match="epoch"):
+        IDENTITY.check({**IDENTITY.state(0, 0), "epoch": epoch})
+
+
+# --- the share of a worker
+
+SHARE = WorkerShare(id=1, count=3, origin=20, global_batch=8)
+
+
+@pytest.mark.parametrize("position", [20, 36, 60, 84])  # nothing yet, and after its batches number 1, 4 and 7
+def test_the_share_of_a_worker_survives_json(position: int) -> None:
+    state = {**IDENTITY.state(2, position), "worker": SHARE.state(position)}
+    assert IDENTITY.check(json.loads(json.dumps(state)), (1, 3)) == (2, position, ())
+    assert WorkerShare.parse(state["worker"], position) == SHARE
+
+
+def test_at_an_epochs_start_a_share_begins_there() -> None:
+    assert WorkerShare.parse(SHARE.state(0), 0) == replace(SHARE, origin=0)
+
+
+@pytest.mark.parametrize("worker", [(0, 1), (0, 3), (1, 2), (1, 4)])
+def test_the_share_of_another_worker_is_refused(worker: tuple[int, int]) -> None:
+    state = {**IDENTITY.state(2, 36), "worker": SHARE.state(36)}
+    with pytest.raises(StateError, match="as many workers") as caught:
+        IDENTITY.check(state, worker)
+    assert caught.value.place == "worker"
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        None,
+        3,
+        [[1]],
+        {},
+        {"id": 1, "count": 3, "origin": 20},
+        {**asdict(SHARE), "more": 1},
+        *({**asdict(SHARE), "id": value} for value in (-1, 3, True, "1", 1.0, 0, 2)),
+        *({**asdict(SHARE), "count": value} for value in (0, 1, True, None, -3)),
+        *({**asdict(SHARE), "origin": value} for value in (-(10**15), -4, 19, 21, 37, 10**30, "x", None, float("nan"))),
+        *({**asdict(SHARE), "global_batch": value} for value in (0, -8, 7, 10**30, 8.0, None)),
+    ],
+)
+def test_what_no_worker_can_have_is_refused(worker: object) -> None:
+    with pytest.raises(StateError, match="worker"):
+        IDENTITY.check({**IDENTITY.state(2, 36), "worker": worker}, (1, 3))

@@ -7,13 +7,23 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 from .test_loader import ids
 
 BATCH = 10
+
+
+@pytest.fixture(autouse=True)
+def _workers_that_failed_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchdata waits so many seconds for each."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+
+
 LEFT = 100  # of 1,003 samples in whole batches
 
 
@@ -69,17 +79,44 @@ def test_the_next_epoch_is_another_order(local_url: str, workers: int) -> None:
         assert ids(loader) == uninterrupted(local_url, epoch)
 
 
-def test_a_worker_of_another_count_is_refused_by_name(local_url: str) -> None:
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+def test_another_number_of_workers_is_refused(local_url: str, before: int, after: int) -> None:
+    _, loader = stateful(local_url, before)
+    list(itertools.islice(iter(loader), 3))
+    _, other = stateful(local_url, after)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(mdsx.StateError, match=rf"as many workers \(num_workers={before}\), or use StreamingDataLoader"):
+        iter(other)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize(("batch", "world"), [(4, 1), (20, 1), (5, 2), (10, 2)])
+def test_another_batch_or_world_size_is_exact_or_refused(local_url: str, workers: int, batch: int, world: int) -> None:
+    for taken in (0, 3, LEFT):  # at the start, in the midst, and with the tail of 3 samples left
+        data = StreamingDataset(local_url, seed=2, batch_size=BATCH, drop_last=False)
+        loader: StatefulDataLoader[Any] = StatefulDataLoader(data, batch_size=None, num_workers=workers)
+        found = list(itertools.chain(*ids(itertools.islice(iter(loader), taken))))
+        state = loader.state_dict()
+        refused = workers > 1 and batch * world != BATCH and taken > 0
+        for rank in range(world):
+            data = StreamingDataset(local_url, seed=2, batch_size=batch, drop_last=False, rank=rank, world_size=world)
+            loader = StatefulDataLoader(data, batch_size=None, num_workers=workers)
+            loader.load_state_dict(state)
+            if refused:
+                with pytest.raises(mdsx.StateError, match="size = 10 until the epoch ends, or use StreamingDataLoader"):
+                    iter(loader)
+            else:
+                found += itertools.chain(*ids(loader))
+        assert refused or sorted(found) == list(range(1003))
+
+
+def test_the_state_of_one_worker_of_several_fits_no_other_loader(local_url: str) -> None:
     _, loader = stateful(local_url, 2)
     list(itertools.islice(iter(loader), 3))
-    state = loader.state_dict()
-    _, other = stateful(local_url, 2)
-    snapshots = state["_snapshot"]["_worker_snapshots"]
-    for snapshot in snapshots.values():
-        snapshot["dataset_state"]["worker"]["count"] = 3
-    other.load_state_dict(state)
-    with pytest.raises(Exception, match="as many workers"):
-        ids(other)
+    state = loader.state_dict()["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]
+    for other in (StreamingDataset(local_url, seed=2), StreamingDataLoader(StreamingDataset(local_url, seed=2), BATCH)):
+        with pytest.raises(mdsx.StateError, match="one of several workers"):
+            other.load_state_dict(state)
 
 
 WAYS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (1, True), (3, False), (3, True)])
