@@ -40,6 +40,7 @@ class Dataset:
     Samples are dicts: scalars as NumPy scalars of the column's dtype (`bool` as bool), arrays as NumPy arrays
     (`bfloat16` widened to float32), the rest as bytes, str and parsed JSON or MessagePack; null is None. Every sample
     is checked by its checksum, or with its shard. It may be pickled, forked and used from threads.
+    Under PyTorch's DataLoader, give the loader `collate_fn=mdsx.torch.collate`.
 
     Raises MissingError where there is no finished dataset, CorruptError for damaged bytes, TransportError where
     storage fails.

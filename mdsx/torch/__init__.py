@@ -5,7 +5,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("mdsx.torch needs PyTorch: pip install 'mdsx[torch]'") from error
 
+from mdsx.torch.collation import collate
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.loader import StreamingDataLoader
 
-__all__ = ["StreamingDataLoader", "StreamingDataset"]
+__all__ = ["StreamingDataLoader", "StreamingDataset", "collate"]

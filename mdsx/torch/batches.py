@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 
 from mdsx.dataset import Sample, as_samples
 from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, present
 from mdsx.stream import Batch
+from mdsx.torch.collation import collate as default_collate
 
 Transform = Callable[[Sample], Any]
 Collate = Callable[[list[Any]], Any]

@@ -52,7 +52,7 @@ class StreamingDataset(IterableDataset[Any]):
     - `seed`, `shuffle`, `lanes`, `shuffle_block` (samples; None: about 64 shards): what the order is a function of,
       see format-spec.md, Order. With `shuffle=False` samples come in the order in which they were written.
     - `rank`, `world_size`: default torch.distributed's, else those of the environment (torchrun), else 0 and 1.
-    - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything that PyTorch can collate.
+    - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything; `mdsx.torch.collate` joins what it returns.
     - `zero_copy`: hand out `bytes`, `jpeg` and `png` values as read-only memory views of the mapped shards, not as
       copies; a shard of which there are views stays in memory, and in the cache. Lists of such values are copies.
     - `drop_last`: whether the samples that do not fill an epoch's last batch are left out, as by default; else they

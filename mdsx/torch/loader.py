@@ -52,8 +52,8 @@ class StreamingDataLoader:
     - `num_workers`: 0 prepares batches in a background thread, which is the fast way unless `transform` is heavy;
       n > 0 in n processes. Neither changes which samples are in a batch.
     - `drop_last`: leave out the samples that do not fill the epoch's last batch; else they are split over the ranks.
-    - `collate_fn`: list of samples -> batch; default PyTorch's where the dataset has a `transform`. Without either, a
-      batch is a dict of columns: fixed-size ones as tensors [n, ...], variable-size ones as lists of n values.
+    - `collate_fn`: list of samples -> batch; default `mdsx.torch.collate` where the dataset has a `transform`. Without
+      either, a batch is a dict of columns: those of a fixed size as tensors [n, ...], the others as lists of n values.
     - `pin_memory`, `prefetch_factor`, `persistent_workers`, `multiprocessing_context`, `worker_init_fn`, `timeout`: as
       for PyTorch's DataLoader.
 
