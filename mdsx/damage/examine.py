@@ -45,7 +45,8 @@ class Finding:
 def examine(storage: Storage, index: Index, entry: ShardEntry, *, first: int | None, keep: bool = False) -> Finding:
     """The shard that `index` names by `entry`; its first sample is number `first` of the dataset. With `keep`, what is
     sound of a damaged one is kept as `rebuilt`."""
-    layout, file = Layout(index.schema, index.rows_offset, entry.samples, entry.raw_size), file_of(storage, entry.name)
+    file = file_of(storage, entry.name)
+    layout = Layout(index.schema, entry.row_key, index.rows_offset, entry.samples, entry.raw_size)
     if _is_sound(storage, index, entry, layout, file):
         return Finding(entry.name, entry=entry, layout=layout)
     try:
@@ -54,20 +55,19 @@ def examine(storage: Storage, index: Index, entry: ShardEntry, *, first: int | N
         return Finding(entry.name, [error], layout=layout, lost=((0, layout.samples),))
     compressed = index.compression is not None
     found = salvage(stored, layout, compressed=compressed, size=entry.size, file=file, first=first)
-    problems: list[MdsxError] = [*([] if found.other else _behind(size, entry.size, file)), *found.problems]
-    lost = found.lost
-    rebuilt = found.rebuild() if found.sound.any() and (keep or not lost) else None
-    if not lost and rebuilt is not None:  # it must be what was written, to the last byte
-        raw_hash = xxhash.xxh3_128_hexdigest(rebuilt)
-        if raw_hash != entry.raw_hash:
-            problems.append(_another(index, raw_hash, entry, file))
-            lost, rebuilt = ((0, layout.samples),), None
-        elif not problems and (hashed := xxhash.xxh3_128_hexdigest(stored)) != entry.hash:
-            message = "the compressed bytes are not those that the index names, though their content is"
-            problems.append(CorruptError(message, file=file, place="XXH3-128", found=hashed, expected=entry.hash))
+    if found.other is None:
+        problems: list[MdsxError] = [*_behind(size, entry.size, file), *found.problems]
+    else:
+        problems = [_another(index, found.other, entry, file)]
+    if not problems:
+        for data, expected in ((stored, entry.hash), (found.view.buffer, entry.raw_hash)):
+            if (hashed := xxhash.xxh3_128_hexdigest(data)) != expected:
+                message = "the stored bytes are not those that the index names, though their content is"
+                problems.append(CorruptError(message, file=file, place="XXH3-128", found=hashed, expected=expected))
     if not problems:
         return Finding(entry.name, entry=entry, layout=layout)
-    return Finding(entry.name, problems, layout=layout, lost=lost, rebuilt=rebuilt if keep else None)
+    rebuilt = found.rebuild() if keep and found.sound.any() else None
+    return Finding(entry.name, problems, layout=layout, lost=found.lost, rebuilt=rebuilt)
 
 
 def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Finding:
@@ -86,6 +86,9 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Fin
     expected = layout.raw_size if not compressed else stored.size
     found = salvage(data, layout, compressed=compressed, size=expected, file=file)
     problems: list[MdsxError] = [*_behind(size, expected, file), *found.problems]
+    layout = found.layout
+    if layout.row_key is None:  # nothing proves what the damaged header says
+        return Finding(stored.key, problems)
     if not layout.samples:
         problems.append(CorruptError("it has no sample", file=file))
     if not problems:
@@ -102,7 +105,9 @@ def _is_sound(storage: Storage, index: Index, entry: ShardEntry, layout: Layout,
     raw, raw_size = bytearray(), entry.raw_size if index.compression else None
     try:
         hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
-        if hashes != Hashes(entry.hash, entry.raw_hash) or check_shard(raw, file=file, schema=index.schema):
+        if hashes != Hashes(entry.hash, entry.raw_hash) or check_shard(
+            raw, file=file, schema=index.schema, row_key=entry.row_key
+        ):
             return False
         return _layout_of(ShardView.parse(raw, file=file)) == layout
     except (FormatError, MissingError, TruncatedError, ChangedError):
@@ -110,7 +115,7 @@ def _is_sound(storage: Storage, index: Index, entry: ShardEntry, layout: Layout,
 
 
 def _layout_of(view: ShardView) -> Layout:
-    return Layout(view.schema, view.rows_offset, view.samples, len(view.buffer))
+    return Layout(view.schema, view.row_key, view.rows_offset, view.samples, len(view.buffer))
 
 
 def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:
@@ -132,15 +137,16 @@ def _behind(size: int, expected: int, file: str) -> list[CorruptError]:
     return [CorruptError(message, file=file, place=f"byte {expected}", found=f"{size} bytes", expected=expected)]
 
 
-def _another(index: Index, raw_hash: str, entry: ShardEntry, file: str) -> CorruptError:
-    """A shard that is sound in itself but not the one that the index names: no sample of it can be believed."""
-    message, hashed = "is not the shard that the index names", np.frombuffer(bytes.fromhex(raw_hash), np.uint8)
-    for shard in np.flatnonzero((index.raw_hashes == hashed).all(axis=1))[:1].tolist():
+def _another(index: Index, key: int, entry: ShardEntry, file: str) -> CorruptError:
+    """Another shard than the one that the index names: no sample of it can be believed."""
+    message = "is not the shard that the index names"
+    for shard in np.flatnonzero(index.row_keys == np.uint64(key))[:1].tolist():
         message += f", but {index.name(shard)}"
-    place, expected = "XXH3-128 of the uncompressed shard", entry.raw_hash
-    return CorruptError(message, file=file, place=place, found=raw_hash, expected=expected)
+    found, expected = f"{key:016x}", f"{entry.row_key:016x}"
+    return CorruptError(message, file=file, place="row key", found=found, expected=expected)
 
 
 def _entry_of(stored: Entry, data: memoryview, found: Salvage) -> ShardEntry:
-    hashes = xxhash.xxh3_128_hexdigest(data), xxhash.xxh3_128_hexdigest(found.view.buffer)
-    return ShardEntry(stored.key, found.layout.samples, len(data), hashes[0], len(found.view.buffer), hashes[1])
+    raw, key = found.view.buffer, found.view.row_key
+    hashes = xxhash.xxh3_128_hexdigest(data), xxhash.xxh3_128_hexdigest(raw)
+    return ShardEntry(stored.key, found.layout.samples, key, len(data), hashes[0], len(raw), hashes[1])

@@ -4,8 +4,8 @@ Rules:
 - No file of the dataset is changed, cut or deleted but the index. What is sound of a damaged shard is written to a new
   file beside it, `repaired.` before its name; a name that is taken by other bytes is never used.
 - Nothing is dropped without being told to: where anything would be, nothing at all is written.
-- A sample counts as sound if its own checksum holds. A shard of which every sample holds must also be, to the last
-  byte, the one that the index names: else it is another one, and no sample of it is believed.
+- A sample counts as sound if its checksum holds under the row key that the index says, or without an index the shard's
+  own. So samples of another shard are never believed.
 - New shards first, then a copy of the old index, then the new index at once: so at any instant there is the old state
   or the new one, and what a repair that died wrote is used by the next.
 """
@@ -25,7 +25,7 @@ from mdsx.damage.rebuilt import original
 from mdsx.damage.report import Repair, ShardRepair
 from mdsx.damage.work import Progress, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
-from mdsx.format import Schema, ShardEntry, build_index, compress, is_name, parse_index
+from mdsx.format import Schema, ShardEntry, build_index, compress, header_row_key, is_name, parse_index
 from mdsx.shards import INDEX_KEY
 from mdsx.storage import Storage, open_storage
 
@@ -203,7 +203,7 @@ def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
     stored = raw if survey.catalog.compression is None else memoryview(compress(raw))
     name = _put_beside(storage, finding.name, stored)
     hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
-    return ShardEntry(name, finding.kept, len(stored), hashes[0], len(raw), hashes[1])
+    return ShardEntry(name, finding.kept, header_row_key(raw), len(stored), hashes[0], len(raw), hashes[1])
 
 
 def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:

@@ -5,21 +5,23 @@ This module is the room's door: other rooms import from here.
 
 from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
-from mdsx.format.checksums import shard_checksums
+from mdsx.format.checksums import row_key, shard_checksums
 from mdsx.format.encode import Encoded, Encoder
 from mdsx.format.frames import (
     FRAME_SIZE,
+    HEAD_SIZE,
     TABLE_END,
     FrameReader,
     claimed_raw_size,
     compress,
     decompress_frame,
+    first_bytes,
     frame_count,
     parse_seek_table,
     seek_table_size,
 )
-from mdsx.format.header import MAGIC, Header, build_header, parse_header, raw_size
-from mdsx.format.index import Index, ShardEntry, build_index, fingerprint
+from mdsx.format.header import MAGIC, Header, build_header, header_row_key, parse_header, raw_size
+from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count, fingerprint
 from mdsx.format.indexparser import parse_index
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import is_name, join_name, split_name
@@ -34,7 +36,9 @@ from mdsx.format.values import ValuesDecoder, numpy_values, value_decoder, value
 __all__ = [
     "FRAME_SIZE",
     "HEADER_SIZE",
+    "HEAD_SIZE",
     "MAGIC",
+    "MAX_SHARDS",
     "NULL",
     "TABLE_END",
     "Column",
@@ -58,12 +62,15 @@ __all__ = [
     "build_index",
     "check_row",
     "check_shard",
+    "check_shard_count",
     "claimed_raw_size",
     "compress",
     "decompress_frame",
     "fingerprint",
+    "first_bytes",
     "format_ranges",
     "frame_count",
+    "header_row_key",
     "heap_extents",
     "is_name",
     "join_name",
@@ -76,6 +83,7 @@ __all__ = [
     "parse_type",
     "raw_size",
     "row_checksum",
+    "row_key",
     "salvage",
     "seek_table_size",
     "shard_checksums",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format.checksums import cut, row_checksums
+from mdsx.format.checksums import cut, row_checksums, row_key
 from mdsx.format.encode import Encoded
 from mdsx.format.header import build_header, raw_size
 from mdsx.format.schema import Schema
@@ -35,8 +35,8 @@ class ShardBuilder:
         self.samples = 0
         self._heap: list[bytes] = []
         self._heap_size = 0
-        # The shard as it will be, but for header and heap, which come last. What nothing is written to stays zero;
-        # memory that is not touched is not taken.
+        # The shard as it will be, but for header, row key and heap, which come last. What nothing is written to stays
+        # zero; memory that is not touched is not taken.
         self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
 
     def add(self, encoded: Encoded, start: int = 0) -> int:
@@ -54,7 +54,9 @@ class ShardBuilder:
         """Goes on with a shard that was finished, as if it had not been."""
         offset, rows = self.schema.rows_offset, np.frombuffer(shard.rows.tobytes(), np.uint8)
         self._reserve(offset + len(rows))
-        self._image[offset : offset + len(rows)] = rows
+        image = self._image[offset : offset + len(rows)]
+        image[:] = rows
+        image.view(self.schema.row_dtype)["checksum"] ^= np.uint64(shard.row_key)
         self.samples = shard.samples
         self._heap = [bytes(shard.heap)]
         self._heap_size = len(shard.heap)
@@ -64,7 +66,10 @@ class ShardBuilder:
         size = raw_size(self.schema, self.samples, self._heap_size)
         self._reserve(size)
         image = self._image[:size]
-        header = build_header(self.schema, self.samples, self._heap_size)
+        rows = image[self.schema.rows_offset :][: self.samples * self.schema.row_size].view(self.schema.row_dtype)
+        key = row_key(self.schema, rows["checksum"])
+        rows["checksum"] ^= np.uint64(key)
+        header = build_header(self.schema, self.samples, self._heap_size, key)
         image[: len(header)] = np.frombuffer(header, np.uint8)
         place = size - self._heap_size
         for block in self._heap:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
+from mdsx.format.checksums import row_key as row_key_of
 from mdsx.format.checksums import shard_checksums
 from mdsx.format.rows import NULL, Extents, row_checksum
 from mdsx.format.schema import Schema
@@ -31,10 +32,12 @@ _MOST_READ = 4
 
 
 class Problem(NamedTuple):
-    """What is wrong with a sample, or (None) with a shard whose samples may all be sound."""
+    """What is wrong with a sample, or (None) with a shard whose samples may all be sound. `proven`: the sample's bytes
+    are right all the same; only what is stored as its checksum is not."""
 
     sample: int | None
     error: CorruptError
+    proven: bool = False
 
 
 def check_shard(
@@ -42,17 +45,18 @@ def check_shard(
     *,
     file: str | None = None,
     schema: Schema | None = None,
+    row_key: int | None = None,
     values: bool = True,
     first: int | None = None,
 ) -> list[CorruptError]:
     """Every damage of the whole uncompressed shard in `buffer`, naming sample and column; empty if it is sound.
 
-    With `schema`, the shard's must be the same. `values=False` leaves out whether the values decode, which goes value
-    by value. `first` is the number in the dataset of the shard's first sample, where it should be told. Raises
+    With `schema` and `row_key`, the shard's must be the same. `values=False` leaves out whether the values decode,
+    which goes value by value. `first` is the number in the dataset of the shard's first sample, for messages. Raises
     UnsupportedError for a shard of a later version.
     """
     try:
-        view = ShardView.parse(buffer, file=file, schema=schema)
+        view = ShardView.parse(buffer, file=file, schema=schema, row_key=row_key)
     except CorruptError as error:
         return [error]
     return bounded((problem.error for problem in find_problems(view, first=first, values=values)), file)
@@ -70,6 +74,7 @@ def find_problems(
     view: ShardView,
     *,
     known: NDArray[np.bool_] | None = None,
+    samples: int | None = None,
     heap_size: int | None = None,
     first: int | None = None,
     values: bool = True,
@@ -77,10 +82,20 @@ def find_problems(
     """The problems of a shard's samples, in order, and last those that are no sample's.
 
     `known`: the samples all of whose bytes are there; the others are left out, and say nothing about their neighbours.
-    `heap_size`: that of the whole heap, where only its beginning is there. `first` and `values`: see `check_shard`.
+    `samples` and `heap_size`: those of the whole shard, where only its beginning is there. `first` and `values`: see
+    `check_shard`.
     """
     known = np.ones(view.samples, np.bool_) if known is None else known
-    return _Check(view, known, len(view.heap) if heap_size is None else heap_size, first).run(values)
+    samples = view.samples if samples is None else samples
+    return _Check(view, known, samples, len(view.heap) if heap_size is None else heap_size, first).run(values)
+
+
+def stored_votes(
+    view: ShardView, known: NDArray[np.bool_], samples: int, heap_size: int
+) -> tuple[NDArray[np.uint64], int | None]:
+    """For a shard whose row key is not known: the key under which each sample is right, of those that can be read; and
+    the key that follows from all samples, None where one of them cannot be read. See `find_problems`."""
+    return _Check(view, known, samples, heap_size, None).votes()
 
 
 def sample_name(sample: int, first: int | None) -> str:
@@ -89,7 +104,9 @@ def sample_name(sample: int, first: int | None) -> str:
 
 
 class _Check:
-    def __init__(self, view: ShardView, known: NDArray[np.bool_], heap_size: int, first: int | None) -> None:
+    def __init__(
+        self, view: ShardView, known: NDArray[np.bool_], samples: int, heap_size: int, first: int | None
+    ) -> None:
         self._view, self._known, self._heap_size, self._first = view, known, heap_size, first
         schema = view.schema
         nothing = np.zeros(view.samples, np.bool_)
@@ -105,7 +122,14 @@ class _Check:
                 self._wrong = self._wrong | self._shared
         self._padding = _padding(view) & known
         self._bools = {number: _bools(view, number) & known for number in schema.fixed if _is_bool(schema, number)}
-        self._mismatch = self._mismatches()
+        self._checksums = self._compute()
+        self._mismatch = (self._checksums ^ np.uint64(view.row_key) != view.rows["checksum"]) & known & ~self._wrong
+        whole = view.samples == samples and bool(known.all()) and not self._wrong.any()
+        self._key = row_key_of(schema, self._checksums) if whole else None
+        if self._key == view.row_key:  # all bytes are right; where a checksum is not, only that is damaged
+            self._proven, self._mismatch = self._mismatch, nothing
+        else:
+            self._proven = nothing
         self._trusted = known & ~self._wrong & ~self._mismatch
         self._unordered = self._find_unordered()
         columns = [schema.columns[number] for number in schema.variable]
@@ -113,7 +137,7 @@ class _Check:
                          for column in columns]  # fmt: skip
 
     def run(self, values: bool) -> Iterator[Problem]:
-        flagged = self._wrong | self._padding | self._mismatch | self._unordered
+        flagged = self._wrong | self._padding | self._mismatch | self._unordered | self._proven
         for mask in self._bools.values():
             flagged |= mask
         if values and any(self._columns):
@@ -132,6 +156,13 @@ class _Check:
             message, found = "the samples do not fill it", int(self._stops[-1])
             file, expected = self._view.file, self._heap_size
             yield Problem(None, CorruptError(message, file=file, place="heap", found=found, expected=expected))
+        if self._key not in (None, self._view.row_key) and not flagged.any():
+            message, file = "it is not that of the shard's samples", self._view.file
+            computed, stored = f"{self._key:016x}", f"{self._view.row_key:016x}"
+            yield Problem(None, CorruptError(message, file=file, place="row key", found=computed, expected=stored))
+
+    def votes(self) -> tuple[NDArray[np.uint64], int | None]:
+        return (self._checksums ^ self._view.rows["checksum"])[self._known & ~self._wrong], self._key
 
     def _problem(self, sample: int) -> Problem:
         """The most telling one of a sample that has some."""
@@ -148,6 +179,10 @@ class _Check:
                 return Problem(sample, self._error("a bool is neither 0 nor 1", sample, place))
         if self._mismatch[sample]:
             return Problem(sample, self._blame(sample))
+        if self._proven[sample]:
+            message = "its bytes are right, but the checksum that is stored with them is not"
+            computed, stored = self._pair(sample)
+            return Problem(sample, self._error(message, sample, found=computed, expected=stored), proven=True)
         message = "its heap bytes do not begin where those before end"
         found = int(self._extents.starts[sample]) if self._extents is not None else None
         expected = int(self._stops[sample - 1]) if sample else 0
@@ -161,8 +196,13 @@ class _Check:
             place = ", start and lengths"
         elif fits and (undecodable := self._undecodable(sample)):
             place, message = f", column {undecodable[0]!r}", f"{message}: {undecodable[1]}"
-        found, expected = f"{self._checksum(sample):016x}", f"{int(self._view.rows['checksum'][sample]):016x}"
-        return self._error(message, sample, place, found=found, expected=expected)
+        computed, stored = self._pair(sample)
+        return self._error(message, sample, place, found=computed, expected=stored)
+
+    def _pair(self, sample: int) -> tuple[str, str]:
+        """The checksum that a sample should have, and the one that is stored."""
+        computed, stored = int(self._checksums[sample]) ^ self._view.row_key, int(self._view.rows["checksum"][sample])
+        return f"{computed:016x}", f"{stored:016x}"
 
     def _fits(self, sample: int) -> bool | None:
         """Whether its heap bytes fill what its neighbours, which are sound, leave to it; None if one of them is not."""
@@ -177,22 +217,18 @@ class _Check:
             return False
         return True if before and behind else None
 
-    def _mismatches(self) -> NDArray[np.bool_]:
-        """Samples whose checksum is not that of their bytes; all at once where they lie as they should."""
-        view, extents = self._view, self._extents
-        if not view.samples:
-            return np.zeros(0, np.bool_)
-        if self._known.all() and (extents is None or self._in_order(extents)):
-            wrong: NDArray[np.bool_] = shard_checksums(view) != view.rows["checksum"]
-            return wrong
-        stored, found = view.rows["checksum"].tolist(), np.zeros(view.samples, np.bool_)
+    def _compute(self) -> NDArray[np.uint64]:
+        """The checksums of all samples that can be read; all at once where they lie as they should."""
+        view, extents, found = self._view, self._extents, np.zeros(self._view.samples, np.uint64)
+        if view.samples and self._known.all() and (extents is None or self._in_order(extents)):
+            return shard_checksums(view)
         for sample in np.flatnonzero(self._known & ~self._wrong).tolist():
-            found[sample] = self._checksum(sample) != stored[sample]
+            found[sample] = self._checksum(sample)
         return found
 
     def _in_order(self, extents: Extents) -> bool:
-        in_order = extents.starts[0] == 0 and bool((extents.starts[1:] == self._stops[:-1]).all())
-        return in_order and not self._wrong.any()
+        in_order = bool(extents.starts[0] == 0) and bool((extents.starts[1:] == self._stops[:-1]).all())
+        return bool(in_order and not self._wrong.any())
 
     def _checksum(self, sample: int) -> int:
         view = self._view
@@ -204,7 +240,7 @@ class _Check:
         """The samples' heap bytes follow each other without gaps, among those that can be believed."""
         if self._extents is None:
             return np.zeros(self._view.samples, np.bool_)
-        said = self._trusted.copy()
+        said: NDArray[np.bool_] = self._trusted.copy()
         said[1:] &= self._trusted[:-1]
         said &= self._extents.starts != self._behind()
         return said

@@ -13,6 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.format.rows import NULL
+from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
@@ -37,8 +38,17 @@ def row_checksums(
     return np.fromiter(found, np.uint64, len(bodies))
 
 
+def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
+    """The row key of the shard of `schema` whose rows have these checksums."""
+    hasher = xxhash.xxh3_64(schema.json)
+    hasher.update(checksums.astype("<u8", copy=False).tobytes())
+    key: int = hasher.intdigest()
+    return key
+
+
 def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
-    """What `shard.rows["checksum"]` should be, for a shard whose samples fill the heap in order, as they must."""
+    """The checksums of a shard's samples, which fill the heap in order, as they must. What the rows store of them is
+    these xor the row key."""
     rows, heaps = shard.rows.view(np.uint8), None
     if shard.schema.variable:
         lengths = shard.rows["lengths"]

@@ -43,6 +43,10 @@ TABLE_END = _TABLE_END.size
 """Bytes at the end of a stored object from which `claimed_raw_size` can tell."""
 
 
+HEAD_SIZE = 2**17 + 64
+"""Bytes at the start of a stored object from which `first_bytes` can tell: a block of zstd, and headers."""
+
+
 _Size = TypeVar("_Size", int, NDArray[np.int64])
 
 
@@ -72,6 +76,15 @@ def decompress_frame(frame: Buffer, *, expected_size: int, file: str | None = No
         return decompressor.decompress(view, max_output_size=expected_size, allow_extra_data=False)
     except zstandard.ZstdError as error:  # also where there is more or less content than the header says
         raise CorruptError(f"the frame is damaged: {error}", file=file, place=place) from None
+
+
+def first_bytes(head: Buffer) -> bytes:
+    """The first raw bytes of a compressed shard, from its first stored ones; of the frame nothing is checked. Raises
+    CorruptError."""
+    try:
+        return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj().decompress(memoryview(head))
+    except zstandard.ZstdError as error:
+        raise CorruptError(f"the frame is damaged: {error}", place="frame 0") from None
 
 
 def parse_seek_table(tail: Buffer, *, raw_size: int, size: int, file: str | None = None) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The header of a shard, its 64 bytes, and the schema behind it: the places of everything else follow from them.
+"""The header of a shard, its 64 bytes, and the schema after it: the places of everything else follow from them.
 
 Everything here takes constant time and is checked before anything is allocated. A higher major version is
 *unsupported*; whatever else is wrong is *corrupt*. A higher minor version is read: what it adds to the header is
@@ -35,6 +35,7 @@ class Header:
     minor: int
     size: int
     samples: int
+    row_key: int
     rows_offset: int
     row_size: int
     heap_offset: int
@@ -51,21 +52,34 @@ def raw_size(schema: Schema, samples: int, heap_size: int) -> int:
     return up(schema.rows_offset + samples * schema.row_size, 64) + heap_size
 
 
-def build_header(schema: Schema, samples: int, heap_size: int) -> bytes:
+def build_header(schema: Schema, samples: int, heap_size: int, row_key: int) -> bytes:
     """The bytes of a shard before its rows: header, schema, zero padding. Raises UsageError for 2^63 bytes or more."""
     size = raw_size(schema, samples, heap_size)
     if size > MAX_SIZE:
         raise UsageError("a shard must be smaller than 2^63 bytes", found=size)
-    fields = (MAGIC, MAJOR, MINOR, HEADER_SIZE, samples, schema.rows_offset, schema.row_size, len(schema.json))
+    fields = (MAGIC, MAJOR, MINOR, HEADER_SIZE, samples, row_key, schema.row_size, len(schema.json))
     head = _FIELDS.pack(*fields, size - heap_size, size, 0)[:_CHECKED]
     checksum = xxhash.xxh3_64_intdigest(head + schema.json)
     return (head + struct.pack("<Q", checksum) + schema.json).ljust(schema.rows_offset, b"\0")
 
 
-def parse_header(data: Buffer, *, size: int, file: str | None = None, schema: Schema | None = None) -> Header:
+def header_row_key(shard: Buffer) -> int:
+    """The row key that a shard's first bytes say; nothing is checked."""
+    return int.from_bytes(memoryview(shard)[24:32], "little")
+
+
+def parse_header(
+    data: Buffer,
+    *,
+    size: int,
+    file: str | None = None,
+    schema: Schema | None = None,
+    row_key: int | None = None,
+) -> Header:
     """The header in `data`, which starts the shard and reaches to its rows or further; `size` is the whole file's.
 
-    With `schema`, the shard's must be the same. Raises CorruptError or UnsupportedError.
+    With `schema` and `row_key`, which an index says, the shard's must be the same. Raises CorruptError or
+    UnsupportedError.
     """
     view = memoryview(data).cast("B")
 
@@ -76,9 +90,7 @@ def parse_header(data: Buffer, *, size: int, file: str | None = None, schema: Sc
     length = len(view)
     expect(length >= HEADER_SIZE, "header", "the file is shorter than a header", length, f"{HEADER_SIZE} or more bytes")
     fields = _FIELDS.unpack_from(view)
-    magic, major, minor, header_size, samples, rows_offset, row_size, schema_size, heap_offset, file_size, stored = (
-        fields
-    )
+    magic, major, minor, header_size, samples, own_key, row_size, schema_size, heap_offset, file_size, stored = fields
     expect(magic == MAGIC, "magic", "this is no mdsx shard", magic.hex(" "), MAGIC.hex(" "))
     if major > MAJOR:
         message = f"the shard is of version {major}.{minor}, this reader knows {MAJOR}"
@@ -96,7 +108,7 @@ def parse_header(data: Buffer, *, size: int, file: str | None = None, schema: Sc
     found = f"{hasher.intdigest():016x}"
     expect(hasher.intdigest() == stored, "header checksum", "header or schema are damaged", found, f"{stored:016x}")
 
-    expect(rows_offset == up(end, 64), "offset of the rows", "wrong offset", rows_offset, up(end, 64))
+    rows_offset = up(end, 64)
     sound = row_size % 8 == 0 and row_size <= MAX_ROW_SIZE
     expect(sound, "row size", "wrong row size", row_size, "a multiple of 8 below 2^31")
     behind = up(rows_offset + samples * row_size, 64)
@@ -110,8 +122,10 @@ def parse_header(data: Buffer, *, size: int, file: str | None = None, schema: Sc
         schema = Schema.from_json(written, file=file)
     expect(written == schema.json, "schema", "it is not the index's", written[:200], schema.json[:200])
     expect(row_size == schema.row_size, "row size", "not the size that the columns need", row_size, schema.row_size)
+    message = "this is another shard than the index names"
+    expect(row_key in (None, own_key), "row key", message, f"{own_key:016x}", f"{row_key or 0:016x}")
     needs_heap = samples > 0 and bool(schema.variable)
     expect(needs_heap or file_size == heap_offset, "heap", "bytes that belong to no sample", file_size, heap_offset)
     expect(length >= rows_offset, "padding", "the file ends before its rows begin", length, rows_offset)
     expect(not any(view[end:rows_offset]), "padding between schema and rows", "it is not zero")
-    return Header(minor, header_size, samples, rows_offset, row_size, heap_offset, file_size, schema)
+    return Header(minor, header_size, samples, own_key, rows_offset, row_size, heap_offset, file_size, schema)

@@ -21,10 +21,10 @@ from mdsx.format.names import Run, join_name, runs_of
 from mdsx.format.numbers import Refused
 from mdsx.format.schema import Schema
 
-VERSION = 1
+VERSION = b"1"
+MAX_SHARDS = 2**22
+"""Shards of a dataset: enough for a petabyte in shards of 256 MiB, and few enough to be opened in seconds."""
 MAX_METADATA_SIZE = 2**20
-
-_CHUNK = 1 << 16  # shards whose numbers are turned into text at once
 
 
 class ShardEntry(NamedTuple):
@@ -33,6 +33,7 @@ class ShardEntry(NamedTuple):
 
     name: str
     samples: int
+    row_key: int
     size: int
     hash: str
     raw_size: int
@@ -48,6 +49,7 @@ class Index:
     rows_offset: int
     samples: int
     counts: NDArray[np.int64]
+    row_keys: NDArray[np.uint64]
     sizes: NDArray[np.int64]
     hashes: NDArray[np.uint8]  # [S, 16]
     raw_sizes: NDArray[np.int64]
@@ -69,6 +71,10 @@ class Index:
         prefix, suffix, number, _ = self.files[run]
         return join_name(prefix, suffix, number + shard - int(self.firsts[run]))
 
+    def row_key(self, shard: int) -> int:
+        """Row key of the shard."""
+        return int(self.row_keys[shard])
+
     def hash(self, shard: int) -> str:
         """XXH3-128 of the stored object."""
         return bytes(self.hashes[shard]).hex()
@@ -78,14 +84,17 @@ class Index:
         return bytes(self.raw_hashes[shard]).hex()
 
     def entry(self, shard: int) -> ShardEntry:
-        counts, sizes, raw_sizes = int(self.counts[shard]), int(self.sizes[shard]), int(self.raw_sizes[shard])
-        return ShardEntry(self.name(shard), counts, sizes, self.hash(shard), raw_sizes, self.raw_hash(shard))
+        count, size, raw_size = int(self.counts[shard]), int(self.sizes[shard]), int(self.raw_sizes[shard])
+        key, hash, raw_hash = self.row_key(shard), self.hash(shard), self.raw_hash(shard)
+        return ShardEntry(self.name(shard), count, key, size, hash, raw_size, raw_hash)
 
 
 def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
     """Hash of a dataset's content: the same wherever its shards lie, compressed or not."""
-    samples, raw_sizes = [entry.samples for entry in entries], [entry.raw_size for entry in entries]
-    return fingerprint_of(schema, samples, raw_sizes, [entry.raw_hash for entry in entries])
+    samples = np.array([entry.samples for entry in entries], np.int64)
+    raw_sizes = np.array([entry.raw_size for entry in entries], np.int64)
+    hashes = np.frombuffer(bytes.fromhex("".join(entry.raw_hash for entry in entries)), np.uint8)
+    return fingerprint_of(schema, samples, raw_sizes, hashes.reshape(-1, 16))
 
 
 def build_index(
@@ -101,20 +110,22 @@ def build_index(
         hint = "letters, digits, '.', '_' and '-', with '/' between components, and a number of five digits in it"
         raise UsageError("this cannot be the name of a shard's file", found=repr(error.args[0]), hint=hint) from None
 
-    if compression is None and any(entry[2:4] != entry[4:6] for entry in entries):
+    check_shard_count(len(entries), sum(entry.raw_size for entry in entries))
+    if compression is None and any((each.size, each.hash) != (each.raw_size, each.raw_hash) for each in entries):
         raise UsageError("an uncompressed shard's raw size and hash are those of its object")
     shards = {
         "files": _text(files),
         "samples": _text([entry.samples for entry in entries]),
+        "row_key": _text("".join(f"{entry.row_key:016x}" for entry in entries)),
         "size": _text([entry.size for entry in entries]),
-        "xxh3_128": _text([entry.hash for entry in entries]),
+        "xxh3_128": _text("".join(entry.hash for entry in entries)),
     }
     if compression is not None:
         shards["raw_size"] = _text([entry.raw_size for entry in entries])
-        shards["raw_xxh3_128"] = _text([entry.raw_hash for entry in entries])
+        shards["raw_xxh3_128"] = _text("".join(entry.raw_hash for entry in entries))
     members = {
         "format": _text("mdsx"),
-        "version": _text(VERSION),
+        "version": VERSION,
         "columns": schema.json,
         "compression": _text(compression),
         "rows_offset": _text(schema.rows_offset),
@@ -123,21 +134,38 @@ def build_index(
         "shards": _object(shards),
         "fingerprint": _text(fingerprint(schema, entries)),
         "metadata": _metadata_text({} if metadata is None else metadata),
-        "checksum": _text("0" * 16),
     }
-    data = _object(members) + b"\n"
-    return data.removesuffix(b'0000000000000000"}\n') + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+    data = _object(members).removesuffix(b"}")
+    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
 
 
-def fingerprint_of(schema: Schema, samples: Sequence[int], raw_sizes: Sequence[int], raw_hashes: Sequence[str]) -> str:
+def check_shard_count(count: int, raw_size: int) -> None:
+    """Raise UsageError where `count` shards of `raw_size` bytes in all are more than a dataset may have."""
+    if count > MAX_SHARDS:
+        raise UsageError(
+            "a dataset may not have so many shards",
+            found=count,
+            expected=f"at most {MAX_SHARDS} (2^22)",
+            hint=f"write it with shard_size={fitting_shard_size(raw_size)} or more",
+        )
+
+
+def fitting_shard_size(raw_size: int) -> str:
+    """A shard_size with which `raw_size` bytes of samples make at most half as many shards as a dataset may have."""
+    size = 2**20
+    while size * MAX_SHARDS < 2 * raw_size:
+        size *= 2
+    return f'"{size // 2**20}MiB"'
+
+
+def fingerprint_of(
+    schema: Schema, samples: NDArray[np.int64], raw_sizes: NDArray[np.int64], raw_hashes: NDArray[np.uint8]
+) -> str:
     """As `fingerprint`, from columns."""
+    records = np.empty(len(samples), [("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", (16,))])
+    records["samples"], records["raw_size"], records["raw_hash"] = samples, raw_sizes, raw_hashes
     hasher = xxhash.xxh3_128(schema.json)
-    for first in range(0, len(samples), _CHUNK):
-        chunk = slice(first, first + _CHUNK)
-        count = len(samples[chunk])
-        fields: list[object] = [None] * (3 * count)
-        fields[::3], fields[1::3], fields[2::3] = samples[chunk], raw_sizes[chunk], raw_hashes[chunk]
-        hasher.update(("\n%d %d %s" * count % tuple(fields)).encode())
+    hasher.update(records.tobytes())
     found: str = hasher.hexdigest()
     return found
 

@@ -1,14 +1,15 @@
 """Reads the index, and checks what it says as far as that can be done without the shards.
 
-An index that reads well has the right checksum and fingerprint, offsets that follow from its columns, numbers that
-agree with each other, and file names that lead nowhere else. Keys that are not known are ignored: a later minor version
-may add some.
+The bytes come first: how they begin (a later version may change all that follows), how they end, and their checksum.
+What a writer wrote can then be any JSON. The arrays of numbers and hashes are parsed one by one, as an index of the
+most shards has some hundreds of megabytes. Keys that are not known are ignored: a later minor version may add some.
 """
 
 from __future__ import annotations
 
+import binascii
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -18,190 +19,245 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.header import MAX_HEADER_SIZE, MAX_SIZE
-from mdsx.format.index import MAX_METADATA_SIZE, VERSION, Index, fingerprint_of
-from mdsx.format.jsonobject import JsonObject
+from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import Run, is_name, join_name
 from mdsx.format.schema import HEADER_SIZE, Schema, up
 
 MAX_SAMPLES = 2**62 - 1
 
-_CHECKSUM = re.compile(rb'"[0-9a-f]{16}"')
-_FINGERPRINT = re.compile("[0-9a-f]{32}")
+_START = re.compile(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),')
+_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
+_END_SIZE = 32
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
+
+
+class _Column(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    type: str
+
+
+class _Shards(msgspec.Struct):
+    files: list[Run]
+    samples: msgspec.Raw
+    row_key: msgspec.Raw
+    size: msgspec.Raw
+    xxh3_128: msgspec.Raw
+    raw_size: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    raw_xxh3_128: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Root(msgspec.Struct):
+    columns: list[_Column]
+    rows_offset: _Size
+    row_size: _Size
+    samples: _Size
+    shards: _Shards
+    fingerprint: str
+    metadata: msgspec.Raw
+    compression: str | None = None
 
 
 def parse_index(data: bytes, *, file: str | None = None) -> Index:
     """The index that `data` holds. Raises CorruptError or UnsupportedError."""
-    root = JsonObject(data, file=file)
-    if root.string("format") != "mdsx":
-        raise root.error("this is no mdsx index", "format", found=root.string("format")[:80], expected="mdsx")
-    version = root.integer("version")
-    if version > VERSION:
-        message = f"the index is of version {version}, this reader knows {VERSION}"
-        raise UnsupportedError(message, file=file, place="version", hint="upgrade mdsx")
-    if version < VERSION:
-        raise root.error("there is no such version", "version", found=version, expected=VERSION)
-    root.check_form(ending=b"\n")
-    _check_text(root, data)
-
-    schema = Schema.from_json(bytes(root["columns"]), file=file)
-    compression = _compression(root, file)
-    rows_offset = _layout(root, schema)
-    shards = JsonObject(root["shards"], file=file, place="shards")
-    shards.check_form()
-    counts, sizes, hashes = shards.integers("samples"), shards.integers("size"), shards.hashes("xxh3_128")
-    raw_sizes, raw_hashes = sizes, hashes
-    if compression is not None:
-        raw_sizes, raw_hashes = shards.integers("raw_size"), shards.hashes("raw_xxh3_128")
-    elif "raw_size" in shards or "raw_xxh3_128" in shards:
-        raise shards.error("raw sizes and hashes stand only where the dataset is compressed")
-    files = _files(shards)
-    for key, length in {
-        "size": len(sizes),
-        "xxh3_128": len(hashes),
-        "raw_size": len(raw_sizes),
-        "raw_xxh3_128": len(raw_hashes),
-        "files": sum(count for *_, count in files),
-    }.items():
-        if length != len(counts):
-            raise shards.error("not as many shards as in samples", key, found=length, expected=len(counts))
-    numbers, raw_numbers = counts.tolist(), raw_sizes.tolist()
-    _check_samples(root, sum(numbers))
-    _check_raw_sizes(shards, schema, rows_offset, counts, raw_sizes)
-    if compression is not None:
-        _check_frames(shards, sizes, raw_sizes)
-    _check_fingerprint(root, fingerprint_of(schema, numbers, raw_numbers, raw_hashes))
-    stored = _hash_bytes(hashes)
-    return Index(
-        schema=schema,
-        compression=compression,
-        rows_offset=rows_offset,
-        samples=sum(numbers),
-        counts=_frozen(counts),
-        sizes=_frozen(sizes),
-        hashes=stored,
-        raw_sizes=_frozen(raw_sizes),
-        raw_hashes=stored if raw_hashes is hashes else _hash_bytes(raw_hashes),
-        files=files,
-        firsts=_frozen(np.cumsum([0, *(count for *_, count in files[:-1])], dtype=np.int64)),
-        fingerprint=root.string("fingerprint"),
-        metadata=_metadata(root),
-    )
+    return _Parser(file).parse(data)
 
 
-def _check_text(root: JsonObject, data: bytes) -> None:
-    """It is UTF-8, and its checksum is right: that of the file with the checksum's digits set to 0."""
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError as error:
-        raise root.error(f"the index is not UTF-8: {error}") from None
-    if _CHECKSUM.fullmatch(root["checksum"]) is None:
-        raise root.error("this is not a checksum of 16 lower-case hexadecimal digits", "checksum")
-    start = root.offset("checksum") + 1
-    view = memoryview(data)
-    hasher = xxhash.xxh3_64(view[:start])
-    hasher.update(b"0" * 16)
-    hasher.update(view[start + 16 :])
-    stored = root.string("checksum")
-    if hasher.hexdigest() != stored:
-        raise root.error("the index is damaged", "checksum", found=hasher.hexdigest(), expected=stored)
+class _Parser:
+    def __init__(self, file: str | None) -> None:
+        self._file = file
 
+    def parse(self, data: bytes) -> Index:
+        self._check_bytes(data)
+        root = self._decode(data, _Root)
+        schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
+        if root.compression not in (None, "zstd"):
+            message = f"compression {root.compression[:80]!r} is not known to this version"
+            raise UnsupportedError(message, file=self._file, place="compression", hint="upgrade mdsx")
+        self._check_layout(root, schema)
+        shards = root.shards
+        counts = self._integers(shards.samples, "samples")
+        if len(counts) > MAX_SHARDS:
+            raise self._error("too many shards", "shards", found=len(counts), expected=f"at most {MAX_SHARDS}")
+        keys = self._hashes(shards.row_key, "row_key", 8, len(counts)).view(">u8").reshape(-1).astype(np.uint64)
+        sizes = raw_sizes = self._integers(shards.size, "size", len(counts))
+        hashes = raw_hashes = self._hashes(shards.xxh3_128, "xxh3_128", 16, len(counts))
+        both = [shards.raw_size, shards.raw_xxh3_128]
+        if root.compression is None:
+            if both != [msgspec.UNSET, msgspec.UNSET]:
+                raise self._error("raw sizes and hashes are only there where the dataset is compressed", "shards")
+        else:
+            raw_sizes = self._integers(shards.raw_size, "raw_size", len(counts))
+            raw_hashes = self._hashes(shards.raw_xxh3_128, "raw_xxh3_128", 16, len(counts))
+        files = self._files(shards.files, len(counts))
+        samples = self._sum(counts, root.samples)
+        self._check_raw_sizes(schema, root.rows_offset, counts, raw_sizes)
+        if root.compression is not None:
+            self._check_frames(sizes, raw_sizes)
+        computed = fingerprint_of(schema, counts, raw_sizes, raw_hashes)
+        if computed != root.fingerprint:
+            message, stored = "it is not that of these shards", root.fingerprint[:80]
+            raise self._error(message, "fingerprint", found=stored, expected=computed)
+        for array in (counts, keys, sizes, raw_sizes):
+            array.setflags(write=False)
+        firsts = np.cumsum([0, *(count for *_, count in files[:-1])], dtype=np.int64)
+        firsts.setflags(write=False)
+        return Index(
+            schema=schema,
+            compression=root.compression,
+            rows_offset=root.rows_offset,
+            samples=samples,
+            counts=counts,
+            row_keys=keys,
+            sizes=sizes,
+            hashes=hashes,
+            raw_sizes=raw_sizes,
+            raw_hashes=raw_hashes,
+            files=files,
+            firsts=firsts,
+            fingerprint=computed,
+            metadata=self._metadata(root.metadata),
+        )
 
-def _compression(root: JsonObject, file: str | None) -> str | None:
-    if "compression" not in root or bytes(root["compression"]) == b"null":
-        return None
-    compression = root.string("compression")
-    if compression != "zstd":
-        message = f"compression {compression[:80]!r} is not known to this version"
-        raise UnsupportedError(message, file=file, place="compression", hint="upgrade mdsx")
-    return compression
+    def _error(
+        self, message: str, place: str | None = None, *, found: object = None, expected: object = None
+    ) -> CorruptError:
+        return CorruptError(message, file=self._file, place=place, found=found, expected=expected)
 
+    def _check_bytes(self, data: bytes) -> None:
+        """They begin and end as every index does, and the checksum is right."""
+        start = _START.match(data)
+        if start is None:
+            found, expected = repr(data[:40]), '{"format":"mdsx","version":1,'
+            raise self._error("this is no mdsx index", "its first bytes", found=found, expected=expected)
+        if start[1] == b"0":
+            raise self._error("there is no such version", "version", found=0, expected=1)
+        if start[1] != VERSION:
+            message = f"the index is of version {start[1][:20].decode()}, this reader knows {VERSION.decode()}"
+            raise UnsupportedError(message, file=self._file, place="version", hint="upgrade mdsx")
+        end = _END.fullmatch(data, max(0, len(data) - _END_SIZE))
+        if end is None:
+            found, expected = (
+                repr(data[-_END_SIZE:]),
+                ',"checksum":"<16 lower-case hexadecimal digits>"} and a line feed',
+            )
+            raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
+        computed, stored = xxhash.xxh3_64_hexdigest(memoryview(data)[:-_END_SIZE]), end[1].decode()
+        if computed != stored:
+            raise self._error("the index is damaged", "checksum", found=computed, expected=stored)
 
-def _layout(root: JsonObject, schema: Schema) -> int:
-    """The offset of the rows in every shard: what a header of any allowed size can give. A shard must agree with it."""
-    offset, row_size = root.integer("rows_offset"), root.integer("row_size")
-    if row_size != schema.row_size:
-        raise root.error("not what the columns need", "row_size", found=row_size, expected=schema.row_size)
-    least, most = (up(size + len(schema.json), 64) for size in (HEADER_SIZE, MAX_HEADER_SIZE))
-    if offset % 64 or not least <= offset <= most:
-        raise root.error("not behind header and schema", "rows_offset", found=offset, expected=least)
-    return offset
+    def _decode(self, data: bytes | msgspec.Raw, kind: Any, place: str = "") -> Any:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except RecursionError:
+            raise self._error("the JSON is nested too deeply", place or None) from None
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$")
+            raise self._error(message, (place + path.rstrip("`")).lstrip(".") or None) from None
+        except ValueError as error:  # no JSON, or no UTF-8
+            raise self._error(f"this is not JSON: {error}", place or None) from None
 
+    def _check_layout(self, root: _Root, schema: Schema) -> None:
+        """The offset of the rows is one that a header of some allowed size gives. A shard must agree with it."""
+        if root.row_size != schema.row_size:
+            message = "not what the columns need"
+            raise self._error(message, "row_size", found=root.row_size, expected=schema.row_size)
+        least, most = (up(size + len(schema.json), 64) for size in (HEADER_SIZE, MAX_HEADER_SIZE))
+        if root.rows_offset % 64 or not least <= root.rows_offset <= most:
+            message = "not after header and schema"
+            raise self._error(message, "rows_offset", found=root.rows_offset, expected=least)
 
-def _files(shards: JsonObject) -> tuple[Run, ...]:
-    try:
-        runs = msgspec.json.decode(shards["files"], type=list[Run])
-    except (ValueError, RecursionError) as error:
-        raise shards.error(f"this is not a list of [prefix, suffix, first, count]: {error}", "files") from None
-    suffixes: dict[str, str] = {}
-    found = []
-    for number, (prefix, suffix, first, count) in enumerate(runs):
-        if first < 0 or count < 0 or first + count > MAX_SIZE:
-            raise shards.error("numbers out of range", f"files[{number}]", found=[first, count])
-        name = join_name(prefix, suffix, first + max(count - 1, 0))  # the longest; otherwise all are alike
-        if not is_name(name):
-            raise shards.error("this may not be a file's name", f"files[{number}]", found=repr(name[:600]))
-        found.append((prefix, suffixes.setdefault(suffix, suffix), first, count))
-    return tuple(found)
+    def _integers(self, raw: msgspec.Raw | msgspec.UnsetType, key: str, count: int | None = None) -> NDArray[np.int64]:
+        """An array of integers from 0 to 2^63 - 1, of which there must be `count`."""
+        place = f"shards.{key}"
+        if raw is msgspec.UNSET:
+            raise self._error("the key is missing", place)
+        try:
+            numbers = self._decode(raw, list[int], place)
+            found = np.fromiter(numbers, np.int64, len(numbers))
+        except OverflowError:
+            raise self._error("a number is 2^63 or more", place) from None
+        if found.min(initial=0) < 0:
+            raise self._error("a number is below 0", place, found=int(found.min()))
+        if count not in (None, len(found)):
+            raise self._error("not as many shards as in samples", place, found=len(found), expected=count)
+        return found
 
+    def _hashes(self, raw: msgspec.Raw | msgspec.UnsetType, key: str, size: int, count: int) -> NDArray[np.uint8]:
+        """`count` hashes of `size` bytes, [count, size], from one string of their digits."""
+        place = f"shards.{key}"
+        if raw is msgspec.UNSET:
+            raise self._error("the key is missing", place)
+        text = self._decode(raw, str, place)
+        if len(text) != 2 * size * count:
+            raise self._error(
+                "not as many digits as the shards need", place, found=len(text), expected=2 * size * count
+            )
+        try:
+            if any(digit in text for digit in "ABCDEF"):
+                raise ValueError
+            return np.frombuffer(binascii.unhexlify(text), np.uint8).reshape(count, size)
+        except ValueError:
+            raise self._error("these are not lower-case hexadecimal digits", place) from None
 
-def _check_samples(root: JsonObject, total: int) -> None:
-    if total > MAX_SAMPLES:
-        raise root.error("more samples than an order can have", "samples", found=total, expected="below 2^62")
-    if root.integer("samples") != total:
-        raise root.error("not the sum over the shards", "samples", found=root.integer("samples"), expected=total)
+    def _files(self, runs: list[Run], shards: int) -> tuple[Run, ...]:
+        suffixes: dict[str, str] = {}
+        found = []
+        for number, (prefix, suffix, first, count) in enumerate(runs):
+            place = f"shards.files[{number}]"
+            if first < 0 or count < 1 or first + count > MAX_SIZE:
+                raise self._error("numbers out of range", place, found=[first, count])
+            name = join_name(prefix, suffix, first + count - 1)  # the longest; otherwise all are alike
+            if not is_name(name):
+                raise self._error("this may not be a file's name", place, found=repr(name[:600]))
+            found.append((prefix, suffixes.setdefault(suffix, suffix), first, count))
+        total = sum(count for *_, count in found)
+        if total != shards:
+            raise self._error("not as many shards as in samples", "shards.files", found=total, expected=shards)
+        return tuple(found)
 
+    def _sum(self, counts: NDArray[np.int64], stored: int) -> int:
+        high, low = (int(part.sum()) for part in (counts >> 32, counts & 0xFFFFFFFF))  # neither sum overflows
+        total = (high << 32) + low
+        if total > MAX_SAMPLES:
+            message = "more samples than an order can have"
+            raise self._error(message, "samples", found=total, expected="below 2^62")
+        if stored != total:
+            raise self._error("not the sum over the shards", "samples", found=stored, expected=total)
+        return total
 
-def _check_raw_sizes(
-    shards: JsonObject, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64]
-) -> None:
-    """Each shard has room for its rows; and where no column has a heap, or no sample is, nothing else."""
-    room = (raw_sizes - rows_offset) // schema.row_size
-    rows = np.minimum(counts, np.maximum(room, 0)).astype(np.uint64) * np.uint64(schema.row_size)  # cannot overflow
-    least = (rows + np.uint64(rows_offset + 63)) // np.uint64(64) * np.uint64(64)
-    sizes = raw_sizes.astype(np.uint64)
-    wrong = (counts > room) | (sizes < least)
-    wrong |= (sizes != least) & (not schema.variable or counts == 0)
-    if wrong.any():
-        shard = int(wrong.argmax())
-        found = f"{raw_sizes[shard]} bytes for {counts[shard]} samples"
-        raise shards.error("the size cannot hold the samples", f"raw size of shard {shard}", found=found)
+    def _check_raw_sizes(
+        self, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64]
+    ) -> None:
+        """Each shard has room for its rows; and where no column has a heap, or no sample is, nothing else."""
+        room = (raw_sizes - rows_offset) // schema.row_size
+        rows = np.minimum(counts, np.maximum(room, 0)).astype(np.uint64) * np.uint64(schema.row_size)  # cannot overflow
+        least = (rows + np.uint64(rows_offset + 63)) // np.uint64(64) * np.uint64(64)
+        sizes = raw_sizes.astype(np.uint64)
+        wrong = (counts > room) | (sizes < least)
+        wrong |= (sizes != least) & (not schema.variable or counts == 0)
+        if wrong.any():
+            shard = int(wrong.argmax())
+            found = f"{raw_sizes[shard]} bytes for {counts[shard]} samples"
+            raise self._error("the size cannot hold the samples", f"raw size of shard {shard}", found=found)
 
+    def _check_frames(self, sizes: NDArray[np.int64], raw_sizes: NDArray[np.int64]) -> None:
+        """A stored object has room for the seek table of its frames: its claims are checked before they are read."""
+        wrong = (frame_count(raw_sizes) > MAX_FRAMES) | (seek_table_size(raw_sizes) > sizes)
+        if wrong.any():
+            shard = int(wrong.argmax())
+            found = f"{sizes[shard]} bytes for {raw_sizes[shard]}"
+            raise self._error("the stored size cannot hold its frames", f"raw size of shard {shard}", found=found)
 
-def _check_frames(shards: JsonObject, sizes: NDArray[np.int64], raw_sizes: NDArray[np.int64]) -> None:
-    """A stored object has room for the seek table of its frames: what is claimed of it is checked before it is read."""
-    wrong = (frame_count(raw_sizes) > MAX_FRAMES) | (seek_table_size(raw_sizes) > sizes)
-    if wrong.any():
-        shard = int(wrong.argmax())
-        found = f"{sizes[shard]} bytes for {raw_sizes[shard]}"
-        raise shards.error("the stored size cannot hold its frames", f"raw size of shard {shard}", found=found)
-
-
-def _check_fingerprint(root: JsonObject, computed: str) -> None:
-    stored = root.string("fingerprint")
-    if _FINGERPRINT.fullmatch(stored) is None:
-        raise root.error("this is not a hash of 32 lower-case hexadecimal digits", "fingerprint")
-    if computed != stored:
-        raise root.error("it is not that of these shards", "fingerprint", found=stored, expected=computed)
-
-
-def _metadata(root: JsonObject) -> dict[str, Any]:
-    text = bytes(root["metadata"])
-    if len(text) > MAX_METADATA_SIZE:
-        raise root.error("it is too large", "metadata", found=f"{len(text)} bytes", expected="at most 1 MiB")
-    try:
-        metadata = parse_json(text, unique_keys=True)
-    except CorruptError as error:
-        raise root.error(str(error), "metadata") from None
-    if not isinstance(metadata, dict):
-        raise root.error("it is not an object", "metadata")
-    return metadata
-
-
-def _hash_bytes(hashes: list[str]) -> NDArray[np.uint8]:
-    return np.frombuffer(bytes.fromhex("".join(hashes)), np.uint8).reshape(len(hashes), 16)
-
-
-def _frozen(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    values.setflags(write=False)
-    return values
+    def _metadata(self, raw: msgspec.Raw) -> dict[str, Any]:
+        text = bytes(raw)
+        if len(text) > MAX_METADATA_SIZE:
+            raise self._error("it is too large", "metadata", found=f"{len(text)} bytes", expected="at most 1 MiB")
+        try:
+            metadata = parse_json(text)
+        except CorruptError as error:
+            raise self._error(str(error), "metadata") from None
+        if not isinstance(metadata, dict):
+            raise self._error("it is not an object", "metadata")
+        return metadata

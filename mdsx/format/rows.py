@@ -1,7 +1,8 @@
 """What ties a row to its heap bytes: their extent, and the checksum over both.
 
-A sample's heap bytes are its variable-size values back to back, in column order. The checksum is seeded with the
-sample's number in its shard, so bytes that belong to another row are found out.
+A sample's heap bytes are its variable-size values back to back, in column order. Their checksum is seeded with the
+sample's number in its shard, and what the row stores is that checksum xor the shard's row key, which is a hash of all
+of them. So bytes that belong to another row or to another shard are found out.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ NULL = 0xFFFFFFFF
 
 
 def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
-    """Checksum of sample number `sample`: `row` is its whole row (the checksum field is skipped), `heap` its bytes.
+    """Checksum of sample number `sample`, without the row key.
 
-    Both are buffers of bytes.
+    `row` is its whole row (the checksum field is skipped), `heap` its bytes; both are buffers of bytes.
     """
     body, heap = memoryview(row)[8:], memoryview(heap)
     checksum: int
@@ -43,9 +44,9 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     return checksum
 
 
-def check_row(row: Buffer, heap: Buffer, sample: int, stored: int, file: str | None) -> None:
-    """Raise CorruptError where the checksum of a sample is not the one that is stored with it."""
-    computed = row_checksum(row, heap, sample)
+def check_row(row: Buffer, heap: Buffer, sample: int, stored: int, key: int, file: str | None) -> None:
+    """Raise CorruptError where the checksum of a sample of the shard with row key `key` is not the `stored` one."""
+    computed = row_checksum(row, heap, sample) ^ key
     if computed != stored:
         raise CorruptError(
             "the sample's checksum does not match its bytes",

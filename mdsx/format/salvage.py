@@ -2,7 +2,12 @@
 
 Where everything lies in a shard follows from its layout, which the index says, or the shard's own header. So neither a
 damaged header nor a damaged frame or seek table costs a sample that is not in it; a shard that is cut loses only what
-is cut off. The sound samples make a new shard.
+is cut off. The row key of the layout decides which samples belong to the shard, whatever its header says. The sound
+samples make a new shard.
+
+Without an index, and where the header is damaged, the header is only a claim. It counts if the samples prove it: all of
+them give one row key, which is also that of the claimed columns; or two or more agree on a row key with which the
+header's checksum is right.
 """
 
 from __future__ import annotations
@@ -12,14 +17,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.check import bounded, find_problems
-from mdsx.format.checksums import cut, row_checksums
+from mdsx.format.check import bounded, find_problems, stored_votes
+from mdsx.format.checksums import cut, row_checksums, row_key
 from mdsx.format.damagedframes import first_frame, salvage_frames
 from mdsx.format.frames import FRAME_SIZE, parse_seek_table, seek_table_size
-from mdsx.format.header import MAJOR, MAX_HEADER_SIZE, Header, build_header, parse_header
+from mdsx.format.header import MAGIC, MAJOR, MAX_HEADER_SIZE, Header, build_header, parse_header
 from mdsx.format.rows import NULL, Extents
 from mdsx.format.schema import MAX_SCHEMA_SIZE, Schema, up
 from mdsx.format.shard import ShardView
@@ -33,9 +39,10 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything lies in an uncompressed shard of `raw_size` bytes."""
+    """Where everything lies in an uncompressed shard of `raw_size` bytes. Without a `row_key` it is only claimed."""
 
     schema: Schema
+    row_key: int | None
     rows_offset: int
     samples: int
     raw_size: int
@@ -49,13 +56,13 @@ class Layout:
 class Salvage:
     """What there is of a shard. `view` has the rows and the beginning of the heap that were read, with zeros where a
     frame is damaged. `sound`: which of these rows' samples are. `problems` names everything that is wrong, by its
-    place. `other`: the header is whole, and that of another shard, so no sample of it counts."""
+    place. `other`: the row key in a header that is whole but that of another shard, where no sample is sound either."""
 
     layout: Layout
     view: ShardView
     sound: NDArray[np.bool_]
     problems: list[CorruptError]
-    other: bool
+    other: int | None = None
 
     @property
     def lost(self) -> Ranges:
@@ -76,8 +83,10 @@ class Salvage:
             heap = b"".join(self.view.heap[start : start + length] for start, length in pieces)
             fields["start"] = stops - sizes
             heaps = cut(heap, stops)
-        fields["checksum"] = row_checksums(rows, size, heaps, heap_size=len(heap), first=0)
-        head = build_header(schema, len(fields), len(heap))
+        checksums = row_checksums(rows, size, heaps, heap_size=len(heap), first=0)
+        key = row_key(schema, checksums)
+        fields["checksum"] = checksums ^ np.uint64(key)
+        head = build_header(schema, len(fields), len(heap), key)
         padding = bytes(-(len(head) + len(rows)) % 64)
         return memoryview(b"".join((head, rows.data, padding, heap)))
 
@@ -97,9 +106,10 @@ def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
 
 
 def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> Layout:
-    """The layout by the header of a shard which may be damaged behind it. Raises CorruptError, UnsupportedError."""
+    """The layout by the header of a shard; without a row key where the header is damaged, but all that it says fits
+    together. Raises CorruptError, UnsupportedError."""
     view = memoryview(stored).cast("B")
-    head = memoryview(first_frame(view, file=file)) if compressed else view[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE + 64]
+    head = memoryview(first_frame(view, file=file)) if compressed else _head(view)
     size = _claimed_size(head)
     try:
         return _layout(parse_header(head, size=size, file=file))
@@ -108,6 +118,21 @@ def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> 
             return _layout(parse_header(b"".join((head[:8], MAJOR.to_bytes(2, "little"), head[10:])), size=size))
         except CorruptError:
             raise error from None
+    except CorruptError as error:
+        try:
+            return replace(_layout(parse_header(_sealed(head), size=size)), row_key=None)
+        except (CorruptError, UnsupportedError):
+            raise error from None
+
+
+def _sealed(head: memoryview, row_key: int | None = None) -> bytes:
+    """A header with the right magic and checksum, and maybe another row key."""
+    fields = b"".join(
+        (MAGIC, head[8:24], head[24:32] if row_key is None else row_key.to_bytes(8, "little"), head[32:56])
+    )
+    end = int.from_bytes(head[12:16], "little") + int.from_bytes(head[36:40], "little")
+    checksum = xxhash.xxh3_64_intdigest(fields + head[64:end])
+    return fields + checksum.to_bytes(8, "little") + head[64:]
 
 
 def _claimed_size(head: memoryview) -> int:
@@ -115,7 +140,7 @@ def _claimed_size(head: memoryview) -> int:
 
 
 def _layout(header: Header) -> Layout:
-    return Layout(header.schema, header.rows_offset, header.samples, header.file_size)
+    return Layout(header.schema, header.row_key, header.rows_offset, header.samples, header.file_size)
 
 
 def salvage(
@@ -127,7 +152,7 @@ def salvage(
     raw, gaps = _decompress(stored, layout, file) if compressed else _cut(stored, layout, file)
     view = _view(raw, layout, file)
     known = np.ones(view.samples, np.bool_)
-    problems = []
+    problems, other = list[CorruptError](), None
     for gap in gaps:
         rows, heaps = _rows_in(gap, layout), _heaps_in(gap, view, layout)
         known[rows[0] : rows[1]] = False
@@ -135,27 +160,45 @@ def salvage(
         problems.append(_tell(gap, rows, heaps, first))
     if compressed:
         problems += _check_table(stored, layout, size, file)
+    heap_size = layout.raw_size - layout.heap_offset
+    if layout.row_key is None:
+        layout = replace(layout, row_key=_prove(raw, view, known, layout))
+        view = replace(view, row_key=layout.row_key or 0)
+        if layout.row_key is None:
+            header, _ = _check_header(raw, layout, file)
+            return Salvage(layout, view, np.zeros(view.samples, np.bool_), header)
     if not any(gap.start < layout.rows_offset for gap in gaps):
         header, other = _check_header(raw, layout, file)
-        if other:
-            return Salvage(layout, view, np.zeros(view.samples, np.bool_), header, other)
         problems += header
     if any(raw[layout.rows_offset + layout.samples * layout.schema.row_size : layout.heap_offset]):
         problems.append(CorruptError("it is not zero", file=file, place="padding between rows and heap"))
     sound = known.copy()
 
     def of_samples() -> Iterator[CorruptError]:
-        heap_size = layout.raw_size - layout.heap_offset
-        for problem in find_problems(view, known=known, heap_size=heap_size, first=first):
-            if problem.sample is not None:
+        for problem in find_problems(view, known=known, samples=layout.samples, heap_size=heap_size, first=first):
+            if problem.sample is not None and not problem.proven:
                 sound[problem.sample] = False
             yield problem.error
 
     found = of_samples()
-    problems += bounded(found, file)
+    damage = bounded(found, file)
     for _ in found:  # those that are too many to be told count as well
         pass
-    return Salvage(layout, view, sound, problems, other=False)
+    if other is not None and not sound.any():
+        return Salvage(layout, view, sound, header, other)
+    return Salvage(layout, view, sound, problems + damage)
+
+
+def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: Layout) -> int | None:
+    """The row key of a shard whose header is only a claim, where the samples prove it."""
+    votes, of_all = stored_votes(view, known, layout.samples, layout.raw_size - layout.heap_offset)
+    if of_all is not None and (votes == np.uint64(of_all)).any():
+        return of_all
+    keys, counts = np.unique(votes, return_counts=True)
+    if not len(keys) or counts.max() < 2:
+        return None
+    key, head = int(keys[counts.argmax()]), _head(raw)
+    return key if _sealed(head, key)[56:64] == head[56:64] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +240,8 @@ def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
     count = min(layout.samples, max(0, (len(raw) - layout.rows_offset) // size))
     rows = np.frombuffer(raw, np.uint8)[layout.rows_offset : layout.rows_offset + count * size]
     fields = rows.view(layout.schema.row_dtype)
-    return ShardView(raw.toreadonly(), file, layout.schema, layout.rows_offset, fields, raw[layout.heap_offset :])
+    key, heap = layout.row_key or 0, raw[layout.heap_offset :]
+    return ShardView(raw.toreadonly(), file, layout.schema, key, layout.rows_offset, fields, heap)
 
 
 def _rows_in(gap: _Gap, layout: Layout) -> tuple[int, int]:
@@ -242,24 +286,29 @@ def _check_table(stored: memoryview, layout: Layout, size: int, file: str | None
     return []
 
 
-def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], bool]:
-    """What is wrong with it, and whether it is whole but another shard's."""
-    head = raw[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE + 64]
+def _head(raw: memoryview) -> memoryview:
+    return raw[: MAX_HEADER_SIZE + MAX_SCHEMA_SIZE + 64]
+
+
+def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], int | None]:
+    """What is wrong with it; and its row key, where it is whole but another shard's."""
+    head = _head(raw)
     try:
         own = _layout(parse_header(head, size=_claimed_size(head), file=file))
         if own != layout:
             message = "is not the shard that the index names"
             found, expected = _describe(own), _describe(layout)
-            return [CorruptError(message, file=file, place="header", found=found, expected=expected)], True
+            return [CorruptError(message, file=file, place="header", found=found, expected=expected)], own.row_key
     except CorruptError as error:
-        return [error], False
+        return [error], None
     except UnsupportedError as error:  # where the rest shows that it is of no later version
-        return [CorruptError("it is damaged", file=file, place=error.place, found=error.found, expected=MAJOR)], False
-    return [], False
+        return [CorruptError("it is damaged", file=file, place=error.place, found=error.found, expected=MAJOR)], None
+    return [], None
 
 
 def _describe(layout: Layout) -> str:
-    return f"{layout.samples} samples, {layout.raw_size} bytes, columns {layout.schema.json.decode()[:200]}"
+    key, columns = f"{layout.row_key or 0:016x}", layout.schema.json.decode()[:200]
+    return f"row key {key}, {layout.samples} samples, {layout.raw_size} bytes, columns {columns}"
 
 
 def _joined(ranges: Ranges, start: int, stop: int) -> Ranges:

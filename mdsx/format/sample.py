@@ -59,7 +59,9 @@ class SampleDecoder:
             if edges[-1] > len(heap):
                 self._refuse(view, sample)
         if verify:
-            check_row(row, heap[edges[0] : edges[-1]], sample, int.from_bytes(row[:8], "little"), view.file)
+            check_row(
+                row, heap[edges[0] : edges[-1]], sample, int.from_bytes(row[:8], "little"), view.row_key, view.file
+            )
         values: dict[str, Any] = {}
         for name in self._columns:
             read = self._fixed.get(name)

@@ -9,7 +9,7 @@ and values stand in column order.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -62,7 +62,15 @@ class Schema:
             text = bytes(data).decode("utf-8")
         except UnicodeDecodeError as error:
             raise CorruptError("not UTF-8", file=file, place="schema", found=str(error)) from None
-        return cls(tuple(_stored_columns(text, file)))._checked(CorruptError, file)
+        return cls.from_pairs(_stored_pairs(text, file), file=file)
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]], *, file: str | None = None) -> Schema:
+        """The schema of the stored columns `pairs`: name, type text. Raises CorruptError or UnsupportedError."""
+        columns = [
+            Column(name, parse_type(kind, file=file, place=f"schema, column {name[:80]!r}")) for name, kind in pairs
+        ]
+        return cls(tuple(columns))._checked(CorruptError, file)
 
     def choose(self, columns: Mapping[str, str]) -> tuple[Schema, tuple[int, ...]]:
         """The schema of only `columns`, name -> its name here; and the number that each has here. Raises UsageError."""
@@ -153,16 +161,16 @@ def _asked_column(name: str, text: str) -> Column:
     return Column(name, kind)
 
 
-def _stored_columns(text: str, file: str | None) -> list[Column]:
+def _stored_pairs(text: str, file: str | None) -> list[tuple[str, str]]:
     # Names and types hold no quotes and no backslashes, so the canonical JSON is a regular language: this is the
     # parser and the check that it is canonical in one.
-    columns, at = [], 1
+    pairs, at = [], 1
     while text.startswith("[") and (match := _ENTRY.match(text, at)):
         name, kind, end = match.groups()
-        columns.append(Column(name, parse_type(kind, file=file, place=f"schema, column {name[:80]!r}")))
+        pairs.append((name, kind))
         at = match.end()
         if end == "]":
-            return columns
+            return pairs
     raise CorruptError(
         "not canonical JSON",
         file=file,

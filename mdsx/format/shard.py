@@ -27,23 +27,26 @@ class ShardView:
     buffer: memoryview
     file: str | None
     schema: Schema
+    row_key: int
     rows_offset: int
     rows: NDArray[np.void]
     heap: memoryview
 
     @classmethod
-    def parse(cls, buffer: Buffer, *, file: str | None = None, schema: Schema | None = None) -> ShardView:
-        """The shard in `buffer`, which it fills. With `schema`, the shard's must be the same.
+    def parse(
+        cls, buffer: Buffer, *, file: str | None = None, schema: Schema | None = None, row_key: int | None = None
+    ) -> ShardView:
+        """The shard in `buffer`, which it fills. With `schema` and `row_key`, the shard's must be the same.
 
         Raises CorruptError or UnsupportedError.
         """
         view = memoryview(buffer).cast("B").toreadonly()
-        header = parse_header(view, size=len(view), file=file, schema=schema)
+        header = parse_header(view, size=len(view), file=file, schema=schema, row_key=row_key)
         end = header.rows_offset + header.samples * header.row_size
         if any(view[end : header.heap_offset]):
             raise CorruptError("it is not zero", file=file, place="padding between rows and heap")
         rows = np.frombuffer(view, np.uint8)[header.rows_offset : end].view(header.schema.row_dtype)
-        return cls(view, file, header.schema, header.rows_offset, rows, view[header.heap_offset :])
+        return cls(view, file, header.schema, header.row_key, header.rows_offset, rows, view[header.heap_offset :])
 
     @property
     def samples(self) -> int:

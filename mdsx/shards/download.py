@@ -105,7 +105,7 @@ def inspect_shard(
     view = ShardView.parse(raw, file=file)
     if not view.samples:
         raise CorruptError("it has no sample", file=file)
-    return view, ShardEntry(key, view.samples, size, hashes.stored, len(raw), hashes.raw)
+    return view, ShardEntry(key, view.samples, view.row_key, size, hashes.stored, len(raw), hashes.raw)
 
 
 def hash_mismatch(file: str, found: str, expected: str) -> CorruptError:

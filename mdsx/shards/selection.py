@@ -63,13 +63,20 @@ def _check_mapped(view: ShardView, samples: NDArray[np.int64], file: str) -> Non
     bounds = zip(samples.tolist(), starts.tolist(), stops.tolist(), stored, strict=True)
     for sample, start, stop, checksum in bounds:
         at = view.rows_offset + sample * size
-        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, file)
+        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, view.row_key, file)
 
 
 def select_ranges(
-    raw: RawShard, samples: NDArray[np.int64], *, schema: Schema, rows_offset: int, count: int, raw_size: int
+    raw: RawShard,
+    samples: NDArray[np.int64],
+    *,
+    schema: Schema,
+    row_key: int,
+    rows_offset: int,
+    count: int,
+    raw_size: int,
 ) -> Selection:
-    """`samples` of a shard of `count` samples, fetched by range and verified by their row checksums."""
+    """`samples` of a shard of `count` samples, fetched by range and verified by their checksums under `row_key`."""
     size = schema.row_size
     at = [(rows_offset + sample * size, rows_offset + (sample + 1) * size) for sample in samples.tolist()]
     data = bytearray().join(raw.read(at))
@@ -83,7 +90,7 @@ def select_ranges(
     stored = rows["checksum"].tolist()
     for place, sample in enumerate(samples.tolist()):
         row = memoryview(data)[place * size : (place + 1) * size]
-        check_row(row, heaps[place], sample, stored[place], raw.file)
+        check_row(row, heaps[place], sample, stored[place], row_key, raw.file)
     if schema.variable:  # the heap holds only these samples
         rows["start"] = np.cumsum(high - low) - (high - low)
     heap = memoryview(b"".join(heaps))

@@ -228,6 +228,7 @@ class Shards:
                     self._raw(shard),
                     samples,
                     schema=self.schema,
+                    row_key=self.index.row_key(shard),
                     rows_offset=self.index.rows_offset,
                     count=int(self.index.counts[shard]),
                     raw_size=int(self.index.raw_sizes[shard]),
@@ -333,8 +334,8 @@ class Shards:
         self._runtime.opened.add(shard, self._opened(shard, mapped, whole=whole, verified=verified))
 
     def _opened(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool) -> Opened:
-        view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema)
         index = self.index
+        view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema, row_key=index.row_key(shard))
         found = view.samples, view.rows_offset, len(mapped)
         expected = int(index.counts[shard]), index.rows_offset, int(index.raw_sizes[shard])
         if found != expected:
@@ -354,7 +355,8 @@ class Shards:
         """The whole shard against the index; where it differs, find the place by the full check."""
         found, expected = xxhash.xxh3_128_hexdigest(opened.view.buffer), self.index.raw_hash(shard)
         if found != expected:
-            for problem in check_shard(opened.view.buffer, file=self.file(shard), schema=self.schema):
+            key = self.index.row_key(shard)
+            for problem in check_shard(opened.view.buffer, file=self.file(shard), schema=self.schema, row_key=key):
                 raise problem
             raise hash_mismatch(self.file(shard), found, expected)
         opened.verified = True

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdsx.errors import MissingError, UsageError
-from mdsx.format import Index, ShardEntry, build_index, parse_index
+from mdsx.format import Index, ShardEntry, build_index, check_shard_count, parse_index
 from mdsx.storage import Storage, open_storage
 from mdsx.writer.folder import FOLDER
 from mdsx.writer.options import INDEX_KEY
@@ -33,8 +33,9 @@ def merge(
 
     With `parts`, there must be so many. `metadata` is the root index's; by default the parts', which must agree.
     `connect_timeout`: as for `mdsx.Dataset`.
-    Raises UsageError for an index that is there already unless `overwrite` is given, and for a part that is unequal to
-    the first; MissingError for one that is missing or unfinished. Either names the part.
+    Raises UsageError for an index that is there already unless `overwrite` is given, for more shards than a dataset may
+    have, and for a part that is unequal to the first; MissingError for one that is missing or unfinished. Either names
+    the part.
     """
     storage = open_storage(url, connect_timeout=connect_timeout)
     if not overwrite and any(entry.key == INDEX_KEY for entry in storage.list(INDEX_KEY)):
@@ -47,6 +48,7 @@ def merge(
     names = _part_names(storage.url, sizes, parts)
     with ThreadPoolExecutor(_THREADS) as pool:
         indexes = list(pool.map(lambda name: _read(storage, name), names))
+    check_shard_count(sum(len(index.counts) for index in indexes), sum(int(index.raw_sizes.sum()) for index in indexes))
     entries: list[ShardEntry] = []
     for name, index in zip(names, indexes, strict=True):
         _check_equal(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)

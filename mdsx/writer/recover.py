@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from mdsx.errors import CorruptError, MissingError, UsageError
-from mdsx.format import Index, ShardEntry, parse_index
+from mdsx.format import HEAD_SIZE, HEADER_SIZE, Index, ShardEntry, first_bytes, header_row_key, parse_index
 from mdsx.shards.download import inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
 from mdsx.warn import warn
@@ -19,6 +19,7 @@ from mdsx.writer.folder import JOURNALED, Folder
 from mdsx.writer.options import INDEX_KEY, Options, shard_number
 
 _THREADS = 4
+_LOOKS = 32  # looks at the headers of shards, at once
 
 
 def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
@@ -109,6 +110,14 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
             if journal is None or any(sizes[entry.name] != entry.size for entry in journal):
                 break
             entries += journal
+        with ThreadPoolExecutor(_LOOKS) as looks:
+            for number, foreign in enumerate(looks.map(lambda entry: _is_foreign(storage, entry), entries)):
+                if foreign:
+                    message = "this is not the shard that was written here; it and those after it are written again"
+                    warn(f"{storage.url}/{entries[number].name}: {message}", seen_by="process")
+                    length = number
+                    del entries[number:]
+                    break
         folder.drop_journals(len(entries) // JOURNALED)
         keys = [options.shard_key(number) for number in range(len(entries), length)]
         for entry in pool.map(lambda key: _inspect(storage, options, key, sizes[key]), keys):
@@ -119,6 +128,17 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
             if len(entries) % JOURNALED == 0:
                 folder.write_journal(len(entries) // JOURNALED - 1, entries[-JOURNALED:])
     return entries
+
+
+def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
+    """Whether the header of a shard has another row key than its journal says."""
+    compressed = entry.name.endswith(".zst")
+    head = storage.get(entry.name, stop=min(entry.size, HEAD_SIZE if compressed else HEADER_SIZE)).data
+    try:
+        found = header_row_key(first_bytes(head) if compressed else head)
+    except CorruptError:
+        found = None
+    return found != entry.row_key
 
 
 def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | CorruptError:

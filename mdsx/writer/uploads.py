@@ -12,7 +12,7 @@ from threading import Condition
 
 import xxhash
 
-from mdsx.format import ShardEntry, compress
+from mdsx.format import MAX_SHARDS, ShardEntry, check_shard_count, compress, header_row_key
 from mdsx.storage import Storage
 from mdsx.writer.folder import JOURNALED, Folder
 from mdsx.writer.options import Options
@@ -46,6 +46,12 @@ class Uploads:
             self._on_their_way += 1
             self._bytes += len(raw)
         self._pool.submit(self._run, number, raw, samples)
+
+    def check_room(self) -> None:
+        """Raise UsageError where the dataset has as many shards already as it may have."""
+        count = len(self._entries) + 1
+        if count > MAX_SHARDS:
+            check_shard_count(count, sum(entry.raw_size for entry in self.drain()))
 
     def take_back(self) -> None:
         """The last shard, which is durable, will be written anew: the next `put` replaces it."""
@@ -81,14 +87,14 @@ class Uploads:
 
     def _store(self, number: int, raw: memoryview, samples: int) -> None:
         level, key = self._options.level, self._options.shard_key(number)
-        raw_hash = xxhash.xxh3_128_hexdigest(raw)
+        raw_hash, row_key = xxhash.xxh3_128_hexdigest(raw), header_row_key(raw)
         stored: bytes | memoryview = raw if level is None else compress(raw, level)
         stored_hash = raw_hash if level is None else xxhash.xxh3_128_hexdigest(stored)
         self._folder.check_owner()  # a job that was given up for dead must not write over its successor's shards
         self._storage.put(key, stored)
         first = number // JOURNALED * JOURNALED
         with self._changed:
-            self._entries[number] = ShardEntry(key, samples, len(stored), stored_hash, len(raw), raw_hash)
+            self._entries[number] = ShardEntry(key, samples, row_key, len(stored), stored_hash, len(raw), raw_hash)
             journaled = [entry for entry in self._entries[first : first + JOURNALED] if entry is not None]
         if len(journaled) == JOURNALED:
             self._folder.write_journal(number // JOURNALED, journaled)

@@ -169,8 +169,10 @@ class Writer:
             self._reopen(self._provisional, int(encoded.stops[0]))
             self._provisional = None
         taken = 0
-        while (taken := self._builder.add(encoded, taken)) < encoded.samples:
-            self._close_shard()
+        while taken < encoded.samples:
+            self._uploads.check_room()
+            if (taken := self._builder.add(encoded, taken)) < encoded.samples:
+                self._close_shard()
         self._ready = True
 
     def _close_shard(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,16 @@ class Where(NamedTuple):
     path: Path
     stored: bytes
     whose: list[int | None]
+    checksums: set[int]
+    """The places of the stored checksums of rows."""
+
+    def lost(self, places: Iterable[int]) -> set[int]:
+        """The samples that are lost if these bytes are: not those of which only the checksum is, unless others are."""
+        places = list(places)
+        found = {self.whose[place] for place in places if place not in self.checksums} - {None}
+        if found:
+            found |= {self.whose[place] for place in places}
+        return {sample for sample in found if sample is not None}
 
 
 def plain_shards(root: Path) -> list[Where]:
@@ -76,7 +87,9 @@ def plain_shards(root: Path) -> list[Where]:
     for shard in range(len(index.counts)):
         path = root / index.name(shard)
         stored = path.read_bytes()
-        whose = [None if owner.sample is None else first + owner.sample for owner in owners(stored)]
-        found.append(Where(path, stored, whose))
+        own = owners(stored)
+        whose = [None if owner.sample is None else first + owner.sample for owner in own]
+        checksums = {place for place, owner in enumerate(own) if owner.part == "checksum"}
+        found.append(Where(path, stored, whose, checksums))
         first += int(index.counts[shard])
     return found

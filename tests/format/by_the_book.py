@@ -1,4 +1,4 @@
-"""A shard written as DESIGN.md says, sample by sample and field by field, without any code of mdsx."""
+"""A shard written as format-spec.md says, sample by sample and field by field, without any code of mdsx."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def shard(columns: Mapping[str, str], samples: Sequence[Mapping[str, bytes | Non
     fixed = {name: sizes for name, text in columns.items() if (sizes := fixed_size(text))}
     variable = [name for name in columns if name not in fixed]
 
-    rows, heap, row_size = b"", b"", 0
+    bodies, heap = list[bytes](), b""
+    checksums = list[int]()
     for number, sample in enumerate(samples):
         values = [sample[name] for name in variable]
         body = b""  # what comes after the checksum
@@ -51,14 +52,16 @@ def shard(columns: Mapping[str, str], samples: Sequence[Mapping[str, bytes | Non
             body += value
         body = body.ljust(up(8 + len(body), 8) - 8, b"\0")
         own = b"".join(value for value in values if value is not None)
-        row = struct.pack("<Q", xxhash.xxh3_64_intdigest(body + own, seed=number)) + body
-        rows, heap, row_size = rows + row, heap + own, len(row)
+        checksums.append(xxhash.xxh3_64_intdigest(body + own, seed=number))
+        bodies.append(body)
+        heap += own
 
+    key = xxhash.xxh3_64_intdigest(schema + b"".join(struct.pack("<Q", checksum) for checksum in checksums))
+    rows = b"".join(struct.pack("<Q", c ^ key) + body for c, body in zip(checksums, bodies, strict=True))
+    row_size = 8 + len(bodies[0]) if bodies else 0
     rows_offset = up(64 + len(schema), 64)
     heap_offset = up(rows_offset + len(rows), 64)
     head = b"\x89MDSX\r\n\x1a" + struct.pack("<HHI", 1, 0, 64)
-    head += struct.pack(
-        "<QQIIQQ", len(samples), rows_offset, row_size, len(schema), heap_offset, heap_offset + len(heap)
-    )
+    head += struct.pack("<QQIIQQ", len(samples), key, row_size, len(schema), heap_offset, heap_offset + len(heap))
     head += struct.pack("<Q", xxhash.xxh3_64_intdigest(head + schema))
     return ((head + schema).ljust(rows_offset, b"\0") + rows).ljust(heap_offset, b"\0") + heap

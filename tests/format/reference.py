@@ -24,7 +24,7 @@ FIELDS = {  # of the header: offset and struct code
     "minor": (10, "H"),
     "header_size": (12, "I"),
     "samples": (16, "Q"),
-    "rows_offset": (24, "Q"),
+    "row_key": (24, "Q"),
     "row_size": (32, "I"),
     "schema_size": (36, "I"),
     "heap_offset": (40, "Q"),
@@ -70,22 +70,48 @@ def seal(shard: bytes) -> bytes:
     return put(shard, checksum=xxhash.xxh3_64_intdigest(shard[:56] + shard[64:end]))
 
 
+def rows_offset(shard: bytes) -> int:
+    """Offset of the rows."""
+    return -(-(int(get(shard, "header_size")) + int(get(shard, "schema_size"))) // 64) * 64
+
+
 def seal_rows(shard: bytes) -> bytes:
-    """`shard` with the row checksums that its rows and heap need."""
-    data = bytearray(shard)
+    """`shard` with the row checksums, the row key and the header checksum that its rows and heap need."""
+    checksums = row_checksums(shard)
+    return with_key(shard, row_key(shard, checksums), checksums)
+
+
+def row_checksums(shard: bytes) -> list[int]:
+    """The checksums of the rows, without the row key."""
     variable = sum(not fixed(column["type"]) for column in schema(shard))
+    checksums = []
     for number in range(get(shard, "samples")):
         row = row_at(shard, number)
         end = row + get(shard, "row_size")
         heap = b"".join(value or b"" for value in heap_values(shard, row, variable))
-        struct.pack_into("<Q", data, row, xxhash.xxh3_64_intdigest(shard[row + 8 : end] + heap, number))
-    return bytes(data)
+        checksums.append(xxhash.xxh3_64_intdigest(shard[row + 8 : end] + heap, number))
+    return checksums
+
+
+def row_key(shard: bytes, checksums: Sequence[int]) -> int:
+    """The row key of a shard whose rows have these checksums."""
+    start = get(shard, "header_size")
+    text = shard[start : start + get(shard, "schema_size")]
+    return int(xxhash.xxh3_64_intdigest(text + struct.pack(f"<{len(checksums)}Q", *checksums)))
+
+
+def with_key(shard: bytes, key: int, checksums: Sequence[int]) -> bytes:
+    """`shard` with this row key, under which it stores these checksums."""
+    data = bytearray(shard)
+    for number, checksum in enumerate(checksums):
+        struct.pack_into("<Q", data, row_at(shard, number), checksum ^ key)
+    return seal(put(bytes(data), row_key=key))
 
 
 def emptied(shard: bytes) -> bytes:
     """`shard` without its samples."""
-    rows = get(shard, "rows_offset")
-    return seal(put(shard[:rows], samples=0, heap_offset=rows, file_size=rows))
+    rows = rows_offset(shard)
+    return seal_rows(put(shard[:rows], samples=0, heap_offset=rows, file_size=rows))
 
 
 def schema(shard: bytes) -> list[dict[str, str]]:
@@ -96,7 +122,7 @@ def schema(shard: bytes) -> list[dict[str, str]]:
 
 def row_at(shard: bytes, number: int) -> int:
     """Offset of row `number`."""
-    return int(get(shard, "rows_offset")) + number * int(get(shard, "row_size"))
+    return rows_offset(shard) + number * int(get(shard, "row_size"))
 
 
 def heap_values(shard: bytes, row: int, variable: int) -> list[bytes | None]:
@@ -266,39 +292,49 @@ def index(
 ) -> dict[str, Any]:
     """The index of shards, as an object; `raw` are the uncompressed ones where `stored` are compressed."""
     made = [{"name": name, "type": text} for name, text in columns.items()]
-    text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
     counts = [get(shard, "samples") for shard in raw or stored]
     hashes = [xxhash.xxh3_128_hexdigest(shard) for shard in raw or stored]
-    lines = "".join(
-        f"\n{count} {len(shard)} {digest}" for count, shard, digest in zip(counts, raw or stored, hashes, strict=True)
-    )
     shards: dict[str, Any] = {
         "files": [["shard.", ".mdsx.zst" if raw else ".mdsx", 0, len(stored)]],
         "samples": counts,
+        "row_key": "".join(f"{get(shard, 'row_key'):016x}" for shard in raw or stored),
         "size": [len(shard) for shard in stored],
-        "xxh3_128": [xxhash.xxh3_128_hexdigest(shard) for shard in stored],
+        "xxh3_128": "".join(xxhash.xxh3_128_hexdigest(shard) for shard in stored),
     }
     if raw:
-        shards |= {"raw_size": [len(shard) for shard in raw], "raw_xxh3_128": hashes}
-    return {
+        shards |= {"raw_size": [len(shard) for shard in raw], "raw_xxh3_128": "".join(hashes)}
+    found = {
         "format": "mdsx",
         "version": 1,
         "columns": made,
         "compression": "zstd" if raw else None,
-        "rows_offset": get((raw or stored)[0], "rows_offset"),
+        "rows_offset": rows_offset((raw or stored)[0]),
         "row_size": get((raw or stored)[0], "row_size"),
         "samples": sum(counts),
         "shards": shards,
-        "fingerprint": xxhash.xxh3_128_hexdigest((text + lines).encode()),
+        "fingerprint": "",
         "metadata": dict(metadata or {}),
-        "checksum": "0" * 16,
     }
+    found["fingerprint"] = fingerprint(found)
+    return found
+
+
+def fingerprint(index: Mapping[str, Any]) -> str:
+    """The fingerprint of what an index says, as far as that can be put together."""
+    shards = index["shards"]
+    sizes, hashes = shards.get("raw_size", shards["size"]), shards.get("raw_xxh3_128", shards["xxh3_128"])
+    facts = zip(shards["samples"], sizes, [hashes[at : at + 32] for at in range(0, len(hashes), 32)], strict=False)
+    columns = [{"name": column["name"], "type": column["type"]} for column in index["columns"]]
+    text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
+    records = (
+        struct.pack("<QQ", int(count) % 2**64, int(size) % 2**64) + bytes.fromhex(digest)
+        for count, size, digest in facts
+    )
+    return str(xxhash.xxh3_128_hexdigest(text.encode() + b"".join(records)))
 
 
 def seal_index(index: Mapping[str, Any] | str) -> bytes:
-    """The file of an index with the right checksum: of an object in its one form, or of text as it is."""
+    """The file of an index, with its checksum: of an object, or of text as it is but for the brace that ends it."""
     if not isinstance(index, str):
-        index = json.dumps(index, ensure_ascii=False, separators=(",", ":")) + "\n"
-    before, key, after = index.rpartition('"checksum":"')
-    zeros = f"{before}{key}{'0' * 16}{after[16:]}".encode()
-    return zeros.replace(b'"checksum":"' + b"0" * 16, f'"checksum":"{xxhash.xxh3_64_hexdigest(zeros)}'.encode())
+        index = json.dumps(index, ensure_ascii=False, separators=(",", ":")).removesuffix("}")
+    return index.encode() + f',"checksum":"{xxhash.xxh3_64_hexdigest(index.encode())}"}}\n'.encode()

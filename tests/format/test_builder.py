@@ -55,12 +55,12 @@ def by_book(columns: dict[str, str], samples: Samples) -> bytes:
 def test_a_small_shard_byte_by_byte() -> None:
     shard = one_shard({"id": "uint16", "text": "str?"}, [{"id": 7, "text": "héllo"}, {"id": 8, "text": None}])
     assert shard == bytes.fromhex(
-        "894d4453580d0a1a 0100 0000 40000000 0200000000000000 8000000000000000"  # magic, 1.0, header, samples, rows
-        "18000000 3d000000 c000000000000000 c600000000000000 9a59afe579b492c1"  # row, schema, heap, file, checksum
+        "894d4453580d0a1a 0100 0000 40000000 0200000000000000 23abb5790b607e4a"  # magic, 1.0, header, samples, key
+        "18000000 3d000000 c000000000000000 c600000000000000 0c5df71622bcd4da"  # row, schema, heap, file, checksum
         "5b7b226e616d65223a226964222c2274797065223a2275696e743136227d2c7b226e616d65223a2274657874222c2274797065223a"
         "227374723f227d5d 000000"  # the schema, padded to 128
-        "20416f539e5db6c8 0000000000000000 06000000 0700 0000"  # checksum, start, length, id, padding
-        "f6d05570df84ee17 0600000000000000 ffffffff 0800 0000"
+        "03eada2a953dc882 0000000000000000 06000000 0700 0000"  # checksum, start, length, id, padding
+        "d57be009d4e4905d 0600000000000000 ffffffff 0800 0000"
         "00000000000000000000000000000000"  # to 192
         "68c3a96c6c6f"
     )

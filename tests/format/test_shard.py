@@ -25,10 +25,11 @@ from mdsx.format import (
     parse_header,
     raw_size,
     row_checksum,
+    row_key,
     shard_checksums,
 )
 from tests.format import by_the_book
-from tests.format.reference import get, patch, put, row_at, seal, seal_rows
+from tests.format.reference import get, patch, put, row_at, rows_offset, seal, seal_rows
 
 COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "bytes?"}
 SAMPLES: list[dict[str, bytes | None]] = [
@@ -59,7 +60,7 @@ def test_a_writable_buffer_is_read_and_not_written() -> None:
 
 def test_the_header_can_be_built_and_read() -> None:
     schema = Schema.from_columns(COLUMNS)
-    head = build_header(schema, 3, 12)
+    head = build_header(schema, 3, 12, get(SHARD, "row_key"))
     assert SHARD.startswith(head)
     assert len(SHARD) == raw_size(schema, 3, 12)
     header = parse_header(head, size=len(SHARD))
@@ -67,14 +68,14 @@ def test_the_header_can_be_built_and_read() -> None:
 
 
 def test_a_header_without_its_padding_is_refused() -> None:
-    head = build_header(Schema.from_columns(COLUMNS), 3, 12)
+    head = build_header(Schema.from_columns(COLUMNS), 3, 12, 0)
     with pytest.raises(CorruptError, match="ends before its rows begin"):
         parse_header(head[:-1], size=len(SHARD))
 
 
 def test_no_shard_of_2_63_bytes_is_built() -> None:
     with pytest.raises(UsageError, match="smaller than 2\\^63"):
-        build_header(Schema.from_columns(COLUMNS), 1, 2**63)
+        build_header(Schema.from_columns(COLUMNS), 1, 2**63, 0)
 
 
 def test_the_schema_must_be_that_of_the_index() -> None:
@@ -86,7 +87,7 @@ def test_the_schema_must_be_that_of_the_index() -> None:
 
 def test_opening_looks_at_no_row() -> None:
     shard = by_the_book.shard({"id": "uint64"}, [{"id": bytes(8)}] * 20_000)
-    start = get(shard, "rows_offset")
+    start = rows_offset(shard)
     damaged = shard[:start] + b"\xee" * (len(shard) - start)
     tracemalloc.start()
     assert ShardView.parse(damaged).samples == 20_000
@@ -176,7 +177,7 @@ def test_the_list_of_problems_is_bounded() -> None:
     shard = by_the_book.shard({"a": "uint8"}, [{"a": b"\1"}] * 2000)
     size = get(shard, "row_size")
     damaged = bytearray(shard)
-    start = get(shard, "rows_offset") + 8
+    start = rows_offset(shard) + 8
     damaged[start : start + 2000 * size : size] = b"\2" * 2000
     problems = check_shard(bytes(damaged))
     assert len(problems) == 1001
@@ -189,11 +190,14 @@ def test_the_check_is_fast_where_values_are_left_out_and_finds_all_else() -> Non
     rows = np.zeros(count, schema.row_dtype)
     rows["lengths"] = [3, NULL]
     rows["start"] = np.arange(count) * 3
-    head = build_header(schema, count, 3 * count)
+    head = build_header(schema, count, 3 * count, 0)
     shard = bytearray((head + rows.tobytes()).ljust(raw_size(schema, count, 0), b"\0") + b"abc" * count)
     view = ShardView.parse(shard)
     size = count * schema.row_size
-    np.frombuffer(shard, schema.row_dtype, count, len(head))["checksum"] = shard_checksums(view)
+    checksums = shard_checksums(view)
+    key = row_key(schema, checksums)
+    np.frombuffer(shard, schema.row_dtype, count, len(head))["checksum"] = checksums ^ np.uint64(key)
+    shard[: len(head)] = build_header(schema, count, 3 * count, key)
     began = time.perf_counter()
     assert check_shard(shard, values=False) == []
     assert time.perf_counter() - began < 2
@@ -220,7 +224,7 @@ def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes, headed: b
 @settings(max_examples=300)
 @given(
     st.dictionaries(
-        st.sampled_from(["samples", "rows_offset", "row_size", "heap_offset", "file_size"]), st.integers(0, 2**64 - 1)
+        st.sampled_from(["samples", "row_key", "row_size", "heap_offset", "file_size"]), st.integers(0, 2**64 - 1)
     )
 )
 def test_no_number_in_the_header_makes_the_reader_allocate(fields: dict[str, int]) -> None:

@@ -62,6 +62,7 @@ def test_the_index_is_the_golden_file() -> None:
         (frames.MAX_FRAME_SIZE == 2**20 + 2**16, "a frame has at most 2^20 + 2^16 bytes |"),
         (frames.MAX_WINDOW == 2**23, "| zstd window | 8 MiB |"),
         (names.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
+        (index.MAX_SHARDS == 2**22, "| shards of a dataset | 2^22; "),
         (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB |"),
         (jsontext.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),
     ],

@@ -64,13 +64,9 @@ def stored(shard: bytes, *, raw: bytes | None = None, **lies: Any) -> Callable[[
         index = reference.index(columns, [shard], None if raw is None else [raw])
         index["shards"] |= {key: [value] for key, value in lies.items()}
         index["samples"] = sum(index["shards"]["samples"])
-        facts = index["shards"]
-        sizes, hashes = facts.get("raw_size", facts["size"]), facts.get("raw_xxh3_128", facts["xxh3_128"])
-        text = json.dumps(index["columns"], ensure_ascii=False, separators=(",", ":"))
-        text += f"\n{facts['samples'][0]} {sizes[0]} {hashes[0]}"
-        index["fingerprint"] = reference.xxh3_128(text.encode())
+        index["fingerprint"] = reference.fingerprint(index)
         (folder / "index.json").write_bytes(seal_index(index))
-        prefix, suffix, *_ = facts["files"][0]
+        prefix, suffix, *_ = index["shards"]["files"][0]
         (folder / f"{prefix}00000{suffix}").write_bytes(shard)
 
     return make
@@ -102,7 +98,7 @@ def claims(**fields: int) -> bytes:
 def sharing(samples: int, size: int) -> bytes:
     """Samples that all claim the same `size` bytes of JSON."""
     shard = one("json", b"[" + b"0," * (size // 2) + b"0]")
-    row, start, heap = shard[128:152], reference.get(shard, "rows_offset"), shard[reference.get(shard, "heap_offset") :]
+    row, start, heap = shard[128:152], reference.rows_offset(shard), shard[reference.get(shard, "heap_offset") :]
     rows = padded64(row * samples)
     made = shard[:start] + rows + heap
     return seal_rows(seal(put(made, samples=samples, heap_offset=start + len(rows), file_size=len(made))))
@@ -158,7 +154,7 @@ def member(name: str, json_text: str) -> Callable[[dict[str, Any]], str]:
         whole = dict(made)
         target = whole["shards"] if name in whole["shards"] else whole
         target[name] = "@"
-        return json.dumps(whole, separators=(",", ":")).replace('"@"', json_text) + "\n"
+        return json.dumps(whole, separators=(",", ":")).replace('"@"', json_text).removesuffix("}")
 
     return text
 
@@ -301,10 +297,11 @@ CASES = [
     Case("index: a number of 90,000 digits", index(member("size", f"[{'9' * 90_000}]")), opened, CorruptError, "size"),
     Case("index: metadata of 40,000 brackets", index(member("metadata", "[" * 40_000 + "]" * 40_000)), opened,
          CorruptError, "nested too deeply|not a JSON object"),
-    Case("index: 90,000 brackets", index(lambda made: "[" * 90_000), opened, CorruptError, "JSON"),
+    Case("index: 90,000 brackets", index(lambda made: '{"format":"mdsx","version":1,' + "[" * 90_000), opened,
+         CorruptError, "JSON"),
     Case("index: a type of 90,000 digits",
          index(lambda made: json.dumps(made, separators=(",", ":")).replace('"str"',
-         f'"int8[{"9" * 90_000}]"') + "\n"),
+         f'"int8[{"9" * 90_000}]"').removesuffix("}")),
          opened, CorruptError, "2\\^3"),
     Case("dataset: a FIFO for an index", fifo("index.json"), everything, MissingError, "no dataset|not a file"),
     Case("dataset: a FIFO for a shard", fifo("shard.00000.mdsx"), everything, MissingError, "not a file, but a FIFO"),

@@ -9,42 +9,43 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from typing import Any
 
 import xxhash
 
-from tests.format.reference import fixed
+from tests.format.reference import fingerprint, fixed, seal_index
 
 _FIRST_CHECKED = 56
 _MOST_ROWS = 64
 
 
 def shard(data: bytes) -> bytes:
-    """With the checksums of header and rows. Where the rows lie and what they hold is taken from the header."""
+    """With the checksums of header and rows, and the row key. The header says where the rows lie and what they hold."""
     if len(data) < 64:
         return data
-    header_size, samples, rows_offset = struct.unpack_from("<IQQ", data, 12)
+    header_size, samples = struct.unpack_from("<IQ", data, 12)
     row_size, schema_size, heap_offset = struct.unpack_from("<IIQ", data, 32)
-    made = bytearray(data)
-    end = min(header_size + schema_size, len(data))
-    struct.pack_into("<Q", made, 56, xxhash.xxh3_64_intdigest(data[:_FIRST_CHECKED] + data[64:end]))
+    made, checksums = bytearray(data), list[int]()
+    end, rows_offset = min(header_size + schema_size, len(data)), -(-(header_size + schema_size) // 64) * 64
     variable = None
     with contextlib.suppress(ValueError, LookupError, TypeError, AssertionError):
         columns = json.loads(data[header_size:end])
         variable = sum(not fixed(column["type"]) for column in columns)
-    if variable is None or row_size < 8 + (8 + 4 * variable if variable else 0):
-        return bytes(made)
-    for number in range(min(samples, _MOST_ROWS)):
+    readable = variable is not None and row_size >= 8 + (8 + 4 * variable if variable else 0)
+    for number in range(min(samples, _MOST_ROWS) if readable else 0):
         row = rows_offset + number * row_size
         if row + row_size > len(data):
             break
         heap = _heap(data, row, heap_offset, variable)
-        checksum = xxhash.xxh3_64_intdigest(data[row + 8 : row + row_size] + heap, number)
-        struct.pack_into("<Q", made, row, checksum)
+        checksums.append(xxhash.xxh3_64_intdigest(data[row + 8 : row + row_size] + heap, number))
+    key = xxhash.xxh3_64_intdigest(data[header_size:end] + struct.pack(f"<{len(checksums)}Q", *checksums))
+    for number, checksum in enumerate(checksums):
+        struct.pack_into("<Q", made, rows_offset + number * row_size, checksum ^ key)
+    struct.pack_into("<Q", made, 24, key)
+    struct.pack_into("<Q", made, 56, xxhash.xxh3_64_intdigest(bytes(made[:_FIRST_CHECKED]) + data[64:end]))
     return bytes(made)
 
 
-def _heap(data: bytes, row: int, heap_offset: int, variable: int) -> bytes:
+def _heap(data: bytes, row: int, heap_offset: int, variable: int | None) -> bytes:
     if not variable:
         return b""
     start, *lengths = struct.unpack_from(f"<Q{variable}I", data, row + 8)
@@ -53,33 +54,14 @@ def _heap(data: bytes, row: int, heap_offset: int, variable: int) -> bytes:
 
 
 def index(data: bytes) -> bytes:
-    """In the one form, with fingerprint and checksum; text that is no JSON gets the checksum alone."""
-    try:
+    """With fingerprint and checksum; text that is no JSON gets the checksum alone."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error):
         made = json.loads(data)
-        text = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except (ValueError, RecursionError):
-        return _with_checksum(data)
-    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        made["fingerprint"] = _fingerprint(made)
-        text = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    return _with_checksum(text)
-
-
-def _fingerprint(index: dict[str, Any]) -> str:
-    shards = index["shards"]
-    columns = json.dumps(index["columns"], ensure_ascii=False, separators=(",", ":"))
-    sizes, hashes = shards.get("raw_size", shards["size"]), shards.get("raw_xxh3_128", shards["xxh3_128"])
-    facts = zip(shards["samples"], sizes, hashes, strict=True)
-    lines = "".join(f"\n{count} {size} {digest}" for count, size, digest in facts)
-    return str(xxhash.xxh3_128_hexdigest((columns + lines).encode()))
-
-
-def _with_checksum(data: bytes) -> bytes:
-    before, key, after = data.rpartition(b'"checksum":"')
-    if not key:
-        return data
-    digest = xxhash.xxh3_64_hexdigest(before + key + b"0" * 16 + after[16:])
-    return before + key + digest.encode() + after[16:]
+        made.pop("checksum", None)
+        made["fingerprint"] = fingerprint(made)
+        return seal_index(made)
+    body = data.rpartition(b',"checksum":"')[0] or data
+    return body + b',"checksum":"' + xxhash.xxh3_64_hexdigest(body).encode() + b'"}\n'
 
 
 def tar(data: bytes) -> bytes:

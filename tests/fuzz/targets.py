@@ -147,26 +147,26 @@ def _index_of(shard: bytes, zstd: bool, lies: bytes) -> dict[str, Any]:
     shards: dict[str, Any] = {
         "files": [["shard.", ".mdsx.zst" if zstd else ".mdsx", 0, 1]],
         "samples": [samples + lies[1]],
+        "row_key": f"{struct.unpack_from('<Q', header, 24)[0] ^ lies[7]:016x}",
         "size": [len(stored) + lies[2]],
-        "xxh3_128": [xxhash.xxh3_128_hexdigest(stored)],
+        "xxh3_128": xxhash.xxh3_128_hexdigest(stored),
     }
     if zstd:
         shards |= {
             "raw_size": [len(shard) + (lies[3] << lies[4] % 48)],
-            "raw_xxh3_128": [xxhash.xxh3_128_hexdigest(shard)],
+            "raw_xxh3_128": xxhash.xxh3_128_hexdigest(shard),
         }
     return {
         "format": "mdsx",
         "version": 1,
         "columns": columns,
         "compression": "zstd" if zstd else None,
-        "rows_offset": struct.unpack_from("<Q", header, 24)[0] + 64 * lies[5],
+        "rows_offset": -(-(start + size) // 64) * 64 + 64 * lies[5],
         "row_size": struct.unpack_from("<I", header, 32)[0] + 8 * lies[6],
         "samples": samples + lies[1],
         "shards": shards,
         "fingerprint": "",
         "metadata": {},
-        "checksum": "0" * 16,
     }
 
 

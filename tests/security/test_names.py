@@ -82,11 +82,11 @@ def test_names_that_differ_only_in_case_are_two_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hash", ["../" * 10 + "ab", "/" + "a" * 31, "A" * 32, "a" * 31, "a" * 33, "\0" * 32, "é" * 16])
 def test_what_names_files_in_the_cache_is_hexadecimal(hash: str) -> None:
-    with pytest.raises(CorruptError, match="hexadecimal"):
-        parse_index(index_with(xxh3_128=[hash]))
+    with pytest.raises(CorruptError, match=r"hexadecimal|not as many digits"):
+        parse_index(index_with(xxh3_128=hash))
     index = reference.index({"x": "str"}, [_SHARD])
     index["fingerprint"] = hash
-    with pytest.raises(CorruptError, match="hexadecimal"):
+    with pytest.raises(CorruptError, match="fingerprint: it is not that of these shards"):
         parse_index(seal_index(index))
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import struct
 
 from tests.format.by_the_book import shard
-from tests.format.reference import emptied, get, patch, put, row_at, seal, seal_rows
+from tests.format.reference import (
+    emptied,
+    get,
+    patch,
+    put,
+    row_at,
+    row_checksums,
+    row_key,
+    seal,
+    seal_rows,
+    with_key,
+)
 from tests.vectors.vector import Bad
 
 _COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "str?"}
@@ -30,7 +41,7 @@ def _header() -> list[Bad]:
     def bad(name: str, about: str, data: bytes, says: str) -> Bad:
         return Bad(f"bad/header-{name}.mdsx", about, data, says)
 
-    size, offset = len(_BASE), get(_BASE, "rows_offset")
+    size = len(_BASE)
     schema_end = 64 + get(_BASE, "schema_size")
     return [
         bad("nothing", "An empty file.", b"", "shorter than a header"),
@@ -56,12 +67,6 @@ def _header() -> list[Bad]:
         ),
         bad(
             "schema-damaged", "A bit of the schema is flipped.", patch(_BASE, 70, b"m"), "header or schema are damaged"
-        ),
-        bad(
-            "rows-offset",
-            "The rows begin 64 bytes late.",
-            _sealed(rows_offset=offset + 64),
-            "offset of the rows: wrong",
         ),
         bad(
             "row-size-odd", "The row size is no multiple of 8.", _sealed(row_size=_ROW + 4), "row size: wrong row size"
@@ -92,6 +97,7 @@ def _header() -> list[Bad]:
             "padding-1", "Not zero between schema and rows.", patch(_BASE, schema_end, b"\1"), "between schema and rows"
         ),
         bad("padding-2", "Not zero between rows and heap.", patch(_BASE, _HEAP - 1, b"\1"), "between rows and heap"),
+        bad("key", "A byte of the row key is changed.", put(_BASE, row_key=get(_BASE, "row_key") ^ 1), "are damaged"),
         bad("heap-of-none", "A heap, but no variable-size column.", _with_heap(_FIXED), "belong to no sample"),
         bad("heap-of-0", "A heap, but no sample.", _with_heap(emptied(_BASE)), "belong to no sample"),
     ]
@@ -117,9 +123,9 @@ def _schemas() -> list[Bad]:
     def bad(name: str, about: str, schema: str | bytes, says: str) -> Bad:
         schema = schema if isinstance(schema, bytes) else schema.encode("utf-8", "surrogatepass")
         offset = -(-(64 + len(schema)) // 64) * 64
-        fields = {"rows_offset": offset, "heap_offset": offset, "file_size": offset, "schema_size": len(schema)}
-        head = put(shard({"a": "int8"}, [])[:64], **fields)
-        return Bad(f"bad/schema-{name}.mdsx", about, seal((head + schema).ljust(offset, b"\0")), says)
+        fields = {"heap_offset": offset, "file_size": offset, "schema_size": len(schema)}
+        data = (put(shard({"a": "int8"}, [])[:64], **fields) + schema).ljust(offset, b"\0")
+        return Bad(f"bad/schema-{name}.mdsx", about, seal(put(data, row_key=row_key(data, []))), says)
 
     def named(name: str) -> str:
         return f'[{{"name":"{name}","type":"int8"}}]'
@@ -193,10 +199,12 @@ def _full() -> list[Bad]:
     outside, behind = "its heap bytes lie outside the heap", "do not begin where those before end"
     flags = shard({"ok": "bool[3]"}, [{"ok": b"\1\0\1"}, {"ok": b"\0\0\2"}])
     return [
-        bad("checksum", "A row checksum is another one.", patch(_BASE, _SECOND, b"\0" * 8), "sample 1: its checksum"),
+        bad("checksum", "A row checksum is another one.", patch(_BASE, _SECOND, b"\0" * 8), "its bytes are right, but"),
         bad("value", "A fixed-size value is changed.", patch(_BASE, _SECOND + 24, b"\7"), "sample 1: its checksum"),
         bad("heap", "A byte of the heap is changed.", patch(_BASE, _HEAP + 7, b"X"), "sample 1: its checksum"),
         bad("twice", "A row in the place of the next.", _row_twice(), "sample 1: its checksum"),
+        bad("of-another", "A row of another shard of the same columns.", _row_of_another(), "sample 1: its checksum"),
+        bad("key", "A row key that is not that of the rows, under which all are right.", _other_key(), "row key: it"),
         bad("null", "Null, but the column is not nullable.", shard({"a": "str"}, [{"a": None}]), "not nullable"),
         bad("outside", "Heap bytes that end behind the heap.", texts(1, length=4), outside),
         bad("overflow", "A start and a length with a sum of 2^64 + 1.", texts(1, start=2**64 - 2), outside),
@@ -223,6 +231,16 @@ def _full() -> list[Bad]:
 def _row_twice() -> bytes:
     data = shard({"id": "uint16"}, [{"id": b"\1\0"}, {"id": b"\2\0"}])
     return patch(data, row_at(data, 1), data[row_at(data, 0) : row_at(data, 1)])
+
+
+def _row_of_another() -> bytes:
+    one, other = (shard({"id": "uint16"}, [{"id": b"\1\0"}, {"id": last}]) for last in (b"\2\0", b"\3\0"))
+    return patch(one, row_at(one, 1), other[row_at(other, 1) :][: get(other, "row_size")])
+
+
+def _other_key() -> bytes:
+    checksums = row_checksums(_BASE)
+    return with_key(_BASE, row_key(_BASE, checksums) ^ 1, checksums)
 
 
 def _values() -> list[Bad]:

@@ -7,6 +7,7 @@ shares no code with mdsx. Run it only to add files: those that are there never c
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,6 +86,8 @@ def readme(made: Sequence[Good | Bad]) -> str:
 
 def main() -> None:
     made = vectors()
+    for folder in ("good", "bad", "unsupported"):
+        shutil.rmtree(HERE / folder)
     for vector in made:
         path = HERE / vector.file
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -243,9 +244,9 @@ def _enlarged(shard: bytes, header_size: int) -> bytes:
     schema = shard[64 : 64 + reference.get(shard, "schema_size")]
     head = shard[:64] + b"\xaa" * (header_size - 64) + schema
     offset = -(-len(head) // 64) * 64
-    moved = offset - reference.get(shard, "rows_offset")
-    fields = {key: reference.get(shard, key) + moved for key in ("rows_offset", "heap_offset", "file_size")}
-    whole = head.ljust(offset, b"\0") + shard[reference.get(shard, "rows_offset") :]
+    moved = offset - reference.rows_offset(shard)
+    fields = {key: reference.get(shard, key) + moved for key in ("heap_offset", "file_size")}
+    whole = head.ljust(offset, b"\0") + shard[reference.rows_offset(shard) :]
     return reference.seal(reference.put(whole, minor=1, header_size=header_size, **fields))
 
 
@@ -265,7 +266,7 @@ def _raw_shards() -> list[bytes]:
 def entry(name: str, stored: bytes, raw: bytes) -> ShardEntry:
     samples = reference.get(raw, "samples")
     hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
-    return ShardEntry(name, samples, len(stored), hashes[0], len(raw), hashes[1])
+    return ShardEntry(name, samples, reference.get(raw, "row_key"), len(stored), hashes[0], len(raw), hashes[1])
 
 
 def _plain_dataset() -> list[Good]:
@@ -302,8 +303,15 @@ def _indexes() -> list[Good]:
         "a/b_c-9.99999.x",
     ]
     names.append("a/b_c-9.100000.x")
-    future: dict[str, Any] = {"future": {"nested": [1, "x"]}, **reference.index(columns, [shard])}
+    known = reference.index(columns, [shard])
+    future: dict[str, Any] = {key: known.pop(key) for key in ("format", "version")}
+    future |= {"future": {"nested": [1, "x"]}, **known}
     future["shards"] |= {"crc": [1]}
+    spaced = reference.index(columns, [shard, shard])
+    spaced = {**{key: spaced.pop(key) for key in ("format", "version")}, **dict(reversed(spaced.items()))}
+    begins = '{"format":"mdsx","version":1,'
+    text = begins + "\n" + json.dumps(spaced, indent=1)[1:].partition('"version": 1,')[2]
+    text = text.replace('"metadata"', '"met\\u0061data"').removesuffix("}")
     bare = reference.index(columns, [shard])
     del bare["compression"]
     return [
@@ -317,6 +325,11 @@ def _indexes() -> list[Good]:
             "good/index-unknown-keys.json",
             "Keys of a later minor version, to be ignored.",
             reference.seal_index(future),
+        ),
+        Good(
+            "good/index-any-json.json",
+            "Other than its beginning and its end, any JSON: spaces, line feeds, an escape, keys in another order.",
+            reference.seal_index(text),
         ),
         Good(
             "good/index-no-compression.json",

@@ -50,7 +50,7 @@ def prepare_index(data: str, shards: int) -> Figures:
         for number, (high, low) in enumerate(names):
             digits = f"{high:016x}{low:016x}"
             size = 2**26 - number % 4096
-            yield ShardEntry(f"shard.{number:05}.mdsx", _PER_SHARD, size, digits, size, digits)
+            yield ShardEntry(f"shard.{number:05}.mdsx", _PER_SHARD, high, size, digits, size, digits)
 
     Path(data, "index.json").write_bytes(build_index(schema, None, list(entries())))
     return {}

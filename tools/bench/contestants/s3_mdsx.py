@@ -10,7 +10,7 @@ from typing import Any
 import boto3  # noqa: F401  mdsx imports it when it is first used
 
 import mdsx
-from mdsx.format import ShardEntry, build_index, parse_index
+from mdsx.format import build_index, parse_index
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.bench import workloads
 from tools.bench.contestants import s3_link
@@ -37,10 +37,7 @@ def prepare_repeated(data: str, samples: int, shard_size: str, shards: int) -> F
     path = place(data) / "index.json"
     index = parse_index(path.read_bytes(), file=str(path))
     entry = index.entry(0)
-    entries = [
-        ShardEntry(f"shard.{number:05}.mdsx", entry.samples, entry.size, entry.hash, entry.raw_size, entry.raw_hash)
-        for number in range(shards)
-    ]
+    entries = [entry._replace(name=f"shard.{number:05}.mdsx") for number in range(shards)]
     path.write_bytes(build_index(index.schema, None, entries))
     return {}
 
