@@ -42,6 +42,7 @@ class Run:
         self._shuffled = shuffled
         self._unfinished = False  # a pass handed out batches of the epoch, and nothing says that its rest comes next
         self._iteration: ref[Any] | None = None
+        self._quit = False  # by Ctrl-C in that iteration, whose traceback may keep it alive
         self._start = (0, 0)  # of the pass
         self._failed: tuple[int, int] | None = None  # place of the batch that could not be made
         self._failures = 0
@@ -49,7 +50,7 @@ class Run:
     def __getstate__(self) -> dict[str, Any]:
         """A copy has no iteration: what comes next here is what its next pass begins with."""
         unfinished = self._unfinished and not self._under_way
-        return {**self.__dict__, "_iteration": None, "_unfinished": unfinished}
+        return {**self.__dict__, "_iteration": None, "_quit": False, "_unfinished": unfinished}
 
     @property
     def coming(self) -> tuple[int, int]:
@@ -92,7 +93,7 @@ class Run:
             self._start = task.epoch, task.start
         self.epoch, self.position = batching.after(task)
         self._unfinished = self.position > 0
-        self._iteration = ref(iteration) if self._unfinished else None
+        self._iteration, self._quit = ref(iteration) if self._unfinished else None, False
         self._failed, self._failures = None, 0
 
     def end(self, epoch: int) -> None:
@@ -107,6 +108,10 @@ class Run:
         if self.has(iteration):
             self._unfinished = False
         return self._failures
+
+    def quit(self, iteration: object) -> None:
+        """The user left `iteration` by Ctrl-C while its next batch was made. It can still go on, if it is asked to."""
+        self._quit = self.has(iteration)
 
     def resume(self) -> None:
         """The next pass takes the rest of the epoch that was left; nothing changes where none was."""
@@ -151,8 +156,8 @@ class Run:
 
     @property
     def _under_way(self) -> bool:
-        """Whether an iteration can go on with the pass: its user has it still."""
-        return self._iteration is not None and self._iteration() is not None
+        """Whether an iteration is to go on with the pass: its user has it still."""
+        return not self._quit and self._iteration is not None and self._iteration() is not None
 
     @property
     def _following(self) -> tuple[int, int]:
@@ -160,7 +165,7 @@ class Run:
 
     def _move(self, epoch: int, position: int) -> None:
         self.epoch, self.position = epoch, position
-        self._unfinished, self._iteration = False, None
+        self._unfinished, self._iteration, self._quit = False, None, False
 
 
 def warn_of_left(left: Left, batching: Batching, rank: int, owner: str) -> None:

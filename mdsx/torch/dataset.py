@@ -375,7 +375,9 @@ class _Iteration(Iterator[Any]):
             except BaseException as error:
                 self._items, self._taken, self._over = None, taken, False
                 run.back_to(before)
-                if not isinstance(error, KeyboardInterrupt):
+                if isinstance(error, KeyboardInterrupt):
+                    run.quit(self)
+                else:
                     run.failed(self)
                 raise
         self._items = None

@@ -36,6 +36,7 @@ _READY_BATCHES = 64
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
 _GRACE = 1.0  # seconds
+_FAILURES = 3  # in a row of one batch, until the error says how to go past it
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two with what was handed out
 
 
@@ -345,11 +346,20 @@ class _Epoch(Iterator[Any]):
             self._taken, self._over = taken, False
             run.back_to(before)
             self.close()
-            if not isinstance(error, KeyboardInterrupt):  # with it, the user leaves
-                run.failed(self)
+            if isinstance(error, KeyboardInterrupt):
+                run.quit(self)
+            elif run.failed(self) >= _FAILURES and isinstance(error, Exception):
+                error.add_note(self._way_past(position))
             if isinstance(error, StopIteration):
                 raise RuntimeError("the batches ended before the epoch did") from error
             raise
+
+    def _way_past(self, position: int) -> str:
+        stop = min(position + self.batching.global_batch, self.batching.samples)
+        return (
+            f"mdsx: this batch failed {_FAILURES} times in a row or more; to leave it out, load the position "
+            f"after it, on every rank: loader.load_state_dict({{**loader.state_dict(), 'position': {stop}}})"
+        )
 
     def close(self) -> None:
         """Drop what was prepared: the next batch, if it is asked for, is made anew."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def train(run: Run, rank: int) -> None:
     samples = loader.state_dict()["epoch_samples"]
     start = loader.state_dict()["position"]
     with run.log_file(rank).open("a") as log:
-        for batch in loader:
+        for batch in _batches(loader):
             step += 1
             log.write(Consumed(step, start, batch["key"]).to_line())
             log.flush()
@@ -68,6 +69,12 @@ def train(run: Run, rank: int) -> None:
                     state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
                     save({**state, "data": loader.state_dict(), "step": step}, Path(run.checkpoint))
                 print(Report(step, start, loss.item() / run.ranks).to_line(), flush=True)
+
+
+def _batches(loader: StreamingDataLoader) -> Iterator[Any]:
+    """To the end of the first epoch: none, where a checkpoint was saved there."""
+    while loader.epoch < 1:
+        yield from loader
 
 
 def save(checkpoint: dict[str, Any], path: Path) -> None:
