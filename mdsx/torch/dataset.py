@@ -129,7 +129,7 @@ class StreamingDataset(IterableDataset[Any]):
     def detached(self) -> StreamingDataset:
         """The same samples in the same order, with a run of its own: what a loader reads."""
         found = copy(self)
-        found._ranks = self._ranks
+        found._ranks, found._share = self._ranks, None
         found.course = copy(self.course)  # the pace of reading is kept for each
         return found
 

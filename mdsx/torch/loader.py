@@ -183,7 +183,9 @@ class StreamingDataLoader:
         that names the field where the state is of another dataset or order.
         """
         before = self._data.phases
-        self._data.load_state_dict(state)
+        epoch, position, phases = self._data.identity.check(state)
+        self._data.use_phases(phases)  # first, as it may refuse them
+        self._run.load(epoch, position)
         self._close_if_left()
         self._restart_if_changed(before)
 
