@@ -108,6 +108,16 @@ def with_key(shard: bytes, key: int, checksums: Sequence[int]) -> bytes:
     return seal(put(bytes(data), row_key=key))
 
 
+def enlarged(shard: bytes, header_size: int) -> bytes:
+    """`shard` as version 1.1 might write it: with `header_size` bytes of header, the new ones not zero."""
+    head = shard[:64] + b"\xaa" * (header_size - 64) + shard[64 : 64 + get(shard, "schema_size")]
+    offset = -(-len(head) // 64) * 64
+    moved = offset - rows_offset(shard)
+    fields = {key: get(shard, key) + moved for key in ("heap_offset", "file_size")}
+    whole = head.ljust(offset, b"\0") + shard[rows_offset(shard) :]
+    return seal(put(whole, minor=1, header_size=header_size, **fields))
+
+
 def emptied(shard: bytes) -> bytes:
     """`shard` without its samples."""
     rows = rows_offset(shard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -46,6 +47,11 @@ def test_the_seek_table_is_the_golden_files() -> None:
 
 def test_the_index_is_the_golden_file() -> None:
     assert "".join(block("plain-index")) + "\n" == (GOOD / "plain/index.json").read_text(encoding="utf-8")
+
+
+def test_the_state_is_that_of_the_vectors() -> None:
+    vectors = json.loads((GOOD.parent / "runs-v1.json").read_text())
+    assert json.loads("".join(block("state"))) in [vector["value"] for vector in vectors["state"]]
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,18 @@ def _with(number: int, made: bytes) -> bytes:
     return b"".join(frames) + seek_table(sizes)
 
 
+def _cut(first: int) -> bytes:
+    """With `first` bytes in the first frame; the seek table says what it must."""
+    frames = [frame(_RAW[:first]), frame(_RAW[first : 2**21]), _FRAMES[2]]
+    return b"".join(frames) + seek_table([(len(made), size) for made, (_, size) in zip(frames, _SIZES, strict=True)])
+
+
 def vectors() -> list[Bad]:
     def bad(name: str, about: str, data: bytes, says: str) -> Bad:
         return Bad(f"bad/frames-{name}.mdsx.zst", about, data, says, raw_size=RAW_SIZE)
 
     second, last = _RAW[2**20 : 2**21], _RAW[2**21 :]
     skippable = struct.pack("<II", 0x184D2A50, 4) + b"skip"
-    uneven = [_RAW[: 2**19], _RAW[2**19 : 2**20], second, last]
-    split = b"".join(map(frame, uneven)) + seek_table([(len(frame(piece)), len(piece)) for piece in uneven])
     swapped = [(_SIZES[0][0] + 1, 2**20), (_SIZES[1][0] - 1, 2**20), _SIZES[2]]
     broken = bytearray(_FRAMES[1])
     broken[-1] ^= 1
@@ -49,11 +53,16 @@ def vectors() -> list[Bad]:
         bad("frame-more", "A frame too many.", _BODY + frame(b"d") + seek_table(_SIZES), f"{table}: wrong size"),
         bad(
             "one-frame",
-            "All in one frame.",
-            frame(_RAW) + seek_table([(len(frame(_RAW)), len(_RAW))]),
+            "The first frame has some of the second one's bytes.",
+            _cut(2**20 + 100),
             "wrong content size",
         ),
-        bad("half-frames", "The first MiB in two frames.", split, "frame 0: wrong content size"),
+        bad(
+            "half-frames",
+            "The second frame has half of the first one's bytes.",
+            _cut(2**19),
+            "frame 0: wrong content size",
+        ),
         bad(
             "skippable",
             "A skippable frame between the frames.",
@@ -70,7 +79,7 @@ def vectors() -> list[Bad]:
         bad(
             "content-size",
             "A frame that claims 2^40 bytes.",
-            _with(1, frame(second, content_size=2**40)),
+            _with(1, frame(second, content_size=2**40, window=0x50)),
             "wrong content size",
         ),
         bad(
@@ -98,6 +107,18 @@ def vectors() -> list[Bad]:
             "A frame that needs a dictionary.",
             _with(1, frame(second, dictionary=7)),
             "frame 1: the frame needs a dictionary",
+        ),
+        bad(
+            "large",
+            "A frame of more than 2^20 + 2^16 bytes: it begins with empty blocks.",
+            _with(1, frame(second, blocks_before=3 * 2**17)),
+            "frame 1: the frame is too large",
+        ),
+        bad(
+            "reserved-bit",
+            "The reserved bit of a frame's header is set.",
+            _with(1, patch(_FRAMES[1], 4, bytes([_FRAMES[1][4] | 8]))),
+            "frame 1: the frame's header is damaged",
         ),
         bad(
             "block",

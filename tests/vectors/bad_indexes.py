@@ -12,6 +12,7 @@ import xxhash
 from tests.format import reference
 from tests.format.by_the_book import shard
 from tests.format.reference import fingerprint, seal_index
+from tests.vectors.bad_shards import WIDE
 from tests.vectors.vector import Bad
 
 _COLUMNS = {"id": "uint16", "text": "str"}
@@ -85,16 +86,14 @@ def vectors() -> list[Bad]:
         bad("space-last", "A space before the last brace.", good[:-2] + b" }\n", last),
         bad("checksum", "Another checksum.", good[:-19] + b"0" * 16 + good[-3:], "checksum: the index is damaged"),
         bad("checksum-upper", "A checksum in upper case.", good[:-19] + good[-19:].upper(), last),
-        bad("damaged", "A digit of a hash is another.", _flipped(good), "checksum: the index is damaged"),
+        bad("damaged", "A digit of a hash is another.", _flipped(), "checksum: the index is damaged"),
         bad("no-json", "A comma too many.", _text("{}", "{},"), "this is not JSON"),
         bad("deep", "20,000 brackets.", _text("{}", "[" * 20_000 + "]" * 20_000), "nested too deeply"),
         bad("no-utf-8", "No UTF-8 in a file's name.", _raw_bytes(), "this is not JSON: 'utf-8' codec"),
         bad("columns", "Columns that are no list.", _top(columns={"id": "uint16"}), "columns: "),
         bad("column-key", "A third key in a column.", _text('"type":"str"', '"type":"str","x":1'), "columns[1]: "),
         bad("column-no-type", "A column without a type.", _text(',"type":"str"', ""), "columns[1]: "),
-        bad(
-            "column-name", "A control character in a column's name.", _text('"text"', '"te\\u0000xt"'), "the character"
-        ),
+        bad("column-name", "A control character in a column's name.", _text('"text"', '"te\x7ft"'), "the character"),
         bad("column-type", "Columns of a type that is none.", _text('"str"', '"str[2]"'), "a list has one dimension"),
         bad(
             "no-columns",
@@ -110,7 +109,7 @@ def vectors() -> list[Bad]:
             "rows_offset: not after",
         ),
         bad("rows-offset-low", "Rows within the schema.", _top(rows_offset=64), "rows_offset: not after"),
-        bad("rows-offset-high", "Rows behind any header.", _top(rows_offset=4288), "rows_offset: not after"),
+        bad("rows-offset-high", "Rows behind any header.", _late_rows(), "rows_offset: not after"),
         bad("row-size", "Another row size.", _top(row_size=40), "row_size: not what the columns need"),
         bad("samples", "Another sum of samples.", _top(samples=3), "samples: not the sum over the shards"),
         bad(
@@ -141,7 +140,7 @@ def vectors() -> list[Bad]:
             _many_samples(2**60),
             "the size cannot hold the samples",
         ),
-        bad("samples-2-62", "2^62 samples.", _many_samples(2**62), "more samples than an order can have"),
+        bad("samples-2-62", "2^62 samples.", _2_62_samples(), "more samples than an order can have"),
         bad("size-short", "A size too few.", _shards(size=[len(_SHARDS[0])]), "size: not as many shards"),
         bad("key-short", "A row key too few.", _shards(row_key=shards["row_key"][16:]), "row_key: not as many digits"),
         bad("key-upper", "Row keys in upper case.", _shards(row_key=shards["row_key"].upper()), "not lower-case"),
@@ -153,13 +152,13 @@ def vectors() -> list[Bad]:
         bad(
             "raw-where-plain",
             "Raw sizes, but no compression.",
-            _shards(raw_size=[1, 1]),
+            _shards(raw_size=shards["size"], raw_xxh3_128=shards["xxh3_128"]),
             "only there where the dataset is compressed",
         ),
         bad(
             "no-raw",
             "No raw sizes.",
-            _changed(lambda i: i["shards"].pop("raw_size"), True),
+            _changed(lambda i: [i["shards"].pop(key) for key in ("raw_size", "raw_xxh3_128")], True),
             "shards.raw_size: the key is missing",
         ),
         bad(
@@ -186,7 +185,10 @@ def vectors() -> list[Bad]:
             _files(["a", "", 0, 3], ["b", "", 0, -1]),
             "numbers out of range",
         ),
-        bad("files-2-63", "Numbers beyond 2^63.", _files(["a", "", 2**63 - 1, 2]), "numbers out of range"),
+        bad("files-zero", "A run of 0 names.", _files(["a", "", 0, 2], ["b", "", 0, 0]), "numbers out of range"),
+        bad("metadata-size", "Metadata of more than 1 MiB.", _top(metadata={"a": "x" * 2**20}), "it is too large"),
+        bad("schema-size", "Columns whose schema has more than 1 MiB.", _wide(), "more than 1 MiB"),
+        bad("files-2-63", "first + count is 2^63.", _files(["shard.", ".mdsx", 2**63 - 2, 2]), "numbers out of range"),
         bad("files-form", "A run of three.", _files(["shard.", ".mdsx", 0]), "shards.files[0]: "),
         bad("files-up", "A name that leads outside.", _files(["../shard.", ".mdsx", 0, 2]), "may not be a file's name"),
         bad(
@@ -229,9 +231,10 @@ def vectors() -> list[Bad]:
     ]
 
 
-def _flipped(index: bytes) -> bytes:
-    digest = str(_index()["shards"]["xxh3_128"])
-    return index.replace(digest.encode(), (("0" if digest[0] != "0" else "1") + digest[1:]).encode())
+def _flipped() -> bytes:
+    """Of a compressed dataset, where the fingerprint is not made of the stored files' hashes."""
+    digest = str(_index(True)["shards"]["xxh3_128"])
+    return seal_index(_index(True)).replace(digest.encode(), (("0" if digest[0] != "0" else "1") + digest[1:]).encode())
 
 
 def _upper_fingerprint() -> bytes:
@@ -241,6 +244,26 @@ def _upper_fingerprint() -> bytes:
 def _raw_bytes() -> bytes:
     text = seal_index(_index()).replace(b"shard.", b"shard\xff").rpartition(b',"checksum"')[0]
     return text + b',"checksum":"' + xxhash.xxh3_64_hexdigest(text).encode() + b'"}\n'
+
+
+def _late_rows() -> bytes:
+    index = _index()
+    index["rows_offset"], index["shards"]["size"] = 4288, [8192, 8192]
+    index["fingerprint"] = fingerprint(index)
+    return seal_index(index)
+
+
+def _wide() -> bytes:
+    return seal_index(reference.index(WIDE, [shard(WIDE, [dict.fromkeys(WIDE, b"\0")])]))
+
+
+def _2_62_samples() -> bytes:
+    """2^59 samples in each of 8 shards; a sample has no bytes."""
+    index = reference.index({"id": "uint8[0]"}, [shard({"id": "uint8[0]"}, [{"id": b""}])] * 8)
+    index["samples"] = 2**62
+    index["shards"] |= {"samples": [2**59] * 8, "size": [index["rows_offset"] + 2**62] * 8}
+    index["fingerprint"] = fingerprint(index)
+    return seal_index(index)
 
 
 def _many_samples(count: int = 100) -> bytes:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 
+import xxhash
+
 from tests.format.by_the_book import shard
 from tests.format.reference import (
     emptied,
+    enlarged,
     get,
     patch,
     put,
@@ -20,14 +23,14 @@ from tests.format.reference import (
 from tests.vectors.vector import Bad
 
 _COLUMNS = {"id": "uint16", "ok": "bool", "text": "str", "note": "str?"}
-_BASE = shard(
-    _COLUMNS,
-    [
-        {"id": b"\1\0", "ok": b"\1", "text": b"first", "note": b"a"},
-        {"id": b"\2\0", "ok": b"\0", "text": b"second", "note": None},
-        {"id": b"\3\0", "ok": b"\1", "text": b"third", "note": b""},
-    ],
-)
+_VALUES: list[tuple[bytes | None, ...]] = [
+    (b"\1\0", b"\1", b"first", b"a"),
+    (b"\2\0", b"\0", b"second", None),
+    (b"\3\0", b"\1", b"third", b""),
+]
+_BASE = shard(_COLUMNS, [dict(zip(_COLUMNS, values, strict=True)) for values in _VALUES])
+WIDE = {f"{number:0255}": "int8" for number in range(3732)}
+"""Columns whose schema has more than 1 MiB."""
 _ROW, _HEAP = get(_BASE, "row_size"), get(_BASE, "heap_offset")
 _SECOND = row_at(_BASE, 1)  # checksum 8, start 8, lengths 2 * 4, id 2, ok 1, padding 5
 _FIXED = shard({"id": "uint16"}, [{"id": b"\1\0"}])
@@ -45,28 +48,32 @@ def _header() -> list[Bad]:
     schema_end = 64 + get(_BASE, "schema_size")
     return [
         bad("nothing", "An empty file.", b"", "shorter than a header"),
+        bad("major-2-short", "A higher major version, in 63 bytes.", _sealed(major=2)[:63], "shorter than a header"),
         bad("63-bytes", "The file is shorter than a header.", _BASE[:63], "shorter than a header"),
         bad("magic", "The magic is another one.", seal(put(_BASE, magic=b"\x89MDSX\r\r\x1a")), "this is no mdsx shard"),
         bad("major-0", "Major version 0 has never been.", _sealed(major=0), "there is no such version"),
         bad("size-56", "The header size is below 64.", put(_BASE, header_size=56), "wrong header size"),
-        bad("size-68", "The header size is no multiple of 8.", put(_BASE, header_size=68), "wrong header size"),
-        bad("size-4104", "The header size is above 4096.", put(_BASE, header_size=4104), "wrong header size"),
+        bad("size-68", "The header size is no multiple of 8.", enlarged(_BASE, 68), "wrong header size"),
+        bad("size-4104", "The header size is above 4096.", enlarged(_BASE, 4104), "wrong header size"),
         bad(
             "schema-size",
             "The schema has more than 1 MiB.",
-            put(_BASE, schema_size=2**20 + 1),
+            emptied(shard(WIDE, [dict.fromkeys(WIDE, b"\0")])),
             "the schema is too large",
         ),
         bad("cut-in-schema", "The file ends within the schema.", _BASE[:100], "the file ends before its schema does"),
         bad("checksum", "The header checksum is another one.", put(_BASE, checksum=0), "header or schema are damaged"),
         bad(
             "damaged",
-            "A bit of the number of samples is flipped.",
-            put(_BASE, samples=2),
+            "A bit of the minor version is flipped.",
+            put(_BASE, minor=1),
             "header or schema are damaged",
         ),
         bad(
-            "schema-damaged", "A bit of the schema is flipped.", patch(_BASE, 70, b"m"), "header or schema are damaged"
+            "schema-damaged",
+            "The header checksum is that of another schema.",
+            _other_schema(),
+            "header or schema are damaged",
         ),
         bad(
             "row-size-odd", "The row size is no multiple of 8.", _sealed(row_size=_ROW + 4), "row size: wrong row size"
@@ -76,7 +83,7 @@ def _header() -> list[Bad]:
         bad(
             "heap-offset",
             "The heap begins 64 bytes late.",
-            _sealed(heap_offset=_HEAP + 64),
+            _late_heap(),
             "offset of the heap: wrong",
         ),
         bad(
@@ -97,10 +104,28 @@ def _header() -> list[Bad]:
             "padding-1", "Not zero between schema and rows.", patch(_BASE, schema_end, b"\1"), "between schema and rows"
         ),
         bad("padding-2", "Not zero between rows and heap.", patch(_BASE, _HEAP - 1, b"\1"), "between rows and heap"),
-        bad("key", "A byte of the row key is changed.", put(_BASE, row_key=get(_BASE, "row_key") ^ 1), "are damaged"),
+        bad("key", "The header checksum is that of another row key.", _other_header_key(), "are damaged"),
         bad("heap-of-none", "A heap, but no variable-size column.", _with_heap(_FIXED), "belong to no sample"),
         bad("heap-of-0", "A heap, but no sample.", _with_heap(emptied(_BASE)), "belong to no sample"),
     ]
+
+
+def _late_heap() -> bytes:
+    data = _BASE[:_HEAP] + bytes(64) + _BASE[_HEAP:]
+    return seal(put(data, heap_offset=_HEAP + 64, file_size=len(data)))
+
+
+def _other_schema() -> bytes:
+    """All of it is right but for the header checksum, which covers other names of columns."""
+    columns = {name.upper(): kind for name, kind in _COLUMNS.items()}
+    other = shard(columns, [dict(zip(columns, values, strict=True)) for values in _VALUES])
+    end = 64 + get(_BASE, "schema_size")
+    return put(other, checksum=xxhash.xxh3_64_intdigest(other[:56] + _BASE[64:end]))
+
+
+def _other_header_key() -> bytes:
+    other = seal(put(_BASE, row_key=get(_BASE, "row_key") ^ 1))
+    return put(_BASE, checksum=get(other, "checksum"))
 
 
 def _other_row_size() -> tuple[bytes, str]:
@@ -118,12 +143,13 @@ def _with_heap(data: bytes) -> bytes:
 
 
 def _schemas() -> list[Bad]:
-    """Schemas that break a rule; the shards have no samples."""
+    """Schemas that break a rule; the shards have no samples. `row`: the row size that a reader finds without the rule,
+    to which a type that is none is one of a later version."""
 
-    def bad(name: str, about: str, schema: str | bytes, says: str) -> Bad:
+    def bad(name: str, about: str, schema: str | bytes, says: str, row: int = 16) -> Bad:
         schema = schema if isinstance(schema, bytes) else schema.encode("utf-8", "surrogatepass")
         offset = -(-(64 + len(schema)) // 64) * 64
-        fields = {"heap_offset": offset, "file_size": offset, "schema_size": len(schema)}
+        fields = {"heap_offset": offset, "file_size": offset, "schema_size": len(schema), "row_size": row}
         data = (put(shard({"a": "int8"}, [])[:64], **fields) + schema).ljust(offset, b"\0")
         return Bad(f"bad/schema-{name}.mdsx", about, seal(put(data, row_key=row_key(data, []))), says)
 
@@ -136,7 +162,7 @@ def _schemas() -> list[Bad]:
     one, form, kind = '{"name":"a","type":"int8"}', "not canonical JSON", "is not a column type"
     return [
         bad("empty", "No schema.", "", form),
-        bad("no-column", "No column.", "[]", form),
+        bad("no-column", "No column.", "[]", form, 8),
         bad("no-list", "An object in place of the list.", one, form),
         bad("nested", "20,000 brackets.", "[" * 20_000, form),
         bad("space", "A space.", f"[{one[:-1]} }}]", form),
@@ -147,38 +173,41 @@ def _schemas() -> list[Bad]:
         bad("key", "A third key.", '[{"name":"a","type":"int8","x":1}]', form),
         bad("key-twice", "A key twice.", '[{"name":"a","name":"a","type":"int8"}]', form),
         bad("escape", "An escape where the character itself must stand.", named("\\u00e9"), form),
-        bad("no-utf-8", "No UTF-8.", named("a").encode() + b"\xff", "not UTF-8"),
+        bad("no-utf-8", "No UTF-8.", named("?").encode().replace(b"?", b"\xff"), "not UTF-8"),
         bad("surrogate", "A surrogate in UTF-8.", named("\ud800"), "not UTF-8"),
         bad("name-empty", "A name of no bytes.", named(""), "has 0 bytes"),
         bad("name-long", "A name of 256 bytes.", named("é" * 128), "has 256 bytes"),
         bad("name-control", "A control character in a name.", named("a\x1f"), "holds the character"),
         bad("name-delete", "U+007F in a name.", named("a\x7f"), "holds the character"),
         bad("name-c1", "U+0085, a control character, in a name.", named("a\x85"), "holds the character"),
-        bad("name-backslash", "A backslash in a name.", named("a\\\\b"), form),
+        bad("name-backslash", "An escaped slash in a name.", named("a\\/b"), form),
         bad("name-twice", "Two columns of one name.", f"[{one},{one}]", "stands twice"),
-        bad("type-empty", "A type of no characters.", typed(""), kind),
-        bad("type-space", "A space in a type.", typed("uint8[2, 3]"), "without leading zeros"),
-        bad("type-open", "A bracket that is not closed.", typed("uint8[2"), kind),
-        bad("type-no-dimension", "Brackets without a dimension.", typed("uint8[]"), "without leading zeros"),
-        bad("type-zero", "A dimension with a leading zero.", typed("uint8[02]"), "without leading zeros"),
-        bad("type-negative", "A negative dimension.", typed("uint8[-1]"), "without leading zeros"),
-        bad("type-digits", "A dimension in digits that are not ASCII.", typed("uint8[٣]"), "without leading zeros"),
-        bad("type-marks", "Two question marks.", typed("int8??"), kind),
-        bad("type-mark-first", "The question mark before the dimensions.", typed("uint8?[2]"), kind),
+        bad("type-empty", "A type of no characters.", typed(""), kind, 24),
+        bad("type-space", "A space in a type.", typed("uint8[2, 3]"), "without leading zeros", 24),
+        bad("type-open", "A bracket that is not closed.", typed("uint8[2"), kind, 24),
+        bad("type-no-dimension", "Brackets without a dimension.", typed("uint8[]"), "without leading zeros", 24),
+        bad("type-zero", "A dimension with a leading zero.", typed("uint8[02]"), "without leading zeros", 24),
+        bad("type-negative", "A negative dimension.", typed("uint8[-1]"), "without leading zeros", 24),
+        bad("type-digits", "A dimension in digits that are not ASCII.", typed("uint8[٣]"), "without leading zeros", 24),
+        bad("type-marks", "Two question marks.", typed("int8??"), kind, 24),
+        bad("type-mark-first", "The question mark before the dimensions.", typed("uint8?[2]"), kind, 24),
         bad("type-9-dimensions", "9 dimensions.", typed("uint8[1,1,1,1,1,1,1,1,1]"), "more than 8"),
-        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "span 2^31 bytes"),
+        bad("type-dimension", "A dimension of 2^32.", typed("uint8[*,4294967296]"), "span 2^31 bytes", 24),
         bad(
             "type-span",
             "A dimension of 2^31, though the array has no items.",
             typed("uint8[0,2147483648]"),
             "span 2^31",
+            8,
         ),
-        bad("type-array-of-str", "A list with a fixed dimension.", typed("str[2]"), "a list has one dimension"),
-        bad("type-list-of-lists", "A list with two dimensions.", typed("str[*,*]"), "a list has one dimension"),
-        bad("type-slash", "A slash in a base.", typed("a/b"), kind),
-        bad("type-unknown-zero", "A leading zero after an unknown base.", typed("int4[02]"), "without leading zeros"),
-        bad("type-unknown-span", "An unknown base with 2^31 items.", typed("int4[2147483648]"), "span 2^31"),
-        bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "not below 2^31"),
+        bad("type-array-of-str", "A list with a fixed dimension.", typed("str[2]"), "a list has one dimension", 24),
+        bad("type-list-of-lists", "A list with two dimensions.", typed("str[*,*]"), "a list has one dimension", 24),
+        bad("type-slash", "A slash in a base.", typed("a/b"), kind, 24),
+        bad(
+            "type-unknown-zero", "A leading zero after an unknown base.", typed("int4[02]"), "without leading zeros", 24
+        ),
+        bad("type-unknown-span", "An unknown base with 2^31 items.", typed("int4[2147483648]"), "span 2^31", 24),
+        bad("row-2-31", "Columns that need a row of 2^31 bytes.", typed("uint8[2147483640]"), "wrong row size", 2**31),
     ]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import zstandard
 
 from tests.format import reference
-from tests.vectors import bad_frames, bad_indexes, bad_shards, good, phases, runs
+from tests.vectors import bad_frames, bad_indexes, bad_shards, disagree, good, phases, runs
 from tests.vectors.vector import Bad, Good
 
 HERE = Path(__file__).parent
@@ -24,7 +24,8 @@ _README = """# Test vectors
 Files for whoever reads or writes mdsx datasets, in any language. `manifest.json` says of each what must come of it;
 `python -m tests.vectors.generate` writes all of them, and the tests compare them byte for byte.
 
-`manifest.json` has two objects, `good` and `bad`, from file name to:
+`manifest.json` has two objects, `good` and `bad`, from file name to what follows, and `disagree`, from folder to
+`about` and `says`:
 
 - `about`: what the file is, or which rule it breaks;
 - `raw_size`, of compressed shards: the size of the uncompressed one, which a reader knows from the index;
@@ -36,7 +37,8 @@ Files for whoever reads or writes mdsx datasets, in any language. `manifest.json
 - `found_by`, of bad shards: `opening`, or `full check` for what opening in constant time does not find;
 - `says`: words in the error that mdsx raises.
 
-Each bad file breaks one rule; all else in it is right, checksums included where they are not the rule. The files of
+Each bad file breaks one rule; all else in it is right, checksums included where they are not the rule. Of each dataset
+in `disagree/`, the index and the shard are right, but the index says something else of the shard. The files of
 `good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
 
 `order-v1.json` holds vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
@@ -62,6 +64,7 @@ def manifest(made: Sequence[Good | Bad]) -> str:
         elif vector.file.endswith(".mdsx"):
             entry["samples"] = reference.read_shard(vector.data)
         entries["bad" if isinstance(vector, Bad) else "good"][vector.file] = entry
+    entries["disagree"] = {made.name: {"about": made.about, "says": made.says} for made in disagree.datasets()}
     parts = [f'"libzstd": "{libzstd()}"']
     for key, files in entries.items():
         lines = [f"{json.dumps(file)}: {json.dumps(entry, ensure_ascii=False)}" for file, entry in files.items()]
@@ -81,6 +84,9 @@ def readme(made: Sequence[Good | Bad]) -> str:
         ]
         rows = [row for row in rows if not row.endswith("|  |")]
         tables.append(f"## {folder}/: {title}\n\n| file | what it is |\n|---|---|\n" + "\n".join(rows) + "\n")
+    rows = [f"| `{made.name}/` | {made.about} |" for made in disagree.datasets()]
+    title = "## disagree/: index and shard do not belong together"
+    tables.append(f"{title}\n\n| folder | what differs |\n|---|---|\n" + "\n".join(rows) + "\n")
     return _README + "\n".join(tables)
 
 
@@ -92,6 +98,11 @@ def main() -> None:
         path = HERE / vector.file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(vector.data)
+    for dataset in disagree.datasets():
+        for name, data in dataset.files.items():
+            path = HERE / "disagree" / dataset.name / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
     (HERE / "manifest.json").write_text(manifest(made), encoding="utf-8")
     (HERE / "README.md").write_text(readme(made), encoding="utf-8")
     (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")

@@ -191,8 +191,12 @@ def _others() -> list[tuple[str, str, bytes]]:
     )
     return [
         ("empty", "A shard of 0 samples: valid to read, never written.", reference.emptied(base)),
-        ("minor-1", "A later minor version with a header of 72 bytes.", _enlarged(base, 72)),
-        ("minor-1-largest-header", "A later minor version with a header of 4096 bytes.", _enlarged(base, 4096)),
+        ("minor-1", "A later minor version with a header of 72 bytes.", reference.enlarged(base, 72)),
+        (
+            "minor-1-largest-header",
+            "A later minor version with a header of 4096 bytes.",
+            reference.enlarged(base, 4096),
+        ),
         (
             "opaque",
             "Columns of types that are not known, with and without dimensions: located, but not decoded.",
@@ -237,17 +241,6 @@ def _levels() -> bytes:
     lists = {f"{name}s": struct.pack("<II", 1, len(value)) + value for name, value in one.items()}
     columns = {"json": "json", "msgpack": "msgpack", "jsons": "json[*]", "msgpacks": "msgpack[*]"}
     return by_the_book.shard(columns, [{**one, **lists}])
-
-
-def _enlarged(shard: bytes, header_size: int) -> bytes:
-    """The shard as version 1.1 might write it: `header_size` bytes of header, the new ones not zero."""
-    schema = shard[64 : 64 + reference.get(shard, "schema_size")]
-    head = shard[:64] + b"\xaa" * (header_size - 64) + schema
-    offset = -(-len(head) // 64) * 64
-    moved = offset - reference.rows_offset(shard)
-    fields = {key: reference.get(shard, key) + moved for key in ("heap_offset", "file_size")}
-    whole = head.ljust(offset, b"\0") + shard[reference.rows_offset(shard) :]
-    return reference.seal(reference.put(whole, minor=1, header_size=header_size, **fields))
 
 
 # --- datasets
