@@ -211,7 +211,7 @@ class Reader:
         varying = iter(struct.unpack_from(f"<{stars}I", data))
         shape: list[int] = [next(varying) if dim is None else dim for dim in kind.shape or []]
         spans = self.rule("span", ITEMS[kind.base] * math.prod(dim for dim in shape if dim) < 2**31)
-        if not spans and math.prod(shape):
+        if not spans and 0 not in shape:
             raise Unreadable
         count: int = math.prod(shape)
         self.rule("array", len(data) == 4 * stars + ITEMS[kind.base] * count)
