@@ -146,9 +146,9 @@ def _with_records(
     if pieces is None:
         return Member(name, start, data)
     if not tape.budget.take_holes(holes):
-        problem = f"is sparse: with its {holes:,}, the tar has more bytes of holes than it may"
-        found = f"{tape.budget.stored:,} bytes of the tar were read, {tape.budget.holes:,} of holes were taken"
-        return Member(name, start, problem=f"{problem} ({found})", hint=f"a tar's holes may have {RULE}: {_UNSPARSE}")
+        total, stored = tape.budget.holes + holes, tape.budget.stored
+        problem = f"is sparse: with it, holes of the tar have {total:,} bytes, of which only {stored:,} are stored"
+        return Member(name, start, problem=problem, hint=f"a tar's holes may have {RULE}: {_UNSPARSE}")
     return Member(name, start, _expanded(tape, header, start, pax, pieces, data, size), holes=holes)
 
 
@@ -167,7 +167,7 @@ def _expanded(
 
 def _take_records(tape: Tape, start: int, count: int) -> None:
     if not tape.budget.take_records(count):
-        hint = "a tar may have 1,048,576 of them, and one for each byte that is stored"
+        hint = "a tar may have 262,144 of them, and one for each byte that is stored"
         raise tape.error("the tar's headers and sparse maps have too many records", start, hint=hint)
 
 

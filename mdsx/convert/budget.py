@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 _ROOM, _RATIO = 2**26, 1000
-_RECORDS = 2**20
+_RECORDS = 2**18
 
 RULE = "64 MiB and 1,000 times what is stored"
 

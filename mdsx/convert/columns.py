@@ -9,6 +9,7 @@ mean one type. `__key__` comes first.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -85,11 +86,19 @@ def infer_columns(
         if name == KEY:
             raise SampleError(f"extension {KEY!r} is taken by the key's column", file=file, place=member.place)
         columns[name] = declared.get(name) or _inferred(name, samples, file, names, warn)
-        try:
-            Schema.from_columns({name: columns[name]})
-        except UsageError as error:
-            raise SampleError(str(error), file=file, place=member.place) from None
-    return columns | {name: kind for name, kind in declared.items() if name not in columns}
+    columns |= {name: kind for name, kind in declared.items() if name not in columns}
+    try:
+        Schema.from_columns(columns)
+    except UsageError as refusal:
+        for name, member in typical.members.items():
+            try:
+                Schema.from_columns({name: columns[name]})
+            except UsageError as error:
+                hint = f"--drop {shlex.quote(name)} leaves it out, --rename 'NEW={name}' gives it another name"
+                raise SampleError(str(error), file=file, place=member.place, hint=hint) from None
+        hint = "are dots part of the keys? --key-until last-dot"
+        raise SampleError(f"{len(columns):,} columns are too many: {refusal}", file=file, hint=hint) from None
+    return columns
 
 
 def _inferred(name: str, samples: Sequence[TarSample], file: str, names: Names, warn: Callable[[str], object]) -> str:

@@ -16,6 +16,7 @@ from mdsx.errors import CorruptError, UsageError
 
 _SAMPLES = 64  # looked at; fewer where they are large
 _BYTES = 2**26
+_ERRORS = 1000  # skipped in a tar that has samples
 _MANY = 50  # columns
 
 
@@ -58,7 +59,7 @@ def _see(source: Source, names: Names, skip: bool) -> _Seen:
     with closing(read_chunks(source, lambda count: None)) as chunks:
         members = _noted(read_members(chunks, file=source.url), seen.members)
         for item in group_samples(members, file=source.url, names=names):
-            if len(seen.samples) == _SAMPLES or size > _BYTES:
+            if len(seen.samples) == _SAMPLES or size > _BYTES or (seen.samples and len(seen.errors) >= _ERRORS):
                 seen.whole = False
                 break
             if isinstance(item, TarSample):

@@ -84,7 +84,6 @@ def convert_tars(
     look = look_at(found, declared, names, skip=on_error == "skip")
     for warning in look.warnings:
         watcher.warned(warning)
-    Options.parse(look.columns, size, compression)
     parts = parts_for(len(found), processes)
     plan = Plan(storage.url, tuple(found), look.columns, size, compression, names, nan, on_error, parts)
     if is_finished(plan.out):

@@ -28,7 +28,7 @@ from mdsx.format import ColumnType, parse_json, parse_type, value_decoder
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _LONGEST_NUMBER = 1000  # characters
-_PARSED_ROOM, _PARSED_RATIO = 2**21, 50
+_PARSED_ROOM, _TARS_PARSED_ROOM, _PARSED_RATIO = 2**21, 2**24, 50
 _PARSED = {"json", "msgpack"}
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
 
@@ -44,6 +44,7 @@ class SampleReader:
         self._readers = {name: value_reader(kind, nan_null=nan_null) for name, kind in self._types.items()}
         self._parsed = [name for name, kind in self._types.items() if kind.base in _PARSED or kind.is_list]
         self._file, self._most_parsed = file, _PARSED_ROOM + _PARSED_RATIO * stored
+        self._parsed_left = _TARS_PARSED_ROOM + _PARSED_RATIO * stored
 
     def read(self, sample: TarSample) -> dict[str, Any]:
         """The sample as the writer takes it. Raises SampleError."""
@@ -88,14 +89,14 @@ class SampleReader:
             raise self._error(f"missing member: {problem}", first, f"--column '{name}={kind}?' makes absent ones null")
 
     def _check_parsed(self, sample: TarSample) -> None:
-        size = sum(len(sample.members[name].data) for name in self._parsed if name in sample.members)
-        if size > self._most_parsed:
-            member = next(sample.members[name] for name in self._parsed if name in sample.members)
-            problem = f"json and msgpack of this sample have {size:,} bytes, unpacked, of a tar of far fewer"
-            hint = (
-                f"beyond 2 MiB, a sample's may have {_PARSED_RATIO} times those of the tar's file: decompress it first"
-            )
-            raise self._error(problem, member, hint)
+        members = [sample.members[name] for name in self._parsed if name in sample.members]
+        size = sum(len(member.data) for member in members)
+        if size > min(self._most_parsed, self._parsed_left):
+            whose = "this sample" if size > self._most_parsed else "this tar, up to here,"
+            problem = f"json and msgpack of {whose} have far more bytes, unpacked, than the tar's file"
+            hint = f"they may have {_PARSED_RATIO} times as many, and 2 MiB a sample, 16 MiB a tar: decompress it first"
+            raise self._error(problem, members[0], hint)
+        self._parsed_left -= size
 
     def _refuse_extra(self, sample: TarSample) -> None:
         name, member = next((name, member) for name, member in sample.members.items() if name not in self._types)

@@ -87,6 +87,41 @@ def test_skipping_tells_each_and_ends_with_status_3(run: Run, tars: Path) -> Non
         (f"{tars}/x-0001.tar", "member '1.cls', offset 1024"),
         (f"{tars}/x-0001.tar", "member '3', offset 4096"),
     ]
+    again = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip", "--json")
+    assert (again.status, again.err) == (status, err)
+    assert json.loads(again.out) == {**told, "already": True}
+    text = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip").out
+    assert text == f"{tars}/out was finished before: 21 samples, 2 skipped; nothing to do\n"
+
+
+def test_options_for_names_and_nan(run: Run, tmp_path: Path) -> None:
+    members = [
+        ("a/LICENSE", b""),
+        ("a/1.x.JPG", b"\xff\xd8\xff"),
+        ("a/1.x.json", b"[Infinity]"),
+        ("a/2.x.webp", b"RIFF"),
+    ]
+    write_tar(tmp_path / "x.tar", [*members, ("a/2.x.json", b"[1]")])
+    options = ["--key-until", "last-dot", "--rename", "Image=jpg;webp", "--drop", "LICENSE", "--nan", "null"]
+    options += ["--column", "Image=bytes?", "--column", "JSON=json"]
+    assert run("convert", "tar", tmp_path / "x.tar", tmp_path / "out", *options).status == 0
+    assert list(mdsx.Dataset(tmp_path / "out")) == [
+        {"__key__": "a/1.x", "Image": b"\xff\xd8\xff", "json": [None]},
+        {"__key__": "a/2.x", "Image": b"RIFF", "json": [1]},
+    ]
+
+
+def test_warnings_go_to_stderr_and_json(run: Run, tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [(f"cam.{number}.txt", b"") for number in range(9)])
+    status, out, err = run("convert", "tar", tmp_path / "x.tar", tmp_path / "out", "--json")
+    (warning,) = json.loads(out)["warnings"]
+    assert (status, err) == (0, f"mdsx: warning: {warning}\n")
+    assert "--key-until last-dot" in warning
+
+
+@pytest.mark.parametrize("option", [["--nan", "zero"], ["--on-error", "stop"], ["--key-until", "dot"], ["--skip-bad"]])
+def test_an_option_that_is_none_is_status_2(run: Run, tars: Path, option: list[str]) -> None:
+    assert run("convert", "tar", f"{tars}/*.tar", tars / "out", *option).status == 2
 
 
 def test_what_is_finished_is_not_done_again(run: Run, tars: Path) -> None:

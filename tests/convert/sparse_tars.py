@@ -28,14 +28,22 @@ def header(name: str, size: int, kind: bytes = b"0", **fields: bytes) -> bytes:
 
 def pax(records: Mapping[str, str], kind: bytes = b"x") -> bytes:
     """A pax header with `records`."""
-    lines = b""
-    for key, value in records.items():
-        body = f" {key}={value}\n".encode()
-        size = len(body) + 1
-        while size != len(body) + len(str(size)):
-            size = len(body) + len(str(size))
-        lines += str(size).encode() + body
+    lines = b"".join(_line(f"{key}={value}") for key, value in records.items())
     return header("pax", len(lines), kind) + padded(lines)
+
+
+def pax_lines(*texts: str, times: int) -> bytes:
+    """A pax header with these records so many times."""
+    lines = b"".join(map(_line, texts)) * times
+    return header("pax", len(lines), b"x") + padded(lines)
+
+
+def _line(text: str) -> bytes:
+    body = f" {text}\n".encode()
+    size = len(body) + 1
+    while size != len(body) + len(str(size)):
+        size = len(body) + len(str(size))
+    return str(size).encode() + body
 
 
 def pax_sparse(records: Mapping[str, str], stored: bytes, name: str = "s.bin") -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import subprocess
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from mdsx import CorruptError
 from mdsx.convert.archive import Member, read_members
+from tests.convert.sparse_tars import header, old_gnu, padded, pax, pax_lines, pax_sparse
 from tests.convert.tars import chunked, sample_members, tar_bytes
 
 CLOSED = tar_bytes(sample_members(range(5)), format=tarfile.USTAR_FORMAT)
@@ -112,6 +114,86 @@ def test_links_and_devices_say_that_they_have_no_bytes(tree: Path, tmp_path: Pat
     assert len(problems) == 2
     assert len(hard) == 1
     assert hard[0].startswith("is a hard link to ")
+
+
+def test_a_file_whose_name_ends_in_a_slash_is_a_file() -> None:
+    """As for Python's tarfile; its bytes are never read as members, be they some."""
+    inner = header("smuggled.txt", 5) + padded(b"inner")
+    data = header("b.txt/", len(inner)) + inner + header("c.txt", 0) + bytes(1024)
+    assert names(data) == ["b.txt/", "c.txt"]
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        assert [(member.name, member.isreg()) for member in tar] == [("b.txt/", True), ("c.txt", True)]
+    pax_named = pax({"path": "b.txt/"}) + header("x", len(inner)) + inner + header("c.txt", 0) + bytes(1024)
+    assert names(pax_named) == ["b.txt/", "c.txt"]
+
+
+def test_an_old_directory_has_no_bytes_or_is_an_error() -> None:
+    assert names(header("old/", 0, b"\0") + header("c.txt", 0) + bytes(1024)) == ["c.txt"]
+    inner = header("smuggled.txt", 0) * 2
+    directory, after = read(header("old/", len(inner), b"\0") + inner + header("c.txt", 0) + bytes(1024))
+    assert isinstance(directory, Member)
+    assert directory.problem == "is a directory in the way of old tars, but has 1,024 bytes"
+    assert isinstance(after, Member)
+    assert after.name == "c.txt"
+
+
+def sparse_members(count: int, holes: int) -> bytes:
+    return b"".join(old_gnu([], holes, b"", f"{number}.bin") for number in range(count)) + bytes(1024)
+
+
+def test_holes_of_a_tar_are_bounded_by_what_is_stored_of_it() -> None:
+    """Compressed or not: the bytes of its file count."""
+    data = sparse_members(5, 2**25)
+    for stored in (data, gzip.compress(data)):
+        members = [item for item in read(stored) if isinstance(item, Member)]
+        assert [len(member.data) for member in members] == [2**25, 2**25, 0, 0, 0]
+        assert str(members[2].problem).startswith(
+            "is sparse: with it, holes of the tar have 100,663,296 bytes, of which"
+        )
+        assert "64 MiB and 1,000 times what is stored: pack it without --sparse" in members[2].hint
+    plenty = sparse_members(5, 2**25)[:-1024] + header("big.bin", 2**17) + bytes(2**17 + 1024)
+    assert all(item.problem is None for item in read(plenty, 2**20) if isinstance(item, Member))
+
+
+PIECES = 10_000
+MAPS = {
+    "pax records": pax_lines("comment=x", times=PIECES),
+    "a sparse map 0.0": pax_lines("GNU.sparse.offset=0", "GNU.sparse.numbytes=0", times=PIECES // 2),
+    "a sparse map 0.1": pax({"GNU.sparse.size": "9", "GNU.sparse.map": "0," * PIECES + "0"}),
+    "a sparse map 1.0": pax_sparse(
+        {"GNU.sparse.major": "1", "GNU.sparse.realsize": "0"}, b"%d\n" % PIECES + b"0\n" * PIECES * 2
+    ),
+    "a sparse map of type S": header("s.bin", 0, b"S", at_482=b"\1")
+    + (bytes(504) + b"\1" + bytes(7)) * 476
+    + bytes(512),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_records_and_pieces_of_a_tar_are_bounded_by_what_is_stored_of_it(name: str) -> None:
+    """Each of these alone would pass."""
+    member = MAPS[name] + (b"" if "1.0" in name or "S" in name else header("a.bin", 0))
+    assert not any("too many records" in error for error in errors(member + bytes(1024)))
+    found = errors(gzip.compress(member * 60 + bytes(1024)))
+    assert any(
+        "the tar's headers and sparse maps have too many records; a tar may have 262,144" in each for each in found
+    )
+
+
+def test_a_name_beyond_64_kib_is_an_error_and_shown_in_part() -> None:
+    data = (
+        pax({"path": "n" * 70_000 + ".txt"})
+        + header("short.txt", 3)
+        + padded(b"abc")
+        + header("c.txt", 0)
+        + bytes(1024)
+    )
+    long, after = read(data)
+    assert isinstance(long, Member)
+    assert long.problem == "has a name of 70,004 bytes; a name has at most 65,536"
+    assert len(long.place) < 2000
+    assert isinstance(after, Member)
+    assert after.name == "c.txt"
 
 
 def test_a_value_of_4_gib_is_not_read_into_memory() -> None:

@@ -116,6 +116,115 @@ def test_options_reach_the_writer(four: Path) -> None:
     assert all(shard.name.endswith(".mdsx.zst") for shard in shards)
 
 
+# --- names that mean something else
+
+
+def warned(recwarn: pytest.WarningsRecorder) -> list[str]:
+    return [str(warning.message) for warning in recwarn]
+
+
+def test_dots_belong_to_the_key_until_the_last_one(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [(f"cam.{number:05d}.txt", b"") for number in range(399)])
+    with pytest.warns(UserWarning, match=r"a single sample, 'cam', of 399 columns; .*--key-until last-dot") as warnings:
+        assert convert(tmp_path).samples == 1
+    assert warnings[0].filename == __file__
+    conversion = convert_tars([f"{tmp_path}/x.tar"], tmp_path / "dots", key_until="last-dot")
+    assert (conversion.samples, list(conversion.columns)) == (399, ["__key__", "txt"])
+    assert Dataset(tmp_path / "dots")[398]["__key__"] == "cam.00398"
+
+
+def test_more_than_50_inferred_columns_are_warned_of(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    days = [(f"{year}.{day:02d}.txt", b"") for year in (2023, 2024) for day in range(51)]
+    write_tar(tmp_path / "x.tar", days)
+    assert len(convert(tmp_path).columns) == 52
+    (warning,) = warned(recwarn)
+    assert "51 columns are inferred, one for each extension; the key ends at the first dot" in warning
+    declared = {f"{day:02d}.txt": "str" for day in range(2)}
+    convert_tars([f"{tmp_path}/x.tar"], tmp_path / "fewer", columns=declared)
+    assert len(warned(recwarn)) == 1
+
+
+def test_several_extensions_become_one_column(tmp_path: Path) -> None:
+    pictures = {"1.jpg": JPEG, "2.png": png(), "3.jpeg": JPEG, "4.WEBP": b"RIFF"}
+    members = [
+        (name, data) for key, picture in pictures.items() for name, data in ((key, picture), (f"{key[0]}.cls", b"1"))
+    ]
+    write_tar(tmp_path / "x.tar", members)
+    with pytest.raises(SampleError, match=r"mixed extensions: .*--rename 'NEW=jpg;png' makes both one column"):
+        convert(tmp_path)
+    conversion = convert(tmp_path, rename={"image": "jpg;jpeg;png;webp"})
+    assert conversion.columns == {"__key__": "str", "image": "bytes", "cls": "int64"}
+    assert [sample["image"] for sample in samples(tmp_path)] == list(pictures.values())
+    with pytest.raises(UsageError, match="not one of this conversion"):
+        convert(tmp_path, rename={"image": "jpg;jpeg;png"}, drop="webp")
+
+
+def test_two_members_that_are_one_column_are_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [("1.jpg", JPEG), ("1.png", png())])
+    with pytest.raises(SampleError, match=r"member '1\.png', offset 1024: .*'jpg' and 'png' become it; --drop png"):
+        convert(tmp_path, rename={"image": ["jpg", "png"]})
+    assert not (tmp_path / "out").exists()
+
+
+def test_dropped_files_and_links_are_left_out(tmp_path: Path) -> None:
+    """Packed by GNU tar, where the README lies between samples."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("1.txt", "1.cls", "README", "notes.md"):
+        (folder / name).write_bytes(b"1")
+    (folder / "1.link").symlink_to("1.txt")
+    names = ["1.txt", "README", "1.link", "notes.md", "1.cls"]
+    subprocess.run(["tar", "-cf", tmp_path / "x.tar", "-C", folder, *names], check=True)
+    with pytest.raises(SampleError, match=r"'README'.*has no extension.*; --drop README leaves out .*--on-error skip"):
+        convert(tmp_path)
+    with pytest.raises(SampleError, match=r"symbolic link to '1\.txt', .*`tar --dereference`; --drop link leaves out"):
+        convert(tmp_path, drop=["README"])
+    assert convert(tmp_path, drop=["README", "link", "notes.md"]).columns == {
+        "__key__": "str",
+        "txt": "str",
+        "cls": "int64",
+    }
+    assert samples(tmp_path) == [{"__key__": "1", "txt": "1", "cls": 1}]
+
+
+def test_an_option_for_what_no_tar_has_is_refused_or_warned_of(four: Path, recwarn: pytest.WarningsRecorder) -> None:
+    write_tar(four / "one.tar", sample_members(range(3)))
+    for options, option in (({"drop": ["jsn"]}, "--drop jsn"), ({"rename": {"a": "b;c"}}, "--rename a=b;c")):
+        with pytest.raises(UsageError, match=rf"one\.tar: {option}: no member has .*; there are cls, txt"):
+            convert(four, "one.tar", **options)
+    assert not (four / "out").exists()
+    convert(four, "x-*.tar", drop=["jsn"])  # which a later tar may have
+    assert [text.partition(".tar: ")[2][:27] for text in warned(recwarn)] == ["--drop jsn: no member has t"]
+
+
+def test_nan_is_null_where_that_is_asked_for(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [(f"{number}.json", b'{"aesthetic": NaN}') for number in range(3)])
+    with pytest.raises(SampleError, match=r"member '0\.json'.*NaN is not JSON; --nan null makes NaN and Infinity null"):
+        convert(tmp_path)
+    convert(tmp_path, nan="null")
+    assert [sample["json"] for sample in samples(tmp_path)] == [{"aesthetic": None}] * 3
+
+
+def test_class_names_are_str(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [("1.cls", b"cat"), ("2.cls", b"dog")])
+    assert convert(tmp_path).columns["cls"] == "str"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"on_error": "ignore"}, "on_error is unknown .*expected raise or skip"),
+        ({"nan": "zero"}, "nan is unknown .*expected error or null"),
+        ({"key_until": ""}, "key_until is unknown"),
+        ({"columns": {"txt": "str"}, "drop": "txt"}, "declared, but dropped"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(four: Path, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        convert(four, **options)
+    assert not (four / "out").exists()
+
+
 # --- several processes
 
 
@@ -283,6 +392,44 @@ def test_a_finished_conversion_is_not_done_again(four: Path) -> None:
     again = convert(four)
     assert (again.already, again.samples) == (True, 200)
     assert files(four / "out") == before
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_was_skipped_is_told_again(four: Path, processes: int) -> None:
+    for tar in (1, 3):
+        write_tar(four / f"x-{tar:04d}.tar", [*sample_members(range(50 * tar, 50 * tar + 50)), ("bad.txt", b"")])
+    first, second = Skips(), Skips()
+    options: dict[str, Any] = {"on_error": "skip", "processes": processes}
+    done = convert(four, **options, watcher=first)
+    kept = files(four / "out")
+    again = convert(four, **options, watcher=second)
+    assert (done.samples, done.skipped, done.already) == (200, 2, False)
+    assert (again.samples, again.skipped, again.already) == (200, 2, True)
+    assert sorted(second.told) == sorted(first.told)
+    assert files(four / "out") == kept
+    assert sorted(name for name in kept if name.startswith("_")) == ["_convert/skipped.json"]
+
+
+def test_a_kill_after_the_index_does_not_forget_what_was_skipped(large: Path) -> None:
+    undisturbed = convert(large, shard_size="10KB", on_error="skip")
+    assert undisturbed.skipped == 1
+    code = KILLED.replace("left -= 1", "left -= key.endswith('skipped.json')")
+    command = [sys.executable, "-c", code, "0", f"{large}/*.tar", str(large / "again")]
+    assert subprocess.run(command, check=False).returncode == -9
+    assert (large / "again" / "index.json").exists()
+    assert not (large / "again" / "_convert" / "skipped.json").exists()
+    again = convert_tars([f"{large}/*.tar"], large / "again", shard_size="10KB", on_error="skip")
+    assert (again.already, again.samples, again.skipped) == (True, 6000, 1)
+    assert files(large / "again") == files(large / "out")
+
+
+def test_of_each_tar_the_first_100_skips_are_kept(tmp_path: Path) -> None:
+    bad = [(f"bad{number}.txt", b"") for number in range(130)]
+    write_tar(tmp_path / "x.tar", [*sample_members(range(70)), *bad])
+    assert convert(tmp_path, on_error="skip").skipped == 130
+    skips = Skips()
+    assert convert(tmp_path, on_error="skip", watcher=skips).skipped == 130
+    assert len(skips.told) == 100
 
 
 def test_another_conversion_onto_a_finished_one_is_refused(four: Path) -> None:

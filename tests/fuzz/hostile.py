@@ -26,7 +26,7 @@ from mdsx.cli.cat import cat
 from mdsx.convert import convert_tars
 from mdsx.convert.braces import expand_braces
 from mdsx.damage import verify
-from mdsx.errors import CorruptError, MdsxError, MissingError, StateError, UnsupportedError, UsageError
+from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
 from mdsx.format import Schema, check_shard, decompress_frame, parse_index, parse_type, value_decoder
 from mdsx.stream.state import OrderIdentity
 from tests.convert.sparse_tars import header, old_gnu, pax, pax_sparse
@@ -170,8 +170,27 @@ def tar(data: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / "a.tar").write_bytes(data)
 
 
-def converted(folder: Path) -> None:
-    convert_tars([f"{folder}/a.tar"], folder / "out", columns={"bin": "bytes"})
+def converted(folder: Path, **options: Any) -> None:
+    convert_tars([f"{folder}/a.tar"], folder / "out", columns={"bin": "bytes", "pack": "msgpack?"}, **options)
+
+
+def skipping(folder: Path) -> None:
+    converted(folder, on_error="skip")
+    assert sum(path.stat().st_size for path in (folder / "out").iterdir()) < 2**27
+
+
+def holes(count: int, name: str) -> bytes:
+    """A tar.gz of members that are 64 MiB of holes."""
+    records = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(2**26)}
+    members = (
+        pax_sparse(records | {"GNU.sparse.name": name.format(number)}, b"0\n".ljust(512, b"\0"))
+        for number in range(count)
+    )
+    return gzip.compress(b"".join(members) + END)
+
+
+def packed(name: str, data: bytes) -> bytes:
+    return gzip.compress(tar_bytes([(name, data)]))
 
 
 def numpy_file(text: str) -> Callable[[Path], object]:
@@ -313,6 +332,17 @@ CASES = [
          b"\0")) + END),
         converted, MdsxError, "is sparse",
     ),
+    Case("tar: a sample of 12 members of 64 MiB of holes", tar(holes(12, "a.c{}")), arrays, MdsxError, "is sparse",
+         most=400),
+    Case("tar: 1,000 samples of 64 MiB of holes", tar(holes(1000, "{}.bin")), skipping, most=20_000),
+    Case("tar: 60 MB of JSON in 60 kB", tar(packed("a.json", b"[" + b"[]," * 2 * 10**7 + b"0]")), arrays, SampleError,
+         "have far more bytes, unpacked, than the tar's file"),
+    Case("tar: 60 MB of MessagePack in 60 kB",
+         tar(packed("a.pack", b"\xdd" + struct.pack(">I", 6 * 10**7) + b"\x90" * 6 * 10**7)), converted, SampleError,
+         "have far more bytes, unpacked, than the tar's file"),
+    Case("tar: 60 MB of digits in 60 kB", tar(packed("a.cls", b"1" * 6 * 10**7)),
+         lambda folder: convert_tars([f"{folder}/a.tar"], folder / "out", columns={"cls": "int64"}), SampleError,
+         "is not an integer"),
     Case("tar: a sparse map of 10^18 pieces",
          tar(pax_sparse({"GNU.sparse.major": "1", "GNU.sparse.realsize": "9"}, b"1000000000000000000\n") + END),
          converted, CorruptError, "sparse member is damaged"),
