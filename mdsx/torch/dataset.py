@@ -32,6 +32,8 @@ from mdsx.stream import (
 )
 from mdsx.torch.batches import Collate, assemble, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
+from mdsx.torch.starts import WorkerStarts, before_each_fork, find_loader, spawning
+from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
 
@@ -113,6 +115,7 @@ class StreamingDataset(IterableDataset[Any]):
         self.run = Run(shuffled=self._shuffle)
         self._share: WorkerShare | None = None  # in a worker: which batches are this one's
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
+        self._starts = WorkerStarts()
         # It checks the size now, not in the first epoch.
         Batching(self.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
@@ -121,7 +124,10 @@ class StreamingDataset(IterableDataset[Any]):
         ranks = self._ranks
         if ranks is None and torch.distributed.is_available() and torch.distributed.is_initialized():
             ranks = self.ranks  # a worker process knows nothing of torch.distributed, but has the same environment
-        return {**self.__dict__, "run": copy(self.run), "_ranks": ranks, "_loaders": None}
+        if spawning():
+            _look_for_loader()
+        starts = WorkerStarts(seen=spawning())
+        return {**self.__dict__, "run": copy(self.run), "_ranks": ranks, "_loaders": None, "_starts": starts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _loaders=WeakSet())
@@ -169,6 +175,7 @@ class StreamingDataset(IterableDataset[Any]):
         """The next iteration is of `epoch`, from its start; nothing changes where that epoch comes next anyway."""
         self._ask_for("set_epoch()")
         self.run.set_epoch(epoch)
+        self._starts.moved()
 
     def resume(self) -> None:
         """The next iteration takes the rest of the epoch that was left; nothing changes where none was."""
@@ -205,6 +212,7 @@ class StreamingDataset(IterableDataset[Any]):
         share = self._checked_share(WorkerShare.parse(state["worker"], position)) if "worker" in state else None
         self.use_phases(phases)  # first, as it may refuse them
         self.run.load(epoch, position)
+        self._starts.moved()
         self._share = share
 
     @property
@@ -232,9 +240,16 @@ class StreamingDataset(IterableDataset[Any]):
         """From where this object stands on, the components of its mixture have these proportions.
 
         A new phase, which the state carries; each component goes on where it stands. On every rank at the same place;
-        on a `StreamingDataLoader`'s dataset, call the loader's `reweight`.
+        on a `StreamingDataLoader`'s dataset, call the loader's `reweight`. Raise UsageError where PyTorch's DataLoader
+        has started workers from this object: they have read on from it, and how far they are, it does not know.
         """
         self._ask_for("reweight()")
+        if self._starts.seen:
+            raise UsageError(
+                "PyTorch's DataLoader reads this dataset in worker processes, so how far it is read is not known here",
+                hint="make another StreamingDataset, load state_after(batches) of this one into it, reweight that, and "
+                "give it to a new DataLoader; or use StreamingDataLoader, whose reweight does all this",
+            )
         if not isinstance(self.dataset, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
         position = self.run.epoch * self.course.epoch_samples + self.run.position
@@ -258,14 +273,25 @@ class StreamingDataset(IterableDataset[Any]):
 
         `views`: encoded bytes as memory views, by default as `zero_copy` says.
         """
+        if get_worker_info() is None or not self._starts.seen:  # else the main process has warned
+            self.warn_of_costs(batching)
         here = ranks_on_this_node()
-        if self.ranks[0] == 0:
-            warn_of_small_cache(self.view, self.course, ranks_here=here, world_size=batching.world_size)
-            warn_of_spread(self.course, batching)
         views = self.zero_copy if views is None else views
         return RankReader(
             self.view, self.course, batching, self.ranks[0], processes=here * max(workers, 1), views=views
         )
+
+    def warn_of_costs(self, batching: Batching) -> None:
+        """Warn, on rank 0, where the cache is too small, or the batches do not fit the lanes."""
+        if self.ranks[0] == 0:
+            warn_of_small_cache(self.view, self.course, ranks_here=ranks_on_this_node(), world_size=batching.world_size)
+            warn_of_spread(self.course, batching)
+
+    def started_by(self, iterator: Any, *, resumed: bool) -> None:
+        """PyTorch's DataLoader starts a worker from this object, for its `iterator`."""
+        repeats = not resumed and (self._shuffle or bool(self.phases))
+        if self._starts.started(iterator, repeats=repeats):
+            self.warn_of_costs(self.batching(self.batch_size or 1, self._drops_last))
 
     def assemble(self, batch: Batch, collate: Collate | None) -> Any:
         """What a training loop gets for `batch`."""
@@ -273,6 +299,8 @@ class StreamingDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
+        if worker > 0:
+            leave_warnings_to_others()
         if self.batch_size is None and workers > 1:
             raise UsageError(
                 f"{workers} workers cannot share single samples",
@@ -443,3 +471,14 @@ def _course(
     (_, weights), *later = dataset.phases
     order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
     return MixtureCourse(order_of_all, view.firsts, epoch_samples)
+
+
+def _look_for_loader() -> None:
+    """Tell a dataset of a DataLoader that starts workers from it now."""
+    found = find_loader(lambda owned: isinstance(owned, StreamingDataset))
+    if found is not None:
+        iterator, dataset, resumed = found
+        dataset.started_by(iterator, resumed=resumed)
+
+
+before_each_fork(_look_for_loader)

@@ -23,6 +23,7 @@ from mdsx.stream import Batching, RankReader, Task
 from mdsx.torch.batches import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.slots import Slots
+from mdsx.warn import leave_warnings_to_others
 
 
 class Produce:
@@ -158,6 +159,8 @@ class BeginWorker:
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if worker > 0:
+            leave_warnings_to_others()
         Thread(target=_end_with_parent, name="mdsx-parent", daemon=True).start()
         if self._then is not None:
             self._then(worker)

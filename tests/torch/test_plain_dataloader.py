@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import warnings
 from collections import Counter
 from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -131,3 +134,121 @@ def test_an_exception_in_transform_comes_again_from_the_same_place(local_url: st
     for _ in range(2):  # nothing is skipped, and the epoch does not end in silence
         with pytest.raises(ValueError, match="bad picture"):
             next(batches)
+
+
+# --- what the main process knows of the workers
+
+
+def line() -> int:
+    """The line of the caller."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+@pytest.mark.parametrize("method", ["fork"])
+def test_workers_that_repeat_an_order_are_warned_of_once(local_url: str, method: str) -> None:
+    data = StreamingDataset(local_url, seed=3, batch_size=100)
+    plain = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=method)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [next(iter(plain))["id"].tolist() for _ in range(3)]
+        here = line() - 1
+    assert found[0] == found[1]
+    (warning,) = [each for each in caught if "set_epoch" in str(each.message)]
+    assert "they repeat the order of that epoch" in str(warning.message)
+    assert (warning.filename, warning.lineno) == (__file__, here)
+
+
+@pytest.mark.parametrize(
+    ("options", "loader"),
+    [
+        ({}, {"num_workers": 0}),
+        ({}, {"num_workers": 1, "persistent_workers": True}),
+        ({"shuffle": False}, {"num_workers": 1}),
+    ],
+    ids=str,
+)
+def test_workers_that_repeat_nothing_are_not_warned_of(
+    local_url: str, options: dict[str, Any], loader: dict[str, Any]
+) -> None:
+    data = StreamingDataset(local_url, batch_size=100, **options)
+    plain = DataLoader(data, batch_size=None, **loader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert len(ids(plain)) == 10
+
+
+def test_set_epoch_or_a_state_before_each_epoch_is_not_warned_of(local_url: str) -> None:
+    data = StreamingDataset(local_url, batch_size=100)
+    plain = DataLoader(data, batch_size=None, num_workers=1)
+    valid = DataLoader(StreamingDataset(local_url, batch_size=100), batch_size=None, num_workers=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for epoch in range(2):
+            data.set_epoch(epoch)
+            next(iter(plain))
+            if epoch == 0:
+                next(iter(valid))
+        data.load_state_dict(data.state_after(1))
+        next(iter(plain))
+
+
+def test_torchdatas_own_resume_is_not_warned_of(local_url: str) -> None:
+    loader: Any = StatefulDataLoader(StreamingDataset(local_url, batch_size=100), batch_size=None, num_workers=1)
+    next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(iter(loader))
+
+
+@pytest.fixture
+def mixture(local_url: str) -> mdsx.Mixture:
+    whole = mdsx.Dataset(local_url)
+    return mdsx.Mixture([(whole.select(0, 500), 0.9), (whole.select(500, 1000), 0.1)], epoch_samples=400)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_reweight_is_refused_where_workers_read(mixture: mdsx.Mixture, method: str) -> None:
+    data = StreamingDataset(mixture, batch_size=10)
+    plain = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=method)
+    data.reweight([0.8, 0.2])  # nothing was read yet
+    data.set_epoch(0)
+    next(iter(plain))
+    before = data.phases
+    with pytest.raises(mdsx.UsageError, match="load state_after"):
+        data.reweight([0.1, 0.9])
+    assert data.phases == before
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_way_to_reweight_with_workers_repeats_nothing(mixture: mdsx.Mixture, workers: int) -> None:
+    first = StreamingDataset(mixture, seed=1, batch_size=10)
+    found = ids(itertools.islice(iter(DataLoader(first, batch_size=None, num_workers=workers)), 20))
+    second = StreamingDataset(mixture, seed=1, batch_size=10)
+    second.load_state_dict(first.state_after(20))
+    second.reweight([0.5, 0.5])
+    found += ids(DataLoader(second, batch_size=None, num_workers=workers))
+    counts = Counter(itertools.chain(*found))
+    assert sum(counts.values()) == 400
+    assert max(counts.values()) == 1
+
+
+@pytest.mark.parametrize("method", ["fork"])
+def test_costs_are_warned_of_in_the_main_process_only(
+    tmp_path: Any, method: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with mdsx.Writer(tmp_path / "d", {"data": "uint8[512]"}, shard_size=4096, compression="zstd") as out:
+        for _ in range(700):
+            out.write({"data": [7] * 512})
+    data = StreamingDataset(tmp_path / "d", batch_size=10, cache=tmp_path / "cache", cache_limit=65536)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for epoch in range(2):
+            data.set_epoch(epoch)
+            next(iter(DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=method)))
+    assert len([each for each in caught if "the cache may hold" in str(each.message)]) == 1
+    assert "the cache may hold" not in capfd.readouterr().err
