@@ -6,12 +6,14 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 _WARM = 0.4  # of the time that it was watched: what grows then may be a cache that fills
-_LOOKS = 12  # fewer, behind that, say nothing
+_WINDOWS = 8  # of the time after that, whose medians are compared
+_LOOKS = 3  # in each window; fewer say nothing
 _MIB = 2**20
 
 
@@ -25,8 +27,8 @@ class Look:
     threads: int
 
 
-MOST: Mapping[str, float] = {"memory": 24 * _MIB, "handles": 24, "threads": 12}
-"""What a process may grow by over its whole life, by the line through what was seen of it once it was warm."""
+MOST: Mapping[str, float] = {"memory": 24 * _MIB, "handles": 4, "threads": 4}
+"""What a process may grow by once it is warm, where it grows by more than it goes up and down."""
 
 HIGHEST: Mapping[str, int] = {"handles": 400, "threads": 120}
 """What no process may have at any time."""
@@ -76,17 +78,22 @@ class Watched:
 
 
 def grown(looks: Sequence[Look], what: str) -> float | None:
-    """How much a process grew while it was watched: the slope of what came once it was warm, times that time.
+    """How much a process grew once it was warm, 0 where that is less than it goes up and down anyhow; None where too
+    little was seen.
 
-    Where the end is no higher than the start, nothing grew, whatever the line says. None where too little was seen.
+    The warm time is cut into windows. The growth is the median of the slopes between the medians of any two of them,
+    over the whole warm time. Beside this growth the process goes up and down, as it works more at some times than at
+    others: nine tenths of its looks are in a band of some width, and only what is more than that is growth.
     """
     begin, end = looks[0].at, looks[-1].at
     warm = [each for each in looks if each.at >= begin + _WARM * (end - begin)]
-    if len(warm) < _LOOKS:
+    if len(warm) < _WINDOWS * _LOOKS:
         return None
-    values = np.array([getattr(each, what) for each in warm], float)
-    times = np.array([each.at for each in warm])
-    third = len(values) // 3
-    risen = float(np.median(values[-third:]) - np.median(values[:third]))
-    slope = float(np.polyfit(times - times[0], values, 1)[0])
-    return float(max(min(slope * (times[-1] - times[0]), 1.5 * risen), 0.0))
+    values, times = np.array([getattr(each, what) for each in warm], float), np.array([each.at for each in warm])
+    levels, middles = ([np.median(part) for part in np.array_split(of, _WINDOWS)] for of in (values, times))
+    slope = float(
+        np.median([(b - a) / (t - s) for (s, a), (t, b) in combinations(zip(middles, levels, strict=True), 2)])
+    )
+    low, high = np.percentile(values - slope * times, (5, 95))
+    growth = slope * float(times[-1] - times[0])
+    return growth if growth > high - low else 0.0

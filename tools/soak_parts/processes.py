@@ -41,11 +41,15 @@ class Process:
         self.output = output
         assert process.pid is not None
         self.pid: int = process.pid
+        self._status: int | None = None
 
     @property
     def status(self) -> int | None:
         """As of subprocess: None while it runs, negative for a signal."""
-        return self._process.exitcode
+        if self._status is None and (status := self._process.exitcode) is not None:
+            self._status = status
+            self._process.close()  # with its pipe
+        return self._status
 
     def workers(self) -> list[int]:
         """The other processes of its session."""
@@ -58,18 +62,22 @@ class Process:
 
     def kill_alone(self) -> None:
         """SIGKILL; its workers have to see for themselves. Returns when it is gone."""
-        self._process.kill()
-        self._process.join()
+        if self.status is None:
+            self._process.kill()
+            self.join(None)
 
     def kill(self) -> None:
         """SIGKILL to it, which may not lead its session yet, and to all of that. Returns when it is gone."""
-        self._process.kill()
+        if self.status is None:
+            self._process.kill()
         end_session(self.pid)
-        self._process.join()
+        self.join(None)
 
-    def join(self, limit: float) -> None:
+    def join(self, limit: float | None) -> None:
         """Wait for its end, so long at most."""
-        self._process.join(limit)
+        if self.status is None:
+            self._process.join(limit)
+        _ = self.status
 
     def last_words(self) -> str:
         lines = self.output.read_text(errors="replace").splitlines() if self.output.exists() else []
