@@ -14,7 +14,7 @@ import mdsx
 PACKAGE = Path(mdsx.__file__).parent
 FLOORS = (
     {"errors"},
-    {"descriptors", "sizes", "threads", "warn"},
+    {"descriptors", "sizes", "system", "threads", "warn"},
     {"format", "order"},
     {"storage"},
     {"shards"},

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import sys
-import tempfile
 import weakref
 from itertools import accumulate, pairwise, starmap
 from multiprocessing.reduction import DupFd
@@ -23,6 +21,7 @@ import numpy as np
 import torch
 
 from mdsx.shards import Columns
+from mdsx.system import nameless_file
 
 _ALIGN = 64
 
@@ -64,7 +63,7 @@ class Slots:
 
     def __init__(self, count: int, size: int) -> None:
         self._size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._descriptor = _file_without_a_name()
+        self._descriptor = nameless_file()
         os.ftruncate(self._descriptor, max(count * self._size, 1))
         self._map()
         self._free, self._reserved, self._taken = list(range(count)), set[int](), set[int]()
@@ -155,10 +154,3 @@ def _before_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork)
-
-
-def _file_without_a_name() -> int:
-    if sys.platform == "linux":
-        return os.memfd_create("mdsx-slots")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

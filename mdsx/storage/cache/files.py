@@ -16,6 +16,7 @@ from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import Cached
 from mdsx.storage.mapping import map_file
+from mdsx.system import allocate as allocate_blocks
 
 Write = Callable[[bytes], object]
 
@@ -26,7 +27,7 @@ def allocate(part: Path, size: int) -> Hold:
     hold = Hold(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         hold.lock(fcntl.LOCK_EX)
-        os.posix_fallocate(hold.descriptor, 0, size)
+        allocate_blocks(hold.descriptor, size)
     except BaseException:
         part.unlink(missing_ok=True)
         hold.release()

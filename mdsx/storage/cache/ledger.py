@@ -24,6 +24,7 @@ from pathlib import Path
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import PART, Cached
+from mdsx.system import boot
 
 _DEFAULT = ".default"
 _TALLY = re.compile(r"tally\.(?P<boot>[^.]+)\.(?P<bytes>[0-9]+)")
@@ -69,14 +70,14 @@ class Ledger:
         found = [(path, match) for path in self._directory.iterdir() if (match := _TALLY.fullmatch(path.name))]
         for path, _ in found:
             path.unlink()
-        if len(found) != 1 or found[0][1]["boot"] != _boot():
+        if len(found) != 1 or found[0][1]["boot"] != boot():
             return None
         return int(found[0][1]["bytes"])
 
     def write_tally(self, total: int) -> None:
         """To be done last: all changes are made. Where the disk is full, there is none: a scan finds out."""
         with suppress(OSError):
-            (self._directory / f"tally.{_boot()}.{total}").touch(mode=0o600)
+            (self._directory / f"tally.{boot()}.{total}").touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
         """All files that take room, whatever they are, and what was begun."""
@@ -152,10 +153,3 @@ def _wait_for(hold: Hold, path: Path) -> None:
 
 def _bytes(path: Path) -> int:
     return int(path.name.removesuffix(_DEFAULT))
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
-    except OSError:
-        return "unknown"  # no such file but on Linux: then a scan after a power cut is left out

@@ -1,0 +1,77 @@
+"""Systems other than Linux: what they lack has another way to the same end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mdsx import system
+
+
+def test_training_works_without_what_only_linux_has(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("other_system.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["trained"]
+
+
+@pytest.mark.parametrize("size", [1, 4096, 2**20 + 17])
+@pytest.mark.parametrize("how", ["here", "no such call", "not on this file system"])
+def test_allocated_files_are_zeros_on_real_blocks(
+    size: int, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    if how == "no such call":
+        monkeypatch.delattr(os, "posix_fallocate")
+    elif how != "here":
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with (tmp_path / "file").open("x+b") as file:
+        system.allocate(file.fileno(), size)
+        assert file.read() == bytes(size)
+        assert os.fstat(file.fileno()).st_blocks * 512 >= size
+
+
+def test_a_full_disk_is_an_error_not_another_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with (tmp_path / "file").open("x+b") as file, pytest.raises(OSError, match="no space"):
+        system.allocate(file.fileno(), 10)
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_nameless_files_leave_no_name(without: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if without:
+        monkeypatch.delattr(os, "memfd_create")
+    descriptor = system.nameless_file()
+    try:
+        os.pwrite(descriptor, b"bytes", 7)
+        assert os.pread(descriptor, 100, 0) == bytes(7) + b"bytes"
+        assert not os.listdir(tmp_path)
+    finally:
+        os.close(descriptor)
+
+
+def test_an_unknown_boot_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert system.boot() == system.boot()
+
+    def refuse(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert system.boot() == "unknown"
