@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]  # tests/torch is another torch
 
 ONLY_LINUX = (
     "copy_file_range", "eventfd", "fdatasync", "memfd_create", "pidfd_open", "pipe2", "posix_fadvise",
@@ -22,10 +26,7 @@ for name in ONLY_LINUX:
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     """mdsx finds no `/proc`. (PyTorch for Linux needs one.)"""
     if event == "open" and str(arguments[0]).startswith("/proc/"):
-        callers, frame = [], sys._getframe(1)
-        while frame is not None and len(callers) < 6:
-            callers.append(frame.f_code.co_filename)
-            frame = frame.f_back  # type: ignore[assignment]
+        callers = [frame.f_code.co_filename for frame, _ in islice(traceback.walk_stack(None), 8)]
         if any(f"{os.sep}mdsx{os.sep}" in name for name in callers):
             raise FileNotFoundError(2, "there is no such thing here", arguments[0])
 

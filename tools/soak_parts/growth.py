@@ -81,19 +81,25 @@ def grown(looks: Sequence[Look], what: str) -> float | None:
     """How much a process grew once it was warm, 0 where that is less than it goes up and down anyhow; None where too
     little was seen.
 
-    The warm time is cut into windows. The growth is the median of the slopes between the medians of any two of them,
-    over the whole warm time. Beside this growth the process goes up and down, as it works more at some times than at
-    others: nine tenths of its looks are in a band of some width, and only what is more than that is growth.
+    The warm time is cut into windows. The slope is the median of the slopes between the medians of any two of them: of
+    the first half, of the second, or of all, whichever is least, as a leak goes on, but a pool of connections is full
+    one day. The growth is that slope over the whole warm time. Beside this growth the process goes up and down, as it
+    works more at some times than at others: nine tenths of its looks are in a band of some width, and only what is more
+    than that is growth.
     """
     begin, end = looks[0].at, looks[-1].at
     warm = [each for each in looks if each.at >= begin + _WARM * (end - begin)]
     if len(warm) < _WINDOWS * _LOOKS:
         return None
     values, times = np.array([getattr(each, what) for each in warm], float), np.array([each.at for each in warm])
-    levels, middles = ([np.median(part) for part in np.array_split(of, _WINDOWS)] for of in (values, times))
-    slope = float(
-        np.median([(b - a) / (t - s) for (s, a), (t, b) in combinations(zip(middles, levels, strict=True), 2)])
-    )
+    levels, middles = ([float(np.median(part)) for part in np.array_split(of, _WINDOWS)] for of in (values, times))
+    marks, half = list(zip(middles, levels, strict=True)), _WINDOWS // 2
+    slope = min(_slope(marks), _slope(marks[:half]), _slope(marks[half:]))
     low, high = np.percentile(values - slope * times, (5, 95))
     growth = slope * float(times[-1] - times[0])
     return growth if growth > high - low else 0.0
+
+
+def _slope(marks: Sequence[tuple[float, float]]) -> float:
+    """The median of the slopes between any two of these (time, level)."""
+    return float(np.median([(high - low) / (end - begin) for (begin, low), (end, high) in combinations(marks, 2)]))

@@ -35,7 +35,7 @@ _TICK = 0.05  # seconds
 _LOOK = 1.0
 _DOWN = 0.3  # seconds without a server
 _END = 120.0  # seconds in which everything that is told to end has ended
-_LONG = 45.0  # seconds for which a process must be watched before its memory says anything
+_LONG = 150.0  # seconds for which a process must be watched before its growth says anything
 _ORPHANED = 60.0  # seconds after which the workers of a killed reader have ended
 
 
