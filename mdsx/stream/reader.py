@@ -45,6 +45,7 @@ class Batch:
     positions: NDArray[np.int64]
     shards: NDArray[np.int64]
     samples: NDArray[np.int64]
+    stand_in: bool = False  # the rank has no samples in it: this is one of another rank
 
 
 class _Runtime:
@@ -61,10 +62,18 @@ class _Runtime:
 
 class RankReader:
     """Batches of `rank` by their task. `processes`: how many read from the same cache on this node; `views`: encoded
-    bytes come as memory views of the shards."""
+    bytes come as memory views of the shards; `stand_in`: read the first sample of a batch where the rank has none."""
 
     def __init__(
-        self, view: View, course: Course, batching: Batching, rank: int, *, processes: int = 1, views: bool = False
+        self,
+        view: View,
+        course: Course,
+        batching: Batching,
+        rank: int,
+        *,
+        processes: int = 1,
+        views: bool = False,
+        stand_in: bool = False,
     ) -> None:
         self.view = view
         self.course = course
@@ -72,6 +81,7 @@ class RankReader:
         self.rank = rank
         self._processes = processes
         self._views = views
+        self._stand_in = stand_in
         self._runtime_or_none: _Runtime | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -83,6 +93,11 @@ class RankReader:
         starts = np.array([task.start for task in tasks]) + begin
         stops = np.array([task.stop for task in tasks]) + begin
         positions, counts = self.course.rank_positions(starts, stops, self.rank, self.batching.world_size)
+        lacking = np.flatnonzero(counts == 0) if self._stand_in else np.zeros(0, np.int64)
+        if len(lacking):
+            positions = np.insert(positions, np.cumsum(counts)[lacking], starts[lacking])
+            counts[lacking] = 1
+        stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
         runtime, prefetcher, first = self._runtime, self._runtime.prefetcher, not self._runtime.begun
@@ -99,7 +114,7 @@ class RankReader:
             for columns, (start, stop) in zip(
                 self.view.gather(found, places, sizes, views=self._views), edges, strict=True
             ):
-                yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop])
+                yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop], next(stand_ins))
         finally:  # also where the last batch was taken, but not the end
             wanted = [shard for shard, _ in found]
             del found  # a selection is a lease

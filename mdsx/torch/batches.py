@@ -13,18 +13,36 @@ from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, present
 from mdsx.stream import Batch
 from mdsx.torch.collation import collate as default_collate
+from mdsx.torch.uneven import Uneven, emptied, with_mask
 
 Transform = Callable[[Sample], Any]
 Collate = Callable[[list[Any]], Any]
 
 
-def assemble(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate | None) -> Any:
+def assemble(
+    schema: Schema, batch: Batch, transform: Transform | None, collate: Collate | None, uneven: Uneven = "empty"
+) -> Any:
     """What `next()` returns for `batch`: its columns as tensors and lists, or its samples, transformed and collated."""
     if transform is None and collate is None:
-        return tensors(schema, batch.columns)
-    samples = list(transformed(schema, batch, transform))
+        made: Any = tensors(schema, batch.columns)
+    else:
+        samples = list(transformed(schema, batch, transform))
+        made = _collated(batch, samples, collate or default_collate, empty=batch.stand_in and uneven == "empty")
+    return with_mask(made, len(batch.positions), not batch.stand_in) if uneven == "repeat" else made
+
+
+def check_empty(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate) -> None:
+    """Raise what `collate` raises for a single sample, and UsageError where its batches cannot be cut to 0 samples."""
     try:
-        return (collate or default_collate)(samples)
+        samples = list(transformed(schema, batch, transform))
+    except Exception:  # it may need what only a worker has; if not, it is raised at its own batch
+        return
+    _collated(batch, samples, collate, empty=True)
+
+
+def _collated(batch: Batch, samples: list[Any], collate: Collate, *, empty: bool) -> Any:
+    try:
+        return emptied(samples[0], collate) if empty else collate(samples)
     except StopIteration as error:
         raise RuntimeError("collate_fn raised StopIteration") from error
     except Exception as error:

@@ -42,21 +42,21 @@ def _joined(values: list[Any]) -> Any:
         if not all(isinstance(value, Mapping) and set(value) == set(first) for value in values):
             return values
         joined = {key: _joined([value[key] for value in values]) for key in first}
-        return _alike(first, joined)
+        return alike(first, joined)
     if isinstance(first, Sequence):
         if not all(isinstance(value, Sequence) and len(value) == len(first) for value in values):
             return values
         places = [_joined(list(column)) for column in zip(*values, strict=True)]
         if isinstance(first, tuple):
             return type(first)(*places) if hasattr(first, "_fields") else places
-        return _alike(first, places)
+        return alike(first, places)
     try:
         return default_collate(values)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return _listed(values)
 
 
-def _alike(first: Any, joined: Any) -> Any:
+def alike(first: Any, joined: Any) -> Any:
     """`joined` as the type that `first` has, where that can be made; as PyTorch does it."""
     try:
         if isinstance(first, MutableMapping):

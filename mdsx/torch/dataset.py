@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -30,9 +31,10 @@ from mdsx.stream import (
     warn_of_small_cache,
     warn_of_spread,
 )
-from mdsx.torch.batches import Collate, assemble, transformed
+from mdsx.torch.batches import Collate, assemble, check_empty, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
 from mdsx.torch.starts import WorkerStarts, before_each_fork, find_loader, spawning
+from mdsx.torch.uneven import Uneven
 from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
@@ -116,6 +118,7 @@ class StreamingDataset(IterableDataset[Any]):
         self._share: WorkerShare | None = None  # in a worker: which batches are this one's
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         self._starts = WorkerStarts()
+        self.uneven: Uneven = "empty"
         # It checks the size now, not in the first epoch.
         Batching(self.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
@@ -268,7 +271,16 @@ class StreamingDataset(IterableDataset[Any]):
         """How an epoch is cut into batches over the ranks."""
         return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
 
-    def reader(self, batching: Batching, workers: int = 0, *, views: bool | None = None) -> RankReader:
+    def known_batching(self, batch_size: int, drop_last: bool) -> Batching | None:
+        """`batching` where the ranks are known already, else None."""
+        try:
+            return self.batching(batch_size, drop_last)
+        except UsageError:  # the environment says how many ranks there are, and not which one this is
+            return None
+
+    def reader(
+        self, batching: Batching, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
+    ) -> RankReader:
         """Reads this rank's part of batches, in this process or in `workers` of them; warns of a cache too small.
 
         `views`: encoded bytes as memory views, by default as `zero_copy` says.
@@ -277,8 +289,9 @@ class StreamingDataset(IterableDataset[Any]):
             self.warn_of_costs(batching)
         here = ranks_on_this_node()
         views = self.zero_copy if views is None else views
+        processes = here * max(workers, 1)
         return RankReader(
-            self.view, self.course, batching, self.ranks[0], processes=here * max(workers, 1), views=views
+            self.view, self.course, batching, self.ranks[0], processes=processes, views=views, stand_in=stand_in
         )
 
     def warn_of_costs(self, batching: Batching) -> None:
@@ -295,7 +308,17 @@ class StreamingDataset(IterableDataset[Any]):
 
     def assemble(self, batch: Batch, collate: Collate | None) -> Any:
         """What a training loop gets for `batch`."""
-        return assemble(self.view.schema, batch, self.transform, collate)
+        return assemble(self.view.schema, batch, self.transform, collate, self.uneven)
+
+    def check_empty(self, position: int, collate: Collate) -> None:
+        """Raise UsageError where `collate` makes batches that cannot be cut to 0 samples, as the one at `position`."""
+        positions = np.array([self.run.coming[0] * self.course.epoch_samples + position])
+        shards, samples = self.course.locate(positions)
+        samples = self.view.stored(shards, samples)
+        places, groups = self.view.by_shard(shards, samples)
+        found = [(shard, self.view.select(shard, group)) for shard, group in groups]
+        (columns,) = self.view.gather(found, places, [1])
+        check_empty(self.view.schema, Batch(columns, positions, shards, samples, True), self.transform, collate)
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
@@ -307,8 +330,6 @@ class StreamingDataset(IterableDataset[Any]):
                 hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
             )
         batching = self.batching(self.batch_size or 1, self._drops_last)
-        if self.batch_size is not None:
-            check_tail(batching, self.run.coming[1], per_sample=self.transform is not None)
         self.run.check(batching)
         return _Iteration(
             self.run,
@@ -327,7 +348,8 @@ class StreamingDataset(IterableDataset[Any]):
             self._share = WorkerShare(worker, workers, origin, batching.global_batch)
         tasks = enumerate(batching.tasks(epoch, position), (position - origin) // batching.global_batch)
         mine = (task for number, task in tasks if number % workers == worker)
-        reader = self.reader(batching, workers)
+        stand_in = self.batch_size is not None and self.transform is not None
+        reader = self.reader(batching, workers, stand_in=stand_in)
         try:
             for run in reader.runs(mine):
                 yield from zip(run, self._results(reader, run), strict=True)
@@ -435,16 +457,6 @@ def _worker() -> tuple[int, int]:
     """Which of how many worker processes of PyTorch's this is."""
     info = get_worker_info()
     return (info.id, info.num_workers) if info is not None else (0, 1)
-
-
-def check_tail(batching: Batching, position: int, *, per_sample: bool) -> None:
-    """Raise UsageError where some rank's last batch would have no samples to transform or collate."""
-    if per_sample and 0 < batching.last_size(position) < batching.world_size:
-        raise UsageError(
-            f"the epoch's last batch has {batching.last_size(position)} samples for {batching.world_size} ranks, and "
-            "transform or collate_fn cannot make a batch of 0 samples",
-            hint="use drop_last=True, or columns without transform and collate_fn",
-        )
 
 
 def _course(

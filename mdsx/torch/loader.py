@@ -27,9 +27,10 @@ from mdsx.errors import UsageError, shown
 from mdsx.order import Weight
 from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
 from mdsx.torch.batches import Collate
-from mdsx.torch.dataset import StreamingDataset, check_tail
+from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.handover import Answer, Asks, BeginWorker, Produce, Worker
 from mdsx.torch.slots import Slots
+from mdsx.torch.uneven import VALID, Uneven
 
 _READY_BYTES = 2**23  # batches kept ready by the thread, at about this many bytes
 _READY_BATCHES = 64
@@ -55,6 +56,10 @@ class StreamingDataLoader:
     - `drop_last`: leave out the samples that do not fill the epoch's last batch; else they are split over the ranks.
     - `collate_fn`: list of samples -> batch; default `mdsx.torch.collate` where the dataset has a `transform`. Without
       either, a batch is a dict of columns: those of a fixed size as tensors [n, ...], the others as lists of n values.
+    - `uneven`: what a rank gets that has no samples in the last batch (with `drop_last=False`). "empty": a batch of 0
+      samples; after `transform` or `collate_fn` it has the structure of a batch of one sample. "repeat": a sample of
+      another rank; and every batch gets a mask, bool [n], False for that sample: as key "valid", or where a batch is no
+      dict, as the second of the pair (batch, mask).
     - `pin_memory`, `prefetch_factor`, `persistent_workers`, `multiprocessing_context`, `worker_init_fn`, `timeout`: as
       for PyTorch's DataLoader.
 
@@ -74,6 +79,7 @@ class StreamingDataLoader:
         num_workers: int = 0,
         drop_last: bool = True,
         collate_fn: Collate | None = None,
+        uneven: Uneven = "empty",
         pin_memory: bool = False,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
@@ -102,7 +108,13 @@ class StreamingDataLoader:
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
         Batching(dataset.course.epoch_samples, batch_size, 1, drop_last)  # checks it now, not in the first epoch
+        if uneven not in ("empty", "repeat"):
+            raise UsageError("uneven must be 'empty' or 'repeat'", found=shown(uneven))
         self._data = dataset.detached()  # with the loader's run
+        self._data.uneven = uneven
+        if uneven == "repeat" and not self._per_sample and VALID in dataset.columns:
+            raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
+        self._checked_tail = False
         self._current: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
         self._worker_options = {
             "num_workers": num_workers,
@@ -116,6 +128,8 @@ class StreamingDataLoader:
         self._workers_batching: Batching | None = None
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
+        if (known := self._data.known_batching(batch_size, drop_last)) is not None:
+            self._check_tail(known)
         dataset.read_by(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -218,16 +232,27 @@ class StreamingDataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         batching = self._data.batching(self.batch_size, self.drop_last)
-        check_tail(batching, self._run.coming[1], per_sample=self._per_sample)
+        self._check_tail(batching)
         self._run.check(batching)
         return _Epoch(self, batching)
+
+    def _check_tail(self, batching: Batching) -> None:
+        """Raise UsageError where a rank will have no samples in a batch, and `collate_fn` cannot make an empty one."""
+        position = self._run.coming[1]
+        size = batching.last_size(position)
+        if self.collate_fn is None or self._data.uneven == "repeat" or self._checked_tail:
+            return
+        if 0 < size < batching.world_size:
+            self._data.check_empty(batching.samples - size, self.collate_fn)
+            self._checked_tail = True
 
     def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], Asks]:
         """New ones, unless they persist: what those before were asked for may still be written to their slots."""
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
-            slots = None if self._per_sample else Slots(self.num_workers * _SLOTS, self._slot_bytes)
+            slots = None if self._one_by_one else Slots(self.num_workers * _SLOTS, self._slot_bytes)
             asks = Asks(self.num_workers, self._together, slots)
-            reader = self._data.reader(batching, self.num_workers, views=slots is not None or self._data.zero_copy)
+            views = slots is not None or self._data.zero_copy
+            reader = self._data.reader(batching, self.num_workers, views=views, stand_in=self._one_by_one)
             worker = Worker(self._data, reader, self.collate_fn, slots)
             workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._worker_options)
             self._workers, self._workers_batching = (workers, asks), batching
@@ -246,7 +271,9 @@ class StreamingDataLoader:
     def _from_thread(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
         tasks = batching.tasks(epoch, position)
         size, together = self._batch_bytes, self._together
-        produce = Produce(self._data, self._data.reader(batching), tasks, self.collate_fn, together)
+        produce = Produce(
+            self._data, self._data.reader(batching, stand_in=self._one_by_one), tasks, self.collate_fn, together
+        )
         depth = min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
         background = Background(produce, max(depth // together, 1))
         try:
@@ -282,9 +309,14 @@ class StreamingDataLoader:
     @property
     def _together(self) -> int:
         """Batches that cross threads or processes together: what hands them over costs as much as copying 100 kB."""
-        if self._per_sample:
+        if self._one_by_one:
             return 1
         return min(max(_TOGETHER_BYTES // max(self._batch_bytes, 1), 1), _TOGETHER)
+
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether each batch is made whole where it is read."""
+        return self._per_sample or self._data.uneven == "repeat"
 
     @property
     def _per_sample(self) -> bool:

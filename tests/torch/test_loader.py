@@ -128,15 +128,6 @@ def test_a_tail_that_is_kept_is_split_over_the_ranks_some_with_no_sample(local_u
     assert empty["text"] == []
 
 
-def test_a_tail_too_short_for_every_rank_is_an_error_before_the_epoch_where_samples_are_collated(
-    local_url: str,
-) -> None:
-    data = StreamingDataset(local_url, rank=0, world_size=8, transform=lambda found: found["id"])
-    loader = StreamingDataLoader(data, batch_size=5, drop_last=False)
-    with pytest.raises(mdsx.UsageError, match="3 samples for 8 ranks"):
-        iter(loader)
-
-
 def test_an_epoch_without_a_batch_is_an_error_not_an_endless_loop(local_url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="drop_last"):
         iter(StreamingDataLoader(StreamingDataset(local_url), batch_size=2000))
