@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.errors import CorruptError, FormatError, UsageError
+from mdsx.errors import CorruptError, FormatError, UsageError, shown
+from mdsx.format.suggest import suggest
 from mdsx.format.types import OBJECTS, SCALARS, ColumnType, parse_type
 
 HEADER_SIZE = 64
@@ -148,17 +149,24 @@ class Schema:
 
 
 def _asked_column(name: str, text: str) -> Column:
-    if not isinstance(name, str) or not isinstance(text, str):
-        raise UsageError("a column's name and type are str", found=f"{name!r}: {text!r}")
-    forms = "arrays like uint16[2048] or float32[*,3]; lists like str[*]; ? after nullable ones"
-    hint = f"types: {', '.join((*SCALARS, *OBJECTS))}; {forms}"
+    if not isinstance(name, str):
+        raise UsageError("a column's name is a str", found=shown(name))
+    if not isinstance(text, str):
+        raise UsageError("a column's type is a str", place=f"column {name!r}", found=shown(text), hint=_way_out(text))
     try:
         kind = parse_type(text)
     except FormatError as error:
-        raise UsageError(str(error), place=f"column {name!r}", hint=hint) from None
+        raise UsageError(str(error), place=f"column {name!r}", hint=_way_out(text)) from None
     if not kind.known:
-        raise UsageError(f"there is no column type {text!r}", place=f"column {name!r}", hint=hint)
+        raise UsageError(f"there is no column type {text!r}", place=f"column {name!r}", hint=_way_out(text))
     return Column(name, kind)
+
+
+def _way_out(asked: object) -> str:
+    near = suggest(asked)
+    meant = f"did you mean {near!r}? " if near else ""
+    forms = "arrays like uint16[2048] or float32[*,3]; lists like str[*]; ? after nullable ones"
+    return f"{meant}types: {', '.join((*SCALARS, *OBJECTS))}; {forms}"
 
 
 def _stored_pairs(text: str, file: str | None) -> list[tuple[str, str]]:
