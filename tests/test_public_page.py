@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,13 @@ def test_the_training_reader_says_what_to_install() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode
     assert "pip install 'mdsx[torch]'" in result.stderr
+
+
+def test_the_readme_has_each_name_in_a_table() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    tables = "\n".join(line for line in readme.splitlines() if line.startswith("|"))
+    named = set(re.findall(r"`((?:mdsx\.)?(?:torch\.)?[A-Za-z_]+)`", tables))
+    errors = {name for name in mdsx.__all__ if name.endswith("Error")}
+    assert errors - {"MdsxError", "FormatError"} <= named  # the text above and below the table has these
+    assert {f"mdsx.{name}" for name in set(mdsx.__all__) - errors} <= named
+    assert {f"mdsx.torch.{name}" for name in mdsx.torch.__all__} <= named

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mdsx.cli.output import Json, complain
+from mdsx.cli.output import ConnectTimeout, Json, complain
 
 EXAMPLE = (
     "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
@@ -58,6 +58,7 @@ def tar(
     shard_size: Annotated[str, typer.Option(help="Largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Tars converted at once.")] = 1,
+    connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
     """Convert WebDataset tars, in the order given, to one dataset.
@@ -103,6 +104,7 @@ def tar(
                 shard_size=shard_size,
                 compression=compression,
                 processes=processes,
+                connect_timeout=connect_timeout,
                 watcher=watcher,
             )
     except KeyboardInterrupt:

@@ -55,8 +55,9 @@ def convert_part(plan: Plan, part: int, watcher: Watcher) -> Tally:
     return ledger.total(len(sources))
 
 
-def is_finished(url: str) -> bool:
-    return any(entry.key == "index.json" for entry in open_storage(url).list("index.json"))
+def is_finished(url: str, connect_timeout: float | None = None) -> bool:
+    storage = open_storage(url, connect_timeout=connect_timeout)
+    return any(entry.key == "index.json" for entry in storage.list("index.json"))
 
 
 class _Intake:

@@ -23,6 +23,7 @@ from mdsx.convert.plan import Plan
 from mdsx.convert.skips import Tally
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MdsxError
+from mdsx.storage.contacts import answered, believe
 
 _Pipe: TypeAlias = "Connection[Any, Any]"
 
@@ -73,7 +74,7 @@ def _workers(plan: Plan, count: int) -> Iterator[dict[_Pipe, SpawnProcess]]:
     try:
         for _ in range(count):
             ours, theirs = context.Pipe()
-            worker = context.Process(target=_work, args=(plan, theirs), name="mdsx-convert", daemon=True)
+            worker = context.Process(target=_work, args=(plan, answered(), theirs), name="mdsx-convert", daemon=True)
             with _deaf():
                 worker.start()
             theirs.close()
@@ -113,7 +114,8 @@ class _Teller(Watcher):
         self._connection.send(("skipped", error))
 
 
-def _work(plan: Plan, connection: _Pipe) -> None:
+def _work(plan: Plan, known: tuple[str, ...], connection: _Pipe) -> None:
+    believe(known)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     while True:
         part: Any = connection.recv()

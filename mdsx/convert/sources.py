@@ -13,12 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mdsx.convert.braces import expand_braces
 from mdsx.convert.tape import printable
 from mdsx.errors import MissingError, UsageError
-from mdsx.storage import Storage, open_storage
+from mdsx.storage import open_storage
 
 _RANGE = 2**23  # bytes asked for at once; as many are read ahead while these are converted
 
@@ -32,7 +31,7 @@ class Source:
     etag: str
 
 
-def find_sources(names: Sequence[str]) -> list[Source]:
+def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) -> list[Source]:
     """The tars that `names` stand for, in that order. Raises MissingError for one that is not there."""
     urls = [url for name in names for expanded in expand_braces(name) for url in _globbed(expanded)]
     if not urls:
@@ -43,14 +42,17 @@ def find_sources(names: Sequence[str]) -> list[Source]:
         if name in folders[folder]:
             raise UsageError("tar is named twice", file=url)
         folders[folder].add(name)
-    found = {folder: (_list if _is_remote(folder) else _look)(folder, inside) for folder, inside in folders.items()}
+    found = {
+        folder: _list(folder, inside, connect_timeout) if _is_remote(folder) else _look(folder, inside)
+        for folder, inside in folders.items()
+    }
     return [found[folder][name] for folder, name in places]
 
 
 def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[bytes, None, None]:
     """The bytes of `source` in chunks; `count` is called with the size of each."""
     folder, name = _split(source.url)
-    storage = _open(folder)
+    storage = open_storage(folder)
 
     def fetch(start: int) -> bytes:
         return storage.get(name, start=start, stop=min(start + _RANGE, source.size), etag=source.etag).data
@@ -63,12 +65,6 @@ def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[byt
                 coming = ahead.submit(fetch, start + _RANGE)
             count(len(chunk))
             yield chunk
-
-
-@lru_cache(maxsize=16)
-def _open(folder: str) -> Storage:
-    """The storage of many sources: a client of its own for each would cost more than a small tar."""
-    return open_storage(folder)
 
 
 def _is_remote(url: str) -> bool:
@@ -108,9 +104,9 @@ def _look(folder: str, names: Iterable[str]) -> dict[str, Source]:
     return {name: Source(os.path.join(folder, name), piece.total, piece.etag) for name, piece in pieces.items()}
 
 
-def _list(folder: str, names: Iterable[str]) -> dict[str, Source]:
+def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> dict[str, Source]:
     """Remote sources of one folder by name, found by listing what begins as all their names do."""
-    storage = _open(folder)
+    storage = open_storage(folder, connect_timeout=connect_timeout)
     first, last = min(names), max(names)  # what these two share, all share
     shared = next((first[:size] for size in range(len(first)) if first[: size + 1] != last[: size + 1]), first)
     entries = {entry.key: entry for entry in storage.list(shared)}

@@ -53,6 +53,7 @@ def convert_tars(
     shard_size: int | str = "64MiB",
     compression: str | None = None,
     processes: int = 1,
+    connect_timeout: float | None = None,
     watcher: Watcher | None = None,
 ) -> Conversion:
     """Convert the tars that `sources` name (paths, URLs, braces, globs), in that order, to a dataset at `out`.
@@ -64,7 +65,7 @@ def convert_tars(
 
     `on_error="skip"` leaves out samples that are not sound, and what a damaged tar lost, and tells the `watcher` of
     each; a later call that finds the dataset finished does so again. With `processes` above 1 and several tars, the
-    dataset is written in parts and merged.
+    dataset is written in parts and merged. `connect_timeout`: as for `mdsx.Dataset`.
 
     Raises MissingError, CorruptError or SampleError that name tar, member and offset; no index is written then. Warns
     where the names seem to be meant otherwise: of a single sample, or of more than 50 inferred columns.
@@ -79,14 +80,14 @@ def convert_tars(
     names.check_declared(declared)
     size = parse_size(shard_size, name="shard_size")
     Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
-    storage = _open_output(out)
-    found = find_sources(sources)
+    storage = _open_output(out, connect_timeout)
+    found = find_sources(sources, connect_timeout=connect_timeout)
     look = look_at(found, declared, names, skip=on_error == "skip")
     for warning in look.warnings:
         watcher.warned(warning)
     parts = parts_for(len(found), processes)
     plan = Plan(storage.url, tuple(found), look.columns, size, compression, names, nan, on_error, parts)
-    if is_finished(plan.out):
+    if is_finished(plan.out, connect_timeout):
         return _finished_before(storage, plan, watcher)
     plan = _continued(storage, plan)
     watcher.planned(plan)
@@ -100,8 +101,8 @@ def convert_tars(
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 
 
-def _open_output(out: str | os.PathLike[str]) -> Storage:
-    storage = open_storage(out)
+def _open_output(out: str | os.PathLike[str], connect_timeout: float | None) -> Storage:
+    storage = open_storage(out, connect_timeout=connect_timeout)
     path = storage.path("index.json")
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))

@@ -21,9 +21,10 @@ from urllib.parse import urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
 from mdsx.storage.base import Entry, Piece, Sink, check_key
+from mdsx.storage.contacts import Contact
 from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, tried
 from mdsx.storage.s3_answer import LEAST, SILENCE, Answer, errors
-from mdsx.storage.s3_client import Client, Contact, retire, shared_client
+from mdsx.storage.s3_client import Client, retire, shared_client
 from mdsx.threads import REQUESTS, Share
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The S3 clients of this process, and which endpoints and buckets have answered it.
+"""The S3 clients of this process.
 
 Storages with the same configuration share one boto3 client: making one takes 0.3 seconds. The configuration is what
 boto3 reads: environment variables, and its two files as they are now. A client that was refused for its credentials is
@@ -7,19 +7,18 @@ dropped, so that the next request reads them again. A forked child makes its own
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import ssl
 import threading
-import time
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from mdsx.errors import TransportError, redacted
+from mdsx.errors import TransportError
+from mdsx.storage.contacts import Contact, contact
 from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, SILENCE, safe
 
 _CONNECTIONS = 64
@@ -29,29 +28,6 @@ _VARIABLES = ("AWS_", "BOTO_")
 _OTHERS = {"HOME", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"}
 _FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
 
-_log = logging.getLogger("mdsx")
-
-
-class Contact:
-    """An endpoint or a bucket: whether it ever answered this process, or the process that this one comes from."""
-
-    def __init__(self) -> None:
-        self.answered = False
-        self._lost_at: float | None = None
-
-    def lost(self, problem: str) -> None:
-        """It does not answer any more. The first request that finds out logs a line."""
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
-            _log.warning("%s; it answered before, so mdsx keeps trying for some 20 seconds", redacted(problem))
-
-    def found(self, name: str) -> None:
-        """It answered."""
-        self.answered = True
-        if self._lost_at is not None:
-            seconds, self._lost_at = time.monotonic() - self._lost_at, None
-            _log.warning("%s answers again, after %.0f s", redacted(name), seconds)
-
 
 class Client:
     """A boto3 client of this process, and the contact to its endpoint."""
@@ -60,12 +36,12 @@ class Client:
         self.boto = boto
         self.pid = os.getpid()
         self.url: str = boto.meta.endpoint_url
-        self.endpoint = _contact(self.url)
+        self.endpoint = contact(self.url)
         _alive.add(self)
 
     def bucket(self, name: str) -> Contact:
         """The contact to one of its buckets."""
-        return _contact(f"{self.url} {name}")
+        return contact(f"{self.url} {name}")
 
     def speaks_tls(self) -> bool:
         """Whether the endpoint, which is asked by http://, expects https://."""
@@ -106,7 +82,6 @@ def retire(client: Client) -> None:
 
 _lock = threading.Lock()
 _clients: OrderedDict[object, Client] = OrderedDict()
-_contacts: dict[str, Contact] = {}  # survives a fork
 _alive: WeakSet[Client] = WeakSet()
 _of_the_parent: list[Client] = []
 
@@ -120,10 +95,6 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _contact(name: str) -> Contact:
-    return _contacts.setdefault(name, Contact())
 
 
 def _configuration() -> object:

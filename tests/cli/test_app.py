@@ -74,8 +74,9 @@ def test_a_reader_that_has_seen_enough_is_no_error_message(dataset: Path) -> Non
 
 def test_commands_take_connect_timeout(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # where nobody listens
-    for command in ("info", "cat", "verify", "repair", "merge"):
-        status, _, err = run(command, "s3://bucket/data", "--connect-timeout", "0")
+    commands = [["info"], ["cat"], ["verify"], ["repair"], ["merge"], ["convert", "tar", "s3://bucket/x.tar"]]
+    for command in commands:
+        status, _, err = run(*command, "s3://bucket/data", "--connect-timeout", "0")
         assert status == 1
         assert "1 try, on first contact" in err
     assert run("info", "s3://bucket/data", "--connect-timeout", "-1").status == 2

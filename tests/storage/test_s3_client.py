@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mdsx
 from mdsx.storage import open_storage, retry
+from mdsx.storage.contacts import answered
 from mdsx.storage.s3_client import shared_client
 from mdsx.torch import StreamingDataset
 from tests.storage.proxy import Exchange, Proxy, status
@@ -286,6 +288,27 @@ def test_a_worker_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: st
             line = worker.stderr.readline()
             assert b"keeps trying" in line, line + worker.stderr.read()
         assert worker.stdout.read() == b"sound\n"
+
+
+BELIEVER = """
+import sys
+from mdsx.storage import open_storage
+from mdsx.storage.contacts import believe
+believe(sys.argv[2:])
+print(open_storage(sys.argv[1]).get("key").data.decode())
+"""
+
+
+def test_a_spawned_process_can_be_given_what_answered(proxy: Proxy, s3_url: str) -> None:
+    open_storage(s3_url).put("key", b"sound")
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", BELIEVER, s3_url, *answered()], **pipes) as child:
+        assert child.stdout is not None
+        assert child.stdout.read() == "sound\n"
+    with proxy.down(), subprocess.Popen([sys.executable, "-c", BELIEVER, s3_url, *answered()], **pipes) as child:
+        assert child.stderr is not None
+        assert "keeps trying" in child.stderr.readline()
+        child.kill()
 
 
 def test_a_fork_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: str) -> None:
