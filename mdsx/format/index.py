@@ -26,6 +26,9 @@ MAX_SHARDS = 2**22
 """Shards of a dataset: enough for a petabyte in shards of 256 MiB, and few enough to be opened in seconds."""
 MAX_METADATA_SIZE = 2**20
 
+_CHUNK = 2**16  # shards whose records are made at once
+_RECORD = np.dtype([("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", (16,))])
+
 
 class ShardEntry(NamedTuple):
     """What the index says of one shard. Sizes in bytes; hashes are XXH3-128 in hexadecimal. `size` and `hash` are
@@ -162,10 +165,16 @@ def fingerprint_of(
     schema: Schema, samples: NDArray[np.int64], raw_sizes: NDArray[np.int64], raw_hashes: NDArray[np.uint8]
 ) -> str:
     """As `fingerprint`, from columns."""
-    records = np.empty(len(samples), [("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", (16,))])
-    records["samples"], records["raw_size"], records["raw_hash"] = samples, raw_sizes, raw_hashes
     hasher = xxhash.xxh3_128(schema.json)
-    hasher.update(records.tobytes())
+    for first in range(0, len(samples), _CHUNK):
+        chunk = slice(first, first + _CHUNK)
+        records = np.empty(len(samples[chunk]), _RECORD)
+        records["samples"], records["raw_size"], records["raw_hash"] = (
+            samples[chunk],
+            raw_sizes[chunk],
+            raw_hashes[chunk],
+        )
+        hasher.update(records.tobytes())
     found: str = hasher.hexdigest()
     return found
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import subprocess
+import sys
 import time
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UsageError
-from mdsx.format import Schema, ShardEntry, build_index, fingerprint, is_name, parse_index, split_name
+from mdsx.format import (
+    MAX_SHARDS,
+    Schema,
+    ShardEntry,
+    build_index,
+    check_shard_count,
+    fingerprint,
+    is_name,
+    parse_index,
+    split_name,
+)
+from mdsx.format.index import fingerprint_of
 from mdsx.format.names import runs_of
 from tests.format import by_the_book, reference
 
@@ -235,3 +249,60 @@ def test_a_hundred_thousand_shards_parse_in_a_moment_and_take_few_bytes() -> Non
     tracemalloc.stop()
     assert index.samples == 2 * count
     assert kept < 100 * count
+
+
+_OPEN = r"""
+import re, sys, time
+from pathlib import Path
+import mdsx
+began = time.perf_counter()
+data = mdsx.Dataset(sys.argv[1])
+order = mdsx.Order(data.shards.index.counts, seed=1)
+order.locate([0, len(data) - 1])
+seconds = time.perf_counter() - began
+most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())  # of this process, not of its parent
+print(seconds, 1024 * int(most[1]))
+"""
+
+
+def test_the_most_shards_open_within_1_gb(tmp_path: Path) -> None:
+    """In a process of its own, with all that it imports. Seconds where nothing else runs: see tools/bench."""
+    (tmp_path / "index.json").write_bytes(most_shards())
+    command = [sys.executable, "-c", _OPEN, str(tmp_path)]
+    seconds, memory = map(float, subprocess.run(command, capture_output=True, check=True).stdout.split())
+    assert memory < 1e9
+    assert seconds < 60
+
+
+def most_shards(count: int = MAX_SHARDS) -> bytes:
+    """An index of so many uncompressed shards, which are not there."""
+    counts, sizes = np.arange(count) % 1000 + 1000, np.arange(count) % 1000 + 2**28
+    hashes = (np.arange(16 * count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(56)).astype(np.uint8)
+    shards = {
+        "files": [["shard.", ".mdsx", 0, count]],
+        "samples": counts.tolist(),
+        "row_key": hashes[: 8 * count].tobytes().hex(),
+        "size": sizes.tolist(),
+        "xxh3_128": hashes.tobytes().hex(),
+    }
+    index: dict[str, Any] = {
+        "format": "mdsx",
+        "version": 1,
+        "columns": json.loads(SCHEMA.json),
+        "rows_offset": SCHEMA.rows_offset,
+        "row_size": SCHEMA.row_size,
+        "samples": int(counts.sum()),
+        "shards": shards,
+        "fingerprint": fingerprint_of(SCHEMA, counts, sizes, hashes.reshape(-1, 16)),
+        "metadata": {},
+    }
+    return reference.seal_index(index)
+
+
+def test_more_shards_are_corrupt_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = build_index(SCHEMA, None, PLAIN)
+    monkeypatch.setattr("mdsx.format.indexparser.MAX_SHARDS", 1)
+    with pytest.raises(CorruptError, match="too many shards"):
+        parse_index(data)
+    with pytest.raises(UsageError, match=r'found 4194305.*shard_size="1024MiB" or more'):
+        check_shard_count(MAX_SHARDS + 1, 2**50 + 2**28)

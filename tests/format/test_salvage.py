@@ -14,7 +14,7 @@ from tests.conftest import Often
 from tests.damage.datasets import holds
 from tests.format import by_the_book
 from tests.format.owners import owners
-from tests.format.reference import patch, read_shard, rows_offset
+from tests.format.reference import get, patch, put, read_shard, row_at, rows_offset, seal
 from tests.format.test_check import CHANGES, SHARDS, changed
 
 FRAME = 2**20
@@ -220,3 +220,59 @@ def test_what_a_layout_claims_is_not_allocated() -> None:
     tracemalloc.stop()
     assert found.lost == packed.lost == ((0, 2**55),)
     assert peak < 2**23
+
+
+# --- the row key
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_rows_of_the_index_s_key_count_under_any_header(name: str) -> None:
+    """The header is whole, but of another shard: the rows decide."""
+    shard = SHARDS[name]
+    other = put(shard, row_key=get(shard, "row_key") ^ 1)
+    found = left(shard, seal(other))
+    assert (found.lost, found.other) == ((), None)
+    assert [problem.place for problem in found.problems] == ["header"]
+    assert bytes(found.rebuild()) == shard
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_a_header_damaged_where_no_size_is_costs_nothing(name: str) -> None:
+    """Without an index: the samples prove the rest of the header."""
+    shard = SHARDS[name]
+    for place in (*range(10), *range(24, 32), *range(56, 64)):
+        damaged = patch(shard, place, bytes([shard[place] ^ 0x41]))
+        layout = own_layout(damaged, compressed=False)
+        found = salvage(damaged, layout, compressed=False, size=len(damaged))
+        assert (found.lost, bytes(found.rebuild())) == ((), shard), place
+
+
+def test_two_votes_and_the_header_checksum_prove_a_key() -> None:
+    shard = SHARDS["fixed"]
+    damaged = patch(patch(shard, 24, bytes(8)), row_at(shard, 3) + 8, b"!")
+    layout = own_layout(damaged, compressed=False)
+    assert layout.row_key is None
+    found = salvage(damaged, layout, compressed=False, size=len(damaged))
+    assert (found.layout.row_key, found.lost) == (get(shard, "row_key"), ((3, 4),))
+
+
+@pytest.mark.parametrize("name", ["one", "fixed"])
+def test_nothing_is_kept_of_what_a_damaged_header_only_claims(name: str) -> None:
+    """A column's name is damaged: the rows agree, but on the key of other columns."""
+    shard = SHARDS[name]
+    at = shard.index(b'"name":"') + 8
+    damaged = patch(shard, at, b"x")
+    layout = own_layout(damaged, compressed=False)
+    found = salvage(damaged, layout, compressed=False, size=len(damaged))
+    assert found.layout.row_key is None
+    assert found.lost == ((0, layout.samples),)
+    assert found.problems
+
+
+def test_a_single_row_must_give_its_own_key() -> None:
+    shard = patch(SHARDS["one"], 24, bytes(8))
+    at = row_at(shard, 0)
+    for damaged in (patch(shard, at, bytes(8)), patch(shard, len(shard) - 1, b"!")):
+        layout = own_layout(damaged, compressed=False)
+        found = salvage(damaged, layout, compressed=False, size=len(damaged))
+        assert (found.layout.row_key, found.lost) == (None, ((0, 1),))

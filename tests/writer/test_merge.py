@@ -132,3 +132,11 @@ def test_a_folder_that_only_looks_like_a_part_is_named(root: Path) -> None:
 def test_parts_are_not_merged_while_a_writer_is_at_work_beside_them(root: Path) -> None:
     with Writer(root, COLUMNS), pytest.raises(UsageError, match="a writer is at work beside the parts"):
         merge(root)
+
+
+def test_parts_with_too_many_shards_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(root)
+    monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 2)
+    with pytest.raises(UsageError, match=r"at most 2 .*shard_size=\"1MiB\" or more"):
+        merge(root)
+    assert contents(root) == before

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import mdsx
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
 from mdsx.format import parse_index
 from mdsx.writer import Writer
@@ -257,3 +258,29 @@ def test_the_last_shard_is_left_alone_where_the_next_sample_does_not_fit(tmp_pat
     before = last.stat()
     write(tmp_path, COUNT)
     assert (last.stat().st_ino, last.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, compression: str | None) -> None:
+    """Same name, columns and size, and sound in itself: only the row key tells."""
+    leave(tmp_path / "x", compression=compression)
+    shards = [tmp_path / "x" / f"shard.{number:05d}.mdsx{'.zst' if compression else ''}" for number in range(64)]
+    by_size: dict[int, list[Path]] = {}
+    for path in shards:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    one, other = next(paths for paths in by_size.values() if len(paths) > 1)[:2]
+    expected = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    with pytest.warns(UserWarning, match=rf"{one.name}: this is not the shard that was written here"):
+        write(tmp_path / "x", COUNT, compression=compression)
+    assert one.read_bytes() == expected
+    assert list(mdsx.verify(tmp_path / "x")) == []
+
+
+def test_too_many_shards_is_an_error_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 5)
+    monkeypatch.setattr("mdsx.writer.uploads.MAX_SHARDS", 5)
+    with pytest.raises(UsageError, match=r"at most 5 .*shard_size=\"1MiB\" or more"):
+        write(tmp_path, COUNT)
+    assert len(list(tmp_path.glob("shard.*"))) == 5
+    assert not (tmp_path / "index.json").exists()
