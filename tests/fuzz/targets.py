@@ -191,12 +191,14 @@ def _type(data: bytes) -> None:
 
 
 def _tar(data: bytes) -> None:
-    """A conversion; the first byte says how the tar is compressed, and whether what is bad is skipped."""
+    """A conversion; the first byte says how the tar is compressed, whether bad samples are skipped, and the options."""
     how, data = data[:1] or b"\0", mended.tar(data[1:])
     wrapped = (data, zlib.compress(data, wbits=31), zstandard.compress(data))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.tar").write_bytes(wrapped[how[0] % 3])
-        convert_tars([f"{folder}/a.tar"], f"{folder}/out", on_error="skip" if how[0] & 4 else "raise")
+        named: dict[str, Any] = {"key_until": "last-dot", "rename": {"x": "txt;text"}, "nan": "null"}
+        options = named if how[0] & 8 else {}
+        convert_tars([f"{folder}/a.tar"], f"{folder}/out", on_error="skip" if how[0] & 4 else "raise", **options)
 
 
 def _stream(data: bytes) -> None:
@@ -419,7 +421,13 @@ TARGETS = {
     "shard": Target(_shard, (_SHARD, _SMALL, _OPAQUE)),
     "state": Target(_state, (msgpack.packb(_STATE), msgpack.packb(_STATE | _LARGE))),
     "stream": Target(_stream, (_tars()[0], zlib.compress(_tars()[0], wbits=31), zstandard.compress(_tars()[0]))),
-    "tar": Target(_tar, tuple(bytes([how]) + tar for how, tar in enumerate((*_tars(), _sparse())))),
+    "tar": Target(
+        _tar,
+        (
+            *(bytes([how]) + tar for how, tar in enumerate((*_tars(), _sparse()))),
+            *(bytes([how]) + tar for how in (8, 12) for tar in _tars()[:2]),
+        ),
+    ),
     "text": Target(_text, (b"64MiB", b"1.5 GB", b"a-{000..010..5}.tar", b"{a,{b,c}}{x..z}", b"{{{{,}}}")),
     "type": Target(_type, (b"uint16[*,3]?", b"later", b'[{"name":"a","type":"uint8[4]"},{"name":"b","type":"str?"}]')),
     "value": Target(_value, _values()),
