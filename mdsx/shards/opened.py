@@ -23,17 +23,49 @@ from mdsx.storage.mapping import mapped
 _MAPPINGS = 2**14
 
 
+class Identity:
+    """What tells a file from others, and from itself before it was written to.
+
+    The cache notes in a file's access time when it is needed, which changes the time of change: that counts only for
+    shards in place. A file that was removed from the cache is not written to any more.
+    """
+
+    __slots__ = ("_found", "_in_cache", "_path")
+
+    def __init__(self, path: str, *, in_cache: bool) -> None:
+        self._path, self._in_cache = path, in_cache
+        self._found = self._look()
+
+    def holds(self) -> bool:
+        found = self._look()
+        return found == self._found or (found is None and self._in_cache)
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        changed = 0 if self._in_cache else status.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed
+
+
 class Opened:
-    """A mapped shard, and what is known of it."""
+    """A mapped shard, and what is known of it: as long as its file stays as it was before the check."""
 
-    __slots__ = ("checked", "damaged", "used", "verified", "view")
+    __slots__ = ("_identity", "checked", "damaged", "used", "verified", "view")
 
-    def __init__(self, view: ShardView, verified: bool) -> None:
+    def __init__(self, view: ShardView, verified: bool, identity: Identity) -> None:
         self.view = view
         self.verified = verified
+        self._identity = identity
         self.checked = 0  # samples checked one by one
         self.damaged = False  # found so when it was checked whole
         self.used = False  # since it was last considered for closing
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether its file is the one that was mapped, and nobody wrote to it."""
+        return self._identity.holds()
 
 
 class OpenShards:

@@ -28,11 +28,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, MissingError, UsageError
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
 from mdsx.shards.memory import keep_freed_memory
-from mdsx.shards.opened import Opened, OpenShards, make_room
+from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.storage import Storage, open_storage
@@ -54,6 +54,7 @@ class _Runtime:
         self.lock = Lock()
         self.opened = OpenShards(leased)
         self.raw: OrderedDict[int, RawShard] = OrderedDict()
+        self.wrong: dict[int, MdsxError] = {}  # what was found of shards that were brought ahead
         keep_freed_memory()
         self.requests = Share(REQUESTS)
 
@@ -139,20 +140,22 @@ class Shards:
     def open(self, shard: int, *, whole: bool) -> bool:
         """Whether the shard can be mapped now, in place or from the cache. `whole`: verify it also in place."""
         opened = self._runtime.opened.get(shard)
-        if opened is not None:
+        if opened is not None and opened.unchanged:
             opened.used = True
             if whole and not opened.verified:
                 self._verify(shard, opened)
             return True
+        if opened is not None:
+            self.close(shard)
         if not make_room(leased=not self.mapped_in_place):
             return False
         if self.mapped_in_place:
-            self._keep(shard, _map(self._path(shard)), whole=whole)
+            self._keep(shard, self._identity(shard), _map(self._path(shard)), whole=whole)
             return True
         if self.cache is None:
             return False
-        mapped = self.cache.open(self.key(shard))
-        return mapped is not None and self._keep_cached(self.cache, shard, mapped, made=False)
+        identity, mapped = self._identity(shard), self.cache.open(self.key(shard))
+        return mapped is not None and self._keep_cached(self.cache, shard, identity, mapped, whole=whole)
 
     def fetch(self, shard: int, *, needed_in: float = 0.0) -> Verdict | None:
         """Bring a shard into the cache and map it; None when it is there, else why not (see Cache.fetch)."""
@@ -164,12 +167,22 @@ class Shards:
             return result
         if not make_room(leased=True):  # it is there, and `select` reads it
             return None
-        return None if self._keep_cached(self.cache, shard, result, made=made) else Verdict.BUSY
+        kept = self._keep_cached(self.cache, shard, self._identity(shard), result, whole=True, verified=made)
+        return None if kept else Verdict.BUSY
 
     def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
-        """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came."""
+        """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came.
+
+        Where it is damaged or another one, the next read of it raises the same error.
+        """
         assert self.cache is not None
-        result, _ = self._fetch(self.cache, shard, needed_in, received)
+        wrong = self._runtime.wrong
+        try:
+            result, _ = self._fetch(self.cache, shard, needed_in, received)
+        except (FormatError, ChangedError) as error:
+            wrong[shard] = error
+            raise
+        wrong.pop(shard, None)
         return result if isinstance(result, Verdict) else None
 
     def close(self, shard: int) -> None:
@@ -194,6 +207,8 @@ class Shards:
         process may hold no more leases, else by range."""
         opened = self._runtime.opened.get(shard)
         if opened is None:
+            if (error := self._runtime.wrong.pop(shard, None)) is not None:
+                raise error
             copied = self._copied(shard, samples)
             return self.select_ranges(shard, samples) if copied is None else copied
         opened.used = True
@@ -248,8 +263,8 @@ class Shards:
         if self.cache is None or mapped is None:
             return None
         try:
-            opened = self._opened(shard, mapped, whole=True, verified=self._trust_cache)
-            return select_mapped(opened.view, samples, file=self.file(shard), verify=False).copied()
+            view = self._view(shard, mapped)
+            return select_mapped(view, samples, file=self.file(shard), verify=not self._trust_cache).copied()
         except CorruptError:
             self._discard(self.cache, shard)
             return None
@@ -321,19 +336,31 @@ class Shards:
             return PlainShard(stored)
         return FramedShard(stored, size=size, raw_size=int(self.index.raw_sizes[shard]))
 
-    def _keep_cached(self, cache: Cache, shard: int, mapped: mmap.mmap, *, made: bool) -> bool:
-        """Whether the mapped file, `made` here or found, is sound; one that is not is dropped, to be fetched anew."""
+    def _keep_cached(
+        self, cache: Cache, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False
+    ) -> bool:
+        """Whether the mapped file is sound, as far as was checked; one that is not is dropped, to be fetched anew."""
         try:
-            self._keep(shard, mapped, whole=True, verified=made or self._trust_cache)
+            self._keep(shard, identity, mapped, whole=whole, verified=verified or self._trust_cache)
         except CorruptError:
             self._discard(cache, shard)
             return False
         return True
 
-    def _keep(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
-        self._runtime.opened.add(shard, self._opened(shard, mapped, whole=whole, verified=verified))
+    def _identity(self, shard: int) -> Identity:
+        """Of the file that is mapped next: seen before it is checked."""
+        if self.cache is None:
+            return Identity(str(self._path(shard)), in_cache=False)
+        return Identity(str(self.cache.path(self.key(shard))), in_cache=True)
 
-    def _opened(self, shard: int, mapped: mmap.mmap, *, whole: bool, verified: bool) -> Opened:
+    def _keep(self, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
+        opened = Opened(self._view(shard, mapped), verified, identity)
+        if whole and not verified:
+            self._verify(shard, opened)
+        self._runtime.opened.add(shard, opened)
+
+    def _view(self, shard: int, mapped: mmap.mmap) -> ShardView:
+        """The mapped file as the shard that it should be."""
         index = self.index
         view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema, row_key=index.row_key(shard))
         found = view.samples, view.rows_offset, len(mapped)
@@ -346,10 +373,7 @@ class Shards:
                 found=found,
                 expected=expected,
             )
-        opened = Opened(view, verified)
-        if whole and not verified:
-            self._verify(shard, opened)
-        return opened
+        return view
 
     def _verify(self, shard: int, opened: Opened) -> None:
         """The whole shard against the index; where it differs, find the place by the full check."""

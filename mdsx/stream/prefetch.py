@@ -2,8 +2,9 @@
 
 Bounded in bytes ahead of what was consumed, which counts once its shards are let go. Where the cache has no room that
 may be taken, the prefetcher stops until the reader goes on: else two of them could evict each other's shards for ever.
-It never holds a lease. A failure of storage is not raised here: whoever needs the shard meets it in its own place; any
-other error is the reader's next one. All prefetchers of a process share their threads (see mdsx/threads.py).
+It never holds a lease. A failure of storage is not raised here: whoever needs the shard meets it in its own place, and
+`Shards` keeps the error of a shard that failed its check for the next read of it; any other error is the reader's next
+one. All prefetchers of a process share their threads (see mdsx/threads.py).
 
 Who needs a shard that is on its way may wait for it, as long as it comes soon: fetching samples by range beside it
 costs more than it gains.

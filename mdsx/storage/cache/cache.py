@@ -125,6 +125,10 @@ class Cache:
         limit = self._process().limit
         return self.limit if limit is None else limit
 
+    def path(self, key: CacheKey) -> Path:
+        """Where the shard is, if it is here."""
+        return self.directory / key.fingerprint / f"{key.raw_hash}.mdsx"
+
     def is_empty(self) -> bool:
         """Whether it holds no shard at all."""
         return not any(self.directory.glob("*/*.mdsx"))
@@ -135,7 +139,7 @@ class Cache:
 
     def open(self, key: CacheKey) -> mmap.mmap | None:
         """The whole shard, leased until the last view of the mapping is gone; None where it is not here."""
-        path = self._path(key)
+        path = self.path(key)
         if not is_folder(path.parent):  # a symbolic link leads elsewhere
             return None
         try:
@@ -171,7 +175,7 @@ class Cache:
         """
         if (mapped := self.open(key)) is not None:
             return mapped
-        path = self._path(key)
+        path = self.path(key)
         part = path.with_name(path.name + PART)
         try:
             found = self._admit(key, path, part, needed_in)
@@ -199,7 +203,7 @@ class Cache:
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
         """Tell when the shard, which is not needed for now, will be needed again, in seconds from now."""
-        path = self._path(key)
+        path = self.path(key)
         date(path, needed_in=needed_in)
         self._process().room.let_go(path)
 
@@ -215,17 +219,14 @@ class Cache:
         try:
             with process.lock, process.ledger.locked():
                 total = process.ledger.take_tally()
-                size = size_of(self._path(key))
-                self._path(key).unlink(missing_ok=True)
+                size = size_of(self.path(key))
+                self.path(key).unlink(missing_ok=True)
                 if total is not None:
                     process.ledger.write_tally(total - size)
         except OSError as error:
             go_around(self.directory, error)
 
     # --- inside
-
-    def _path(self, key: CacheKey) -> Path:
-        return self.directory / key.fingerprint / f"{key.raw_hash}.mdsx"
 
     def _process(self) -> _Process:
         process = self._process_or_none

@@ -18,6 +18,8 @@ from mdsx.storage.cache.policy import Cached
 from mdsx.storage.mapping import map_file
 from mdsx.system import allocate as allocate_blocks
 
+_FURTHEST = 1e8  # seconds, as far as file systems can note
+
 Write = Callable[[bytes], object]
 
 
@@ -114,7 +116,7 @@ def look_at(path: str | Path) -> Cached | None:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
-    return Cached(os.fspath(path), status.st_size, status.st_mtime)
+    return Cached(os.fspath(path), status.st_size, status.st_atime)
 
 
 def size_of(path: Path) -> int:
@@ -124,10 +126,14 @@ def size_of(path: Path) -> int:
 
 
 def date(path: Path, *, needed_in: float, only_later: bool = False) -> None:
-    """Note in the file's modification time when it is needed; `only_later`: unless a later time stands there."""
-    now = time.time()
+    """Note in the file's access time when it is needed; `only_later`: unless a later time is noted.
+
+    The modification time stays: it tells whether somebody wrote to the file.
+    """
+    now = time.time_ns()
     try:
-        if not only_later or path.stat().st_mtime < now:
-            os.utime(path, (now, now + max(needed_in, 0.0)))
+        status = path.stat()
+        if not only_later or status.st_atime_ns < now:
+            os.utime(path, ns=(now + int(min(max(needed_in, 0.0), _FURTHEST) * 1e9), status.st_mtime_ns))
     except OSError:  # a hint only: it may have gone, or be another user's
         return

@@ -98,7 +98,7 @@ class Ledger:
                     except FileNotFoundError:
                         continue
                     if status.st_size or entry.name.endswith(PART):
-                        found.append(Cached(entry.path, status.st_size, status.st_mtime))
+                        found.append(Cached(entry.path, status.st_size, status.st_atime))
         return found
 
     # --- limits; called with the lock held

@@ -1,7 +1,7 @@
 """Which shards leave first: those needed last. Pure.
 
 A process that reads a dataset in order knows when each of its shards is needed next, whatever the pace: it has a
-`Foresight` of them. Of other files it knows the modification time, which is the time of the next need (in the future)
+`Foresight` of them. Of other files it knows the access time, which is the time of the next need (in the future)
 or of the last use (in the past); what is furthest from now, either way, is needed last as far as anyone can tell. A
 `.part` goes before all of them: if it can be evicted, its maker is dead.
 """
@@ -16,11 +16,11 @@ PART = ".part"
 
 
 class Cached(NamedTuple):
-    """A file of the cache as a scan found it. `mtime` in seconds."""
+    """A file of the cache as a scan found it. `needed`: its access time, in seconds."""
 
     path: str
     size: int
-    mtime: float
+    needed: float
 
 
 class Foresight(Protocol):
@@ -69,7 +69,7 @@ def distance(candidate: Candidate, now: float, foresights: Foresights) -> float:
 def _distance(file: Cached, position: int | None, now: float, foresight: Foresight | None) -> float:
     if foresight is not None and position is not None:
         return foresight.seconds_to(position)
-    return math.inf if file.path.endswith(PART) else abs(now - file.mtime)
+    return math.inf if file.path.endswith(PART) else abs(now - file.needed)
 
 
 def _fingerprint(file: Cached) -> str:

@@ -86,7 +86,7 @@ class Room:
         found = look_at(file.path)
         if found is None:
             return 0
-        if position is None and found.mtime != file.mtime:  # somebody used it
+        if position is None and found.needed != file.needed:  # somebody used it
             self._let_go.append(file.path)
             return 0
         return found.size if evict(file.path) else 0

@@ -23,8 +23,8 @@ class Known:
         return max(position - self.position, 0) / 10
 
 
-def file(name: str, mtime: float) -> Cached:
-    return Cached(f"/cache/{name}", 1, mtime)
+def file(name: str, needed: float) -> Cached:
+    return Cached(f"/cache/{name}", 1, needed)
 
 
 def leaving(files: list[Cached], foresights: Foresights) -> list[str]:

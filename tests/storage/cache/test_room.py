@@ -88,7 +88,7 @@ def test_files_that_vanish_and_a_foresight_that_ends_do_no_harm(tmp_path: Path) 
     gc.collect()
     del run  # judged by their times from here on
     gc.collect()
-    os.unlink(cache._path(key(2)))
+    os.unlink(cache.path(key(2)))
     for number in (5, 6, 7):
         assert not isinstance(fetch(cache, number), Verdict)
         gc.collect()
