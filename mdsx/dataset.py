@@ -144,6 +144,8 @@ class Dataset:
 
         The arrays of such a list lie in one memory, which the last of them keeps: copy what you keep for long.
         """
+        if type(place) is int:
+            return self._sample(place)
         if isinstance(place, slice):
             return self._samples(np.arange(*place.indices(len(self)), dtype=np.int64))
         if hasattr(place, "__index__") and getattr(place, "ndim", 0) == 0 and not isinstance(place, bool):

@@ -8,13 +8,18 @@ from struct import Struct
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from mdsx.errors import CorruptError
-from mdsx.format.rows import NULL, check_row, heap_extents
+from mdsx.format.rows import NULL, check_row, heap_extents, row_checksum
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 from mdsx.format.types import ColumnType
 from mdsx.format.values import Decoder, numpy_values, value_decoder
+
+Field = tuple[str, NDArray[Any] | None, Callable[[Any], Any] | None]
+"""A column's name; where it is of fixed size, its values of all samples of a shard; and what makes them public."""
 
 
 class SampleDecoder:
@@ -22,14 +27,10 @@ class SampleDecoder:
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._schema, self._columns, self._row_size = schema, dict(columns), schema.row_size
-        self._extents = Struct(f"<Q{len(schema.variable)}I")
+        self._head = Struct(f"<QQ{len(schema.variable)}I" if schema.variable else "<Q")
         self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
-        self._fixed = {
-            name: _field_reader(kinds[name], schema.row_dtype.fields[f"column{number}"][1])  # type: ignore[index]
-            for name, number in columns.items()
-            if kinds[name].fixed_size
-        }
+        self._fixed = {name: _reader(kinds[name]) for name in columns if kinds[name].fixed_size}
         places = {number: place for place, number in enumerate(schema.variable)}
         self._variable: dict[str, tuple[int, Decoder]] = {
             name: (places[number], value_decoder(kinds[name], name))
@@ -43,11 +44,12 @@ class SampleDecoder:
     def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
         """The values of a sample that the shard has; with `verify` after its checksum. Raises CorruptError."""
         at = view.rows_offset + sample * self._row_size
-        row, heap = view.buffer[at : at + self._row_size], view.heap
+        stored, *extent = self._head.unpack_from(view.buffer, at)
+        heap = view.heap
         edges: Sequence[int] = (0, 0)
         lengths: Sequence[int] = ()
         if self._may_be_null:
-            start, *lengths = self._extents.unpack_from(row, 8)
+            start, *lengths = extent
             if NULL in lengths:
                 if not all(may for may, length in zip(self._may_be_null, lengths, strict=True) if length == NULL):
                     self._refuse(view, sample)
@@ -59,14 +61,19 @@ class SampleDecoder:
             if edges[-1] > len(heap):
                 self._refuse(view, sample)
         if verify:
-            check_row(
-                row, heap[edges[0] : edges[-1]], sample, int.from_bytes(row[:8], "little"), view.row_key, view.file
-            )
+            if edges[0] == edges[-1]:
+                computed = xxh3_64_intdigest(view.buffer[at + 8 : at + self._row_size], sample)
+            else:
+                row = view.buffer[at : at + self._row_size]
+                computed = row_checksum(row, heap[edges[0] : edges[-1]], sample)
+            if computed ^ view.row_key != stored:
+                row = view.buffer[at : at + self._row_size]
+                check_row(row, heap[edges[0] : edges[-1]], sample, stored, view.row_key, view.file)
         values: dict[str, Any] = {}
-        for name in self._columns:
-            read = self._fixed.get(name)
-            if read is not None:
-                values[name] = read(row)
+        for name, field, read in view.fields.get(self) or self._bind(view):
+            if field is not None:
+                value = field[sample]
+                values[name] = value if read is None else read(value)
                 continue
             place, decode = self._variable[name]
             try:
@@ -76,20 +83,23 @@ class SampleDecoder:
                 raise CorruptError(str(error), file=view.file, place=f"sample {sample}, column {name!r}") from error
         return values
 
+    def _bind(self, view: ShardView) -> list[Field]:
+        """The columns, each fixed-size one as an array over all rows of the shard; the view keeps them."""
+        fields: list[Field] = [
+            (name, view.rows[f"column{number}"], self._fixed[name]) if name in self._fixed else (name, None, None)
+            for name, number in self._columns.items()
+        ]
+        view.fields[self] = fields
+        return fields
+
     def _refuse(self, view: ShardView, sample: int) -> NoReturn:
         samples = np.array([sample])
         heap_extents(self._schema, view.rows[samples], len(view.heap), file=view.file, samples=samples)
         raise AssertionError("unreachable")
 
 
-def _field_reader(kind: ColumnType, offset: int) -> Callable[[memoryview], Any]:
-    dtype, shape = kind.item_dtype, kind.shape
-    count = kind.nbytes // dtype.itemsize
-    public = kind.base in ("bool", "bfloat16")
-
-    def read(row: memoryview) -> Any:
-        items = np.frombuffer(row, dtype, count, offset) if count else np.empty(0, dtype)
-        value = items[0] if shape is None else items.reshape(shape).copy()  # type: ignore[arg-type]  # no stars
-        return numpy_values(kind, value) if public else value
-
-    return read
+def _reader(kind: ColumnType) -> Callable[[Any], Any] | None:
+    """What makes of an item of a column's array the value that users get; None where it is that."""
+    if kind.base in ("bool", "bfloat16"):
+        return lambda item: numpy_values(kind, item if kind.shape is None else item.copy())
+    return None if kind.shape is None else np.ndarray.copy

@@ -6,8 +6,8 @@ on access (`heap_extents`, `row_checksum`, `value_decoder`) or all at once (`che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ class ShardView:
     rows_offset: int
     rows: NDArray[np.void]
     heap: memoryview
+    fields: dict[Any, Any] = field(default_factory=dict)
+    """What decoders of single samples keep of it."""
 
     @classmethod
     def parse(

@@ -41,6 +41,7 @@ from mdsx.storage.filesystem import network_file_system
 from mdsx.storage.local import map_whole
 from mdsx.threads import REQUESTS, Share
 
+_SMALL = 16 * 1024  # bytes of an average sample, up to which hashing one costs less than a stat
 _RAW_SHARDS = 1024  # of which ranges are read, whose ETags and last frames are kept
 
 VerifyCached = Literal["size", "full"]
@@ -83,6 +84,7 @@ class Shards:
             if connections and self.cache.is_empty():
                 self.storage.connect(INDEX_KEY, connections)
         self.index: Index = read_index(self.storage)
+        self._small = int(self.index.raw_sizes.sum()) < _SMALL * self.index.samples
         self.local = path is not None
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
@@ -223,12 +225,18 @@ class Shards:
 
     def decode(self, shard: int, sample: int, decoder: SampleDecoder) -> dict[str, Any] | None:
         """One sample of a shard that is open; None where it is not, or found to be damaged in the cache."""
-        opened = self._runtime.opened.get(shard)
+        runtime = self._runtime_or_none
+        opened = None if runtime is None else runtime.opened.get(shard)
         if opened is None:
             return None
         opened.used = True
         try:
+            if self._small:  # to check it costs less than to look at the file
+                return decoder.decode(opened.view, sample, verify=True)
             self._count(shard, opened, 1)
+            if opened.verified and not opened.unchanged:
+                self.close(shard)
+                return None
             return decoder.decode(opened.view, sample, verify=not opened.verified)
         except CorruptError:
             if self.cache is None:
