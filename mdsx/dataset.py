@@ -31,9 +31,10 @@ class Dataset:
     one) single samples are fetched by byte range; a shard of which much is asked for is fetched whole into `cache` (a
     directory, default `$MDSX_CACHE` or `~/.cache/mdsx`), which never grows beyond `cache_limit` (bytes, or text such as
     "200GB"; default 80 % of the free space). `verify_cached` says what is checked of a file of the cache, maybe of an
-    earlier run, each time that it is opened: "full", all of its bytes; or "size", its size and header only, for a disk
-    that you trust. What is found damaged is fetched anew. `mmap=False` reads local shards by `pread`. `columns`, names
-    or a mapping name -> name in the dataset, are the only ones decoded. `connect_timeout`: seconds for which to retry
+    earlier run: "full", every sample by its checksum, or all of its bytes where it is streamed; or "size", its size and
+    header only, for a disk that you trust. What is found damaged is fetched anew. `mmap=False` reads local shards by
+    `pread`. `columns`, names or a mapping name -> name in the dataset, are the only ones decoded. `connect_timeout`:
+    seconds for which to retry
     a first contact that fails (unknown host, refused connection, TLS, no such bucket), instead of reporting it at once;
     an endpoint that has answered this process before is retried for some 20 seconds in any case.
 

@@ -4,11 +4,12 @@ Rules of the room:
 - A shard in place (local, uncompressed) is mapped where it stands: never copied, never deleted. On a network file
   system, or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills.
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
-- Nothing that is handed out is unverified. Ranges are, by row checksum; a shard in place too, or as a whole by its
-  XXH3-128 (`whole=True`), once per opening. A file of the cache is verified whole each time that it is opened: what was
-  whole when it came may rot, and another shard in its place has right row checksums too. Where it is damaged it is
-  dropped and fetched anew; a damaged shard in place is an error that names the sample where it can. With
-  `verify_cached="size"`, files of the cache are trusted.
+- Nothing that is handed out is unverified. Each sample is, by its row's checksum, which the row key binds to the shard;
+  or the whole shard, by its XXH3-128 (`whole=True`). A check of the whole counts as long as the file's identity is the
+  one seen before it (`Identity`): it is looked at for each run of batches and each read of a large sample. A file of the
+  cache that is damaged is dropped and fetched anew; a damaged shard in place is an error that names the sample where it
+  can. With `verify_cached="size"`, files of the cache are trusted.
+- An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
 - Everything that a fork or a pickle must not carry along lives in `_Runtime`, made anew in each process.
 """
 

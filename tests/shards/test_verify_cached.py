@@ -141,15 +141,15 @@ def test_what_this_process_has_just_downloaded_is_not_hashed_once_more(
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
 
-def test_full_a_file_is_hashed_each_time_it_is_opened(url: str, cache: Path) -> None:
+def test_full_a_file_is_hashed_each_time_a_stream_opens_it(url: str, cache: Path) -> None:
     """It may rot while a run does not hold it."""
     shards = Shards(url, cache=cache)
-    assert all(shards.open(shard, whole=False) for shard in range(4))
+    assert all(shards.open(shard, whole=True) for shard in range(4))
     for shard in range(4):
         shards.close(shard)
     for path in cached(cache):
         flip(0.9)(path)
-    assert not any(shards.open(shard, whole=False) for shard in range(4))
+    assert not any(shards.open(shard, whole=True) for shard in range(4))
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
 
