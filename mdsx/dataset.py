@@ -34,9 +34,9 @@ class Dataset:
     earlier run: "full", every sample by its checksum, or all of its bytes where it is streamed; or "size", its size and
     header only, for a disk that you trust. What is found damaged is fetched anew. `mmap=False` reads local shards by
     `pread`. `columns`, names or a mapping name -> name in the dataset, are the only ones decoded. `connect_timeout`:
-    seconds for which to retry
-    a first contact that fails (unknown host, refused connection, TLS, no such bucket), instead of reporting it at once;
-    an endpoint that has answered this process before is retried for some 20 seconds in any case.
+    seconds for which to retry a first contact that fails (unknown host, refused connection, TLS, no such bucket),
+    instead of reporting it at once; an endpoint that has answered this process before is retried for some 20 seconds
+    in any case.
 
     Samples are dicts: scalars as NumPy scalars of the column's dtype (`bool` as bool), arrays as NumPy arrays
     (`bfloat16` widened to float32), the rest as bytes, str and parsed JSON or MessagePack; null is None. Every sample

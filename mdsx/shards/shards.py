@@ -6,8 +6,8 @@ Rules of the room:
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
 - Nothing that is handed out is unverified. Each sample is, by its row's checksum, which the row key binds to the shard;
   or the whole shard, by its XXH3-128 (`whole=True`). A check of the whole counts as long as the file's identity is the
-  one seen before it (`Identity`): it is looked at for each run of batches and each read of a large sample. A file of the
-  cache that is damaged is dropped and fetched anew; a damaged shard in place is an error that names the sample where it
+  one seen before it (`Identity`): it is looked at for each run of batches and each read of a large sample. A damaged
+  file of the cache is dropped and fetched anew; a damaged shard in place is an error that names the sample where it
   can. With `verify_cached="size"`, files of the cache are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
 - Everything that a fork or a pickle must not carry along lives in `_Runtime`, made anew in each process.
