@@ -58,8 +58,10 @@ def _rank(*, node: bool) -> int:
 def _users_frame() -> FrameType:
     """The innermost frame of the user's; from a thread of ours, where the user's main thread is now."""
     here = sys._getframe(1)
-    elsewhere = sys._current_frames().get(threading.main_thread().ident or 0)
-    return _users(here) or _users(elsewhere) or here
+    found, main = _users(here), threading.main_thread()
+    if found is None and threading.current_thread() is not main:  # a frame that knows itself would live on, with all
+        found = _users(sys._current_frames().get(main.ident or 0))
+    return found or here
 
 
 def _users(frame: FrameType | None) -> FrameType | None:

@@ -126,8 +126,8 @@ def test_the_page_shows_what_the_lightning_training_uses() -> None:
 def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     snippets = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 6  # each section has one, the first two
-    code = "import torch\nfrom mdsx.torch import StreamingDataLoader, StreamingDataset\n"
+    assert len(snippets) == 7  # each section has one or two
+    code = "import mdsx\nimport torch\nfrom mdsx.torch import StreamingDataLoader, StreamingDataset\n"
     code += f"url = {local_url!r}\n" + "\n".join(snippets)
     (tmp_path / "page.py").write_text(code)
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
