@@ -233,6 +233,7 @@ class Shards:
         opened.used = True
         try:
             if self._small:  # to check it costs less than to look at the file
+                opened.checked += 1
                 return decoder.decode(opened.view, sample, verify=True)
             self._count(shard, opened, 1)
             if opened.verified and not opened.unchanged:
