@@ -44,16 +44,16 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     return checksum
 
 
-def check_row(row: Buffer, heap: Buffer, sample: int, stored: int, key: int, file: str | None) -> None:
-    """Raise CorruptError where the checksum of a sample of the shard with row key `key` is not the `stored` one."""
-    computed = row_checksum(row, heap, sample) ^ key
-    if computed != stored:
+def check_row(row: Buffer, heap: Buffer, sample: int, checksum: int, file: str | None) -> None:
+    """Raise CorruptError where the checksum of a sample is not `checksum`: what its row stores, xor the row key."""
+    computed = row_checksum(row, heap, sample)
+    if computed != checksum:
         raise CorruptError(
             "the sample's checksum does not match its bytes",
             file=file,
             place=f"sample {sample}",
             found=f"{computed:016x}",
-            expected=f"{stored:016x}",
+            expected=f"{checksum:016x}",
             hint="the shard is damaged: `mdsx verify` says where, and `mdsx repair` what can be done",
         )
 

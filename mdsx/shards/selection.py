@@ -59,11 +59,11 @@ def _check_mapped(view: ShardView, samples: NDArray[np.int64], file: str) -> Non
         extents = np.empty(len(samples), schema.extents_dtype)
         extents["start"], extents["lengths"] = view.rows["start"][samples], view.rows["lengths"][samples]
         starts, stops, _ = heap_extents(schema, extents, len(view.heap), file=file, samples=samples)
-    stored = view.rows["checksum"][samples].tolist()
-    bounds = zip(samples.tolist(), starts.tolist(), stops.tolist(), stored, strict=True)
+    checksums = (view.rows["checksum"][samples] ^ np.uint64(view.row_key)).tolist()
+    bounds = zip(samples.tolist(), starts.tolist(), stops.tolist(), checksums, strict=True)
     for sample, start, stop, checksum in bounds:
         at = view.rows_offset + sample * size
-        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, view.row_key, file)
+        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, file)
 
 
 def select_ranges(
@@ -87,10 +87,10 @@ def select_ranges(
         heap_offset = -(-(rows_offset + count * size) // 64) * 64
         low, high, _ = heap_extents(schema, rows, raw_size - heap_offset, file=raw.file, samples=samples)
         heaps = raw.read([(heap_offset + a, heap_offset + b) for a, b in zip(low.tolist(), high.tolist(), strict=True)])
-    stored = rows["checksum"].tolist()
+    checksums = (rows["checksum"] ^ np.uint64(row_key)).tolist()
     for place, sample in enumerate(samples.tolist()):
         row = memoryview(data)[place * size : (place + 1) * size]
-        check_row(row, heaps[place], sample, stored[place], row_key, raw.file)
+        check_row(row, heaps[place], sample, checksums[place], raw.file)
     if schema.variable:  # the heap holds only these samples
         rows["start"] = np.cumsum(high - low) - (high - low)
     heap = memoryview(b"".join(heaps))
