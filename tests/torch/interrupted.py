@@ -24,6 +24,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 PATIENCE = 30.0  # seconds for what was begun to end
 LONG_STEP = 120  # samples after which a step takes longer
+CONNECTIONS = 64  # that the process's S3 client keeps for the next dataset
 
 
 def tell(**facts: Any) -> None:
@@ -67,13 +68,14 @@ class Left:
         threads = {f"{thread.name} {thread.ident}" for thread in threading.enumerate()}
         return {"threads": threads, "children": children(), "descriptors": descriptors()}
 
-    def wait(self, loader: bool = False) -> dict[str, list[Any]]:
-        """Once nothing is left, or patience is over. A `loader` that is there may have its connections."""
+    def wait(self) -> dict[str, list[Any]]:
+        """Return what is left once that is nothing but the connections of the S3 client, or patience is over."""
         deadline = time.monotonic() + PATIENCE
         while True:
             left = {kind: sorted(found - self._before[kind]) for kind, found in self._now().items()}
-            if loader:
-                left["descriptors"] = [name for name in left["descriptors"] if "socket:" not in name]
+            sockets = [name for name in left["descriptors"] if "socket:" in name]
+            if len(sockets) <= CONNECTIONS:
+                left["descriptors"] = sorted(set(left["descriptors"]) - set(sockets))
             if not any(left.values()) or time.monotonic() > deadline:
                 return left
             time.sleep(0.05)
@@ -108,7 +110,7 @@ def main() -> None:
         else:
             continue
         if waiting:
-            tell(left=left.wait(loader=True))
+            tell(left=left.wait())
     tell(ids=ids)
     del batches, loader, data
     tell(left=left.wait())

@@ -94,7 +94,7 @@ LISTS: list[tuple[list[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("samples", "expected"), LISTS, ids=str)
+@pytest.mark.parametrize(("samples", "expected"), LISTS)
 def test_what_pytorch_refuses_becomes_lists(samples: list[Any], expected: Any) -> None:
     assert same(collate(samples), expected)
 
