@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.arrays import plain_hexadecimal, plain_integers
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.header import MAX_HEADER_SIZE, MAX_SIZE
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
@@ -29,6 +30,7 @@ MAX_SAMPLES = 2**62 - 1
 _START = re.compile(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),')
 _END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
 _END_SIZE = 32
+_CHUNK = 2**16  # shards that are checked at once
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
@@ -92,9 +94,13 @@ class _Parser:
             raw_hashes = self._hashes(shards.raw_xxh3_128, "raw_xxh3_128", 16, len(counts))
         files = self._files(shards.files, len(counts))
         samples = self._sum(counts, root.samples)
-        self._check_raw_sizes(schema, root.rows_offset, counts, raw_sizes)
+        for first in range(0, len(counts), _CHUNK):
+            some = slice(first, first + _CHUNK)
+            self._check_raw_sizes(schema, root.rows_offset, counts[some], raw_sizes[some], first)
         if root.compression is not None:
-            self._check_frames(sizes, raw_sizes)
+            for first in range(0, len(counts), _CHUNK):
+                some = slice(first, first + _CHUNK)
+                self._check_frames(sizes[some], raw_sizes[some], first)
         computed = fingerprint_of(schema, counts, raw_sizes, raw_hashes)
         if computed != root.fingerprint:
             message, stored = "it is not that of these shards", root.fingerprint[:80]
@@ -173,11 +179,13 @@ class _Parser:
         place = f"shards.{key}"
         if raw is msgspec.UNSET:
             raise self._error("the key is missing", place)
-        try:
-            numbers = self._decode(raw, list[int], place)
-            found = np.fromiter(numbers, np.int64, len(numbers))
-        except OverflowError:
-            raise self._error("a number is 2^63 or more", place) from None
+        found = plain_integers(raw)
+        if found is None:
+            try:
+                numbers = self._decode(raw, list[int], place)
+                found = np.fromiter(numbers, np.int64, len(numbers))
+            except OverflowError:
+                raise self._error("a number is 2^63 or more", place) from None
         if found.min(initial=0) < 0:
             raise self._error("a number is below 0", place, found=int(found.min()))
         if count not in (None, len(found)):
@@ -189,17 +197,20 @@ class _Parser:
         place = f"shards.{key}"
         if raw is msgspec.UNSET:
             raise self._error("the key is missing", place)
-        text = self._decode(raw, str, place)
-        if len(text) != 2 * size * count:
-            raise self._error(
-                "not as many digits as the shards need", place, found=len(text), expected=2 * size * count
-            )
+        found = plain_hexadecimal(raw)
+        text = self._decode(raw, str, place) if found is None else ""
+        digits = len(text) if found is None else 2 * len(found)
+        if digits != 2 * size * count:
+            message = "not as many digits as the shards need"
+            raise self._error(message, place, found=digits, expected=2 * size * count)
         try:
             if any(digit in text for digit in "ABCDEF"):
                 raise ValueError
-            return np.frombuffer(binascii.unhexlify(text), np.uint8).reshape(count, size)
+            found = np.frombuffer(binascii.unhexlify(text), np.uint8) if found is None else found
         except ValueError:
             raise self._error("these are not lower-case hexadecimal digits", place) from None
+        found.setflags(write=False)
+        return found.reshape(count, size)
 
     def _files(self, runs: list[Run], shards: int) -> tuple[Run, ...]:
         suffixes: dict[str, str] = {}
@@ -228,9 +239,10 @@ class _Parser:
         return total
 
     def _check_raw_sizes(
-        self, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64]
+        self, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64], first: int
     ) -> None:
-        """Each shard has room for its rows; and where no column has a heap, or no sample is, nothing else."""
+        """Each shard, from number `first` on, has room for its rows; and where no column has a heap, or no sample is,
+        nothing else."""
         room = (raw_sizes - rows_offset) // schema.row_size
         rows = np.minimum(counts, np.maximum(room, 0)).astype(np.uint64) * np.uint64(schema.row_size)  # cannot overflow
         least = (rows + np.uint64(rows_offset + 63)) // np.uint64(64) * np.uint64(64)
@@ -240,15 +252,17 @@ class _Parser:
         if wrong.any():
             shard = int(wrong.argmax())
             found = f"{raw_sizes[shard]} bytes for {counts[shard]} samples"
-            raise self._error("the size cannot hold the samples", f"raw size of shard {shard}", found=found)
+            raise self._error("the size cannot hold the samples", f"raw size of shard {first + shard}", found=found)
 
-    def _check_frames(self, sizes: NDArray[np.int64], raw_sizes: NDArray[np.int64]) -> None:
-        """A stored object has room for the seek table of its frames: its claims are checked before they are read."""
+    def _check_frames(self, sizes: NDArray[np.int64], raw_sizes: NDArray[np.int64], first: int) -> None:
+        """A stored object has room for the seek table of its frames: its claims are checked before they are read.
+        `first` is the number of the first of these shards."""
         wrong = (frame_count(raw_sizes) > MAX_FRAMES) | (seek_table_size(raw_sizes) > sizes)
         if wrong.any():
             shard = int(wrong.argmax())
             found = f"{sizes[shard]} bytes for {raw_sizes[shard]}"
-            raise self._error("the stored size cannot hold its frames", f"raw size of shard {shard}", found=found)
+            place = f"raw size of shard {first + shard}"
+            raise self._error("the stored size cannot hold its frames", place, found=found)
 
     def _metadata(self, raw: msgspec.Raw) -> dict[str, Any]:
         text = bytes(raw)

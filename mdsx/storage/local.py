@@ -58,7 +58,7 @@ class LocalStorage:
                 raise TruncatedError(
                     "the file ends before what was asked for", file=str(path), found=status.st_size, expected=start + 1
                 )
-            data = b"".join(_read(file.fileno(), start, stop))
+            data = b"".join(_read(file.fileno(), start, stop, at_once=2**30))  # one piece is not copied
             if len(data) < stop - start:
                 raise TruncatedError(
                     "the file was cut while it was read", file=str(path), found=len(data), expected=stop - start
@@ -201,8 +201,8 @@ def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
-def _read(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
-    while start < stop and (chunk := os.pread(descriptor, min(_CHUNK, stop - start), start)):
+def _read(descriptor: int, start: int, stop: int, *, at_once: int = _CHUNK) -> Iterator[bytes]:
+    while start < stop and (chunk := os.pread(descriptor, min(at_once, stop - start), start)):
         yield chunk
         start += len(chunk)
 

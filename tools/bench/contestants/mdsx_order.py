@@ -1,4 +1,4 @@
-"""mdsx at sizes that no disk here holds: the order of up to 10^12 samples, an index of 2,000,000 shards."""
+"""mdsx at sizes that no disk here holds: the order of up to 10^12 samples, an index of 2^22 shards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def order(samples: int, streamed: int) -> Figures:
     return figures
 
 
-def prepare_index(data: str, shards: int) -> Figures:
+def prepare_index(data: str, shards: int, compression: str | None = None) -> Figures:
     """An index of shards that are not there."""
     schema = Schema.from_columns(workloads.MDSX_COLUMNS["text"])
     names = workloads.mix(np.arange(2 * shards, dtype=np.uint64)).reshape(shards, 2).tolist()
@@ -50,9 +50,10 @@ def prepare_index(data: str, shards: int) -> Figures:
         for number, (high, low) in enumerate(names):
             digits = f"{high:016x}{low:016x}"
             size = 2**26 - number % 4096
-            yield ShardEntry(f"shard.{number:05}.mdsx", _PER_SHARD, high, size, digits, size, digits)
+            name, stored = f"shard.{number:05}.mdsx", size if compression is None else size // 2
+            yield ShardEntry(name, _PER_SHARD, high, stored, digits, size, digits)
 
-    Path(data, "index.json").write_bytes(build_index(schema, None, list(entries())))
+    Path(data, "index.json").write_bytes(build_index(schema, compression, list(entries())))
     return {}
 
 
@@ -63,6 +64,7 @@ def open_index(data: str, shards: int) -> Figures:
     begun = time.perf_counter()
     dataset = mdsx.Dataset(data)
     figures: Figures = {"open s": time.perf_counter() - begun}
+    figures["MB in all"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     gc.collect()
     figures["bytes/shard"] = (memory_of(os.getpid())["anonymous"] - before) * 1024 / shards
     counts = dataset.shards.index.counts
