@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import weakref
 from collections import OrderedDict
+from contextlib import suppress
+from operator import attrgetter
 from threading import Lock
 
 from mdsx.descriptors import most_leases
@@ -22,6 +24,9 @@ from mdsx.storage.mapping import mapped
 
 _MAPPINGS = 2**14
 
+_IN_CACHE = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns")
+_IN_PLACE = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+
 
 class Identity:
     """What tells a file from others, and from itself before it was written to.
@@ -30,42 +35,35 @@ class Identity:
     shards in place. A file that was removed from the cache is not written to any more.
     """
 
-    __slots__ = ("_found", "_in_cache", "_path")
+    __slots__ = ("_facts", "_found", "_in_cache", "_path")
 
     def __init__(self, path: str, *, in_cache: bool) -> None:
         self._path, self._in_cache = path, in_cache
-        self._found = self._look()
+        self._facts = _IN_CACHE if in_cache else _IN_PLACE
+        self._found: object = None
+        with suppress(FileNotFoundError):
+            self._found = self._facts(os.stat(path))
 
     def holds(self) -> bool:
-        found = self._look()
-        return found == self._found or (found is None and self._in_cache)
-
-    def _look(self) -> tuple[int, ...] | None:
         try:
-            status = os.stat(self._path)
+            return self._facts(os.stat(self._path)) == self._found  # each read of a large sample comes by here
         except FileNotFoundError:
-            return None
-        changed = 0 if self._in_cache else status.st_ctime_ns
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed
+            return self._in_cache
 
 
 class Opened:
     """A mapped shard, and what is known of it: as long as its file stays as it was before the check."""
 
-    __slots__ = ("_identity", "checked", "damaged", "used", "verified", "view")
+    __slots__ = ("checked", "damaged", "unchanged", "used", "verified", "view")
 
     def __init__(self, view: ShardView, verified: bool, identity: Identity) -> None:
         self.view = view
         self.verified = verified
-        self._identity = identity
+        self.unchanged = identity.holds
+        """Whether its file is the one that was mapped, and nobody wrote to it."""
         self.checked = 0  # samples checked one by one
         self.damaged = False  # found so when it was checked whole
         self.used = False  # since it was last considered for closing
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether its file is the one that was mapped, and nobody wrote to it."""
-        return self._identity.holds()
 
 
 class OpenShards:

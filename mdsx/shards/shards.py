@@ -143,7 +143,7 @@ class Shards:
     def open(self, shard: int, *, whole: bool) -> bool:
         """Whether the shard can be mapped now, in place or from the cache. `whole`: verify it also in place."""
         opened = self._runtime.opened.get(shard)
-        if opened is not None and opened.unchanged:
+        if opened is not None and opened.unchanged():
             opened.used = True
             if whole and not opened.verified:
                 self._verify(shard, opened)
@@ -235,8 +235,9 @@ class Shards:
             if self._small:  # to check it costs less than to look at the file
                 opened.checked += 1
                 return decoder.decode(opened.view, sample, verify=True)
-            self._count(shard, opened, 1)
-            if opened.verified and not opened.unchanged:
+            if not opened.verified:
+                self._count(shard, opened, 1)
+            if opened.verified and not opened.unchanged():
                 self.close(shard)
                 return None
             return decoder.decode(opened.view, sample, verify=not opened.verified)
