@@ -1,7 +1,7 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, Hashes, inspect_shard, read_index, stream_shard
-from mdsx.shards.gather import Columns, present
+from mdsx.shards.gather import Columns, joined, present
 from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards, VerifyCached
 from mdsx.shards.view import ColumnChoice, Part, View
@@ -18,6 +18,7 @@ __all__ = [
     "VerifyCached",
     "View",
     "inspect_shard",
+    "joined",
     "present",
     "read_index",
     "stream_shard",

@@ -56,6 +56,17 @@ def gather(
         }
 
 
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The columns of several results, at least one, as those of one."""
+    first = parts[0]
+    return {
+        name: np.concatenate([part[name] for part in parts])
+        if isinstance(values, np.ndarray)
+        else [value for part in parts for value in part[name]]
+        for name, values in first.items()
+    }
+
+
 def _stored(column: Column) -> Column:
     """bfloat16 stays uint16, as NumPy has no such type."""
     return replace(column, type=replace(column.type, base="uint16")) if column.type.base == "bfloat16" else column

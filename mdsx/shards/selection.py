@@ -7,7 +7,7 @@ columns of many of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,11 @@ class Selection:
         if len(self.take) and int(self.take.view(np.uint64).max()) >= len(self.rows):  # also a negative one
             raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
         return self.take * self.rows.itemsize + self.rows.ctypes.data
+
+    def each(self) -> list[Selection]:
+        """Its samples, each as a selection of one."""
+        cuts = [slice(place, place + 1) for place in range(len(self.take))]
+        return [replace(self, samples=self.samples[cut], take=self.take[cut]) for cut in cuts]
 
     def copied(self) -> Selection:
         """The same samples in memory of their own: what they were selected from may be closed."""

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, UsageError
-from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard
+from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard, parse_header
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
 from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
@@ -44,6 +44,8 @@ from mdsx.threads import REQUESTS, Share
 
 _SMALL = 16 * 1024  # bytes of an average sample, up to which hashing one costs less than a stat
 _RAW_SHARDS = 1024  # of which ranges are read, whose ETags and last frames are kept
+
+T = TypeVar("T")
 
 VerifyCached = Literal["size", "full"]
 """What of a file of the cache is checked before it is used: its size and header, or all of it."""
@@ -248,17 +250,43 @@ class Shards:
 
     def select_ranges(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """`samples` of a shard by range requests; damage is fetched once more before it is an error."""
+
+        def select(raw: RawShard) -> Selection:
+            return select_ranges(
+                raw,
+                samples,
+                schema=self.schema,
+                row_key=self.index.row_key(shard),
+                rows_offset=self.index.rows_offset,
+                count=int(self.index.counts[shard]),
+                raw_size=int(self.index.raw_sizes[shard]),
+            )
+
+        return self._by_range(shard, select)
+
+    def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
+        """Each of `samples` by itself, by range requests, or what is wrong with it.
+
+        Raises what is wrong with the shard: its header is damaged or another shard's, or storage fails.
+        """
+        try:
+            return [*self.select_ranges(shard, samples).each()]
+        except CorruptError:
+            self._by_range(shard, lambda raw: self._check_header(shard, raw))
+        found: list[Selection | CorruptError] = []
+        for place in range(len(samples)):
+            try:
+                found.append(self.select_ranges(shard, samples[place : place + 1]))
+            except CorruptError as error:
+                found.append(error)
+        return found
+
+    # --- inside
+
+    def _by_range(self, shard: int, read: Callable[[RawShard], T]) -> T:
         for attempt in range(1, DOWNLOAD_TRIES + 1):
             try:
-                return select_ranges(
-                    self._raw(shard),
-                    samples,
-                    schema=self.schema,
-                    row_key=self.index.row_key(shard),
-                    rows_offset=self.index.rows_offset,
-                    count=int(self.index.counts[shard]),
-                    raw_size=int(self.index.raw_sizes[shard]),
-                )
+                return read(self._raw(shard))
             except CorruptError:
                 with self._runtime.lock:
                     self._runtime.raw.pop(shard, None)  # with its decoded frames
@@ -266,7 +294,12 @@ class Shards:
                     raise
         raise AssertionError("unreachable")
 
-    # --- inside
+    def _check_header(self, shard: int, raw: RawShard) -> None:
+        index = self.index
+        (data,) = raw.read([(0, index.rows_offset)])
+        size, key = int(index.raw_sizes[shard]), index.row_key(shard)
+        header = parse_header(data, size=size, file=raw.file, schema=self.schema, row_key=key)
+        self._check_sizes(shard, header.samples, header.rows_offset, size)
 
     def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:
         """`samples` of a shard in the cache, which is not kept open; None where it is not there."""
@@ -374,7 +407,11 @@ class Shards:
         """The mapped file as the shard that it should be."""
         index = self.index
         view = ShardView.parse(mapped, file=self.file(shard), schema=self.schema, row_key=index.row_key(shard))
-        found = view.samples, view.rows_offset, len(mapped)
+        self._check_sizes(shard, view.samples, view.rows_offset, len(mapped))
+        return view
+
+    def _check_sizes(self, shard: int, *found: int) -> None:
+        index = self.index
         expected = int(index.counts[shard]), index.rows_offset, int(index.raw_sizes[shard])
         if found != expected:
             raise CorruptError(
@@ -384,7 +421,6 @@ class Shards:
                 found=found,
                 expected=expected,
             )
-        return view
 
     def _verify(self, shard: int, opened: Opened) -> None:
         """The whole shard against the index; where it differs, find the place by the full check."""

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError, shown
+from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import SampleDecoder, Schema
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.gather import Columns, gather, present
@@ -112,6 +112,10 @@ class View:
 
     # --- what Shards does, by the view's numbers
 
+    def file(self, shard: int) -> str:
+        part, number = self._at(shard)
+        return part.shards.file(number)
+
     def is_open(self, shard: int) -> bool:
         part, number = self._at(shard)
         return part.shards.is_open(number)
@@ -143,6 +147,10 @@ class View:
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         part, number = self._at(shard)
         return part.shards.select(number, samples)
+
+    def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
+        part, number = self._at(shard)
+        return part.shards.select_sound(number, samples)
 
     def by_shard(
         self, shards: NDArray[np.int64], samples: NDArray[np.int64]

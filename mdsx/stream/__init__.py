@@ -5,18 +5,21 @@ from mdsx.stream.need import warn_of_small_cache, warn_of_spread
 from mdsx.stream.progress import Batching, Task
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import Run, warn_of_left
+from mdsx.stream.sound import Failure, place_of
 from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
 
 __all__ = [
     "Background",
     "Batch",
     "Batching",
+    "Failure",
     "OrderIdentity",
     "Phases",
     "RankReader",
     "Run",
     "Task",
     "WorkerShare",
+    "place_of",
     "warn_of_left",
     "warn_of_small_cache",
     "warn_of_spread",

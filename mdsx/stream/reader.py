@@ -17,11 +17,13 @@ from itertools import accumulate, islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.errors import CorruptError
 from mdsx.order import Course
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.foresight import DatasetForesight, foresee, pace_of
 from mdsx.stream.prefetch import Need, Prefetcher
 from mdsx.stream.progress import Batching, Task
+from mdsx.stream.sound import Failure, sound_columns
 from mdsx.threads import REQUESTS, Share
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
@@ -32,6 +34,7 @@ _RUN_BATCHES = 64
 _RUN_SAMPLES = 512  # so many at least, where batches are tiny
 _RUNS_IN_BLOCK = 8
 _RUN_LANES = 2**20
+_STAND_INS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Batch:
     shards: NDArray[np.int64]
     samples: NDArray[np.int64]
     stand_in: bool = False  # the rank has no samples in it: this is one of another rank
+    damaged: Sequence[Failure] = ()  # samples that are left out
 
 
 class _Runtime:
@@ -57,12 +61,14 @@ class _Runtime:
         self.foresights = foresights  # the caches use them as long as they are kept here
         self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
         self.begun = False  # the first run was found
+        self.damaged = set[int]()  # shards that are read sample by sample from now on
         self.pool = Share(REQUESTS, iteration=True)
 
 
 class RankReader:
     """Batches of `rank` by their task. `processes`: how many read from the same cache on this node; `views`: encoded
-    bytes come as memory views of the shards; `stand_in`: read the first sample of a batch where the rank has none."""
+    bytes come as memory views of the shards; `stand_in`: read the first sample of a batch where the rank has none;
+    `skip`: `read_each` leaves out the samples that are damaged."""
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class RankReader:
         processes: int = 1,
         views: bool = False,
         stand_in: bool = False,
+        skip: bool = False,
     ) -> None:
         self.view = view
         self.course = course
@@ -82,6 +89,7 @@ class RankReader:
         self._processes = processes
         self._views = views
         self._stand_in = stand_in
+        self._skip = skip
         self._runtime_or_none: _Runtime | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -121,17 +129,67 @@ class RankReader:
             self._let_go(runtime, int(stops[-1]), wanted)
 
     def read_each(self, tasks: Sequence[Task]) -> Iterator[Batch]:
-        """The same; where there is an error in one batch of the run, those before it come first."""
+        """The same; where there is an error in one batch of the run, those before it come first.
+
+        With `skip`, that a sample is damaged is no error: it is left out.
+        """
         done = 0
         try:
             for batch in self.read(tasks):
                 yield batch
                 done += 1
-        except Exception:
-            if len(tasks) == 1:
+            return
+        except Exception as error:
+            damaged = self._skip and isinstance(error, CorruptError) and not done
+            if len(tasks) == 1 and not damaged:
                 raise
-            for task in tasks[done:]:
-                yield from self.read([task])
+        if len(tasks) == 1:
+            yield self.read_sound(tasks[0])
+            return
+        for task in tasks[done:]:
+            yield from self.read_each([task])
+
+    def read_sound(self, task: Task) -> Batch:
+        """The rank's share of `task`, without the samples that are damaged. Raises what is wrong with a whole shard."""
+        begin = task.epoch * self.course.epoch_samples
+        ends = np.array([task.start]) + begin, np.array([task.stop]) + begin
+        positions, counts = self.course.rank_positions(*ends, self.rank, self.batching.world_size)
+        stand_in = self._stand_in and not counts[0]
+        return self._read_sound(task, ends[0] - begin if stand_in else positions - begin, stand_in=stand_in)
+
+    def stand_ins(self, task: Task) -> Iterator[Batch]:
+        """Single samples that are not damaged, of any rank, some more than a batch has: from the start of `task` on,
+        and from the end of the epoch its start."""
+        total = self.course.epoch_samples
+        for number in range(min(self.batching.global_batch + _STAND_INS, total)):
+            batch = self._read_sound(task, np.array([(task.start + number) % total]), stand_in=True)
+            if not batch.damaged:
+                yield batch
+
+    def _read_sound(self, task: Task, positions: NDArray[np.int64], *, stand_in: bool) -> Batch:
+        """The samples at `positions` of the epoch, of which `task` is being read, without those that are damaged."""
+        begin, runtime = task.epoch * self.course.epoch_samples, self._runtime
+        shards, samples = self.course.locate(positions + begin)
+        samples = self.view.stored(shards, samples)
+        try:
+            columns, kept, wrong = sound_columns(self.view, shards, samples, self._select_each, views=self._views)
+        finally:
+            self._let_go(runtime, task.stop + begin, np.unique(shards).tolist())
+        damaged = [
+            Failure(int(positions[place]), int(shards[place]), int(samples[place]), wrong[place])
+            for place in sorted(wrong)
+        ]
+        return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged)
+
+    def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
+        runtime = self._runtime
+        if shard not in runtime.damaged:
+            try:
+                places, ((_, found),) = self._select(runtime, np.full(len(samples), shard), samples)
+                return [one for _, one in sorted(zip(places.tolist(), found.each(), strict=True), key=lambda it: it[0])]
+            except CorruptError:
+                runtime.damaged.add(shard)
+        return self.view.select_sound(shard, samples)
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
         """How many samples the rank has of each of `tasks`."""
@@ -205,6 +263,8 @@ class RankReader:
         """Shards with the samples selected of each, and the places of all these samples in `samples`."""
         places, groups = self.view.by_shard(shards, samples)
         view = self.view
+        if runtime.damaged and (known := [shard for shard, _ in groups if shard in runtime.damaged]):
+            raise CorruptError("the shard is damaged, as was found before", file=view.file(known[0]))
         missing = [shard for shard, _ in groups if not view.open(shard, whole=True)]
         if missing and runtime.prefetcher is not None and runtime.begun:
             runtime.prefetcher.wait_for(missing)

@@ -11,12 +11,14 @@ import torch
 from mdsx.dataset import Sample, as_samples
 from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, present
-from mdsx.stream import Batch
+from mdsx.stream import Batch, Failure, place_of
 from mdsx.torch.collation import collate as default_collate
 from mdsx.torch.uneven import Uneven, emptied, with_mask
 
 Transform = Callable[[Sample], Any]
 Collate = Callable[[list[Any]], Any]
+
+_IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 
 
 def assemble(
@@ -24,11 +26,23 @@ def assemble(
 ) -> Any:
     """What `next()` returns for `batch`: its columns as tensors and lists, or its samples, transformed and collated."""
     if transform is None and collate is None:
-        made: Any = tensors(schema, batch.columns)
-    else:
-        samples = list(transformed(schema, batch, transform))
-        made = _collated(batch, samples, collate or default_collate, empty=batch.stand_in and uneven == "empty")
-    return with_mask(made, len(batch.positions), not batch.stand_in) if uneven == "repeat" else made
+        return from_columns(schema, batch, uneven)
+    return from_samples(batch, list(transformed(schema, batch, transform)), collate, uneven)
+
+
+def from_columns(schema: Schema, batch: Batch, uneven: Uneven) -> Any:
+    """A batch of columns."""
+    return _masked(tensors(schema, batch.columns), batch, len(batch.positions), uneven)
+
+
+def from_samples(batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
+    """A batch of `samples`, which were made from those of `batch`."""
+    made = _collated(batch, samples, collate or default_collate, empty=batch.stand_in and uneven == "empty")
+    return _masked(made, batch, len(samples), uneven)
+
+
+def _masked(made: Any, batch: Batch, count: int, uneven: Uneven) -> Any:
+    return with_mask(made, count, not batch.stand_in) if uneven == "repeat" else made
 
 
 def check_empty(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate) -> None:
@@ -46,7 +60,7 @@ def _collated(batch: Batch, samples: list[Any], collate: Collate, *, empty: bool
     except StopIteration as error:
         raise RuntimeError("collate_fn raised StopIteration") from error
     except Exception as error:
-        error.add_note(f"mdsx: in collate_fn, for {_span(batch)}")
+        error.add_note(f"{_IN_COLLATE}, for {_span(batch)}")
         raise
 
 
@@ -62,18 +76,44 @@ def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> It
         yield from samples
         return
     for number, sample in enumerate(samples):
+        yield _transformed(transform, sample, batch, number)
+
+
+def transformed_each(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
+    """The same; in place of a sample at which `transform` raises comes a Failure."""
+    samples = as_samples(present(schema, batch.columns), len(batch.positions))
+    for number, sample in enumerate(samples):
         try:
-            result = transform(sample)
-        except StopIteration as error:
-            raise RuntimeError(f"transform raised StopIteration at {_place(batch, number)}") from error
+            result = sample if transform is None else _transformed(transform, sample, batch, number)
         except Exception as error:
-            error.add_note(f"mdsx: in transform, at {_place(batch, number)}")
-            raise
+            result = Failure(*_numbers(batch, number), error)
         yield result
 
 
-def _place(batch: Batch, number: int) -> str:
-    return f"position {batch.positions[number]}, shard {batch.shards[number]}, sample {batch.samples[number]}"
+def failed_in_transform(error: BaseException) -> bool:
+    """Whether `transform` raised it."""
+    return any(note.startswith(_IN_TRANSFORM) for note in getattr(error, "__notes__", ()))
+
+
+def failed_in_collate(error: BaseException) -> bool:
+    """Whether `collate_fn` raised it."""
+    return any(note.startswith(_IN_COLLATE) for note in getattr(error, "__notes__", ()))
+
+
+def _transformed(transform: Transform, sample: Sample, batch: Batch, number: int) -> Any:
+    try:
+        return transform(sample)
+    except StopIteration as error:
+        stopped = RuntimeError("transform raised StopIteration")
+        stopped.add_note(f"{_IN_TRANSFORM}, at {place_of(*_numbers(batch, number))}")
+        raise stopped from error
+    except Exception as error:
+        error.add_note(f"{_IN_TRANSFORM}, at {place_of(*_numbers(batch, number))}")
+        raise
+
+
+def _numbers(batch: Batch, number: int) -> tuple[int, int, int]:
+    return int(batch.positions[number]), int(batch.shards[number]), int(batch.samples[number])
 
 
 def _span(batch: Batch) -> str:

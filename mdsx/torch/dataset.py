@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import islice
 from typing import Any
 from weakref import WeakSet
@@ -14,7 +15,7 @@ import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
-from mdsx.errors import StateError, UsageError, shown
+from mdsx.errors import CorruptError, StateError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
 from mdsx.shards import ColumnChoice, Shards, VerifyCached, View
@@ -33,6 +34,7 @@ from mdsx.stream import (
 )
 from mdsx.torch.batches import Collate, assemble, check_empty, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
+from mdsx.torch.skipping import OnError, assemble_sound
 from mdsx.torch.starts import WorkerStarts, before_each_fork, find_loader, spawning
 from mdsx.torch.uneven import Uneven
 from mdsx.warn import leave_warnings_to_others
@@ -119,6 +121,7 @@ class StreamingDataset(IterableDataset[Any]):
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         self._starts = WorkerStarts()
         self.uneven: Uneven = "empty"
+        self.on_error: OnError = "raise"
         # It checks the size now, not in the first epoch.
         Batching(self.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
@@ -291,7 +294,14 @@ class StreamingDataset(IterableDataset[Any]):
         views = self.zero_copy if views is None else views
         processes = here * max(workers, 1)
         return RankReader(
-            self.view, self.course, batching, self.ranks[0], processes=processes, views=views, stand_in=stand_in
+            self.view,
+            self.course,
+            batching,
+            self.ranks[0],
+            processes=processes,
+            views=views,
+            stand_in=stand_in,
+            skip=self.on_error == "skip",
         )
 
     def warn_of_costs(self, batching: Batching) -> None:
@@ -310,14 +320,28 @@ class StreamingDataset(IterableDataset[Any]):
         """What a training loop gets for `batch`."""
         return assemble(self.view.schema, batch, self.transform, collate, self.uneven)
 
+    def assembled(self, reader: RankReader, run: list[Task], collate: Collate | None) -> Iterator[Any]:
+        """What a loader gets for each task of a run: a batch, or Short."""
+        if self.on_error == "raise":
+            yield from (self.assemble(batch, collate) for batch in reader.read_each(run))
+            return
+        for task, batch in zip(run, reader.read_each(run), strict=True):
+            stand_ins = partial(reader.stand_ins, task)
+            yield assemble_sound(self.view.schema, batch, self.transform, collate, self.uneven, stand_ins)
+
     def check_empty(self, position: int, collate: Collate) -> None:
         """Raise UsageError where `collate` makes batches that cannot be cut to 0 samples, as the one at `position`."""
         positions = np.array([self.run.coming[0] * self.course.epoch_samples + position])
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
         places, groups = self.view.by_shard(shards, samples)
-        found = [(shard, self.view.select(shard, group)) for shard, group in groups]
-        (columns,) = self.view.gather(found, places, [1])
+        try:
+            found = [(shard, self.view.select(shard, group)) for shard, group in groups]
+            (columns,) = self.view.gather(found, places, [1])
+        except CorruptError:
+            if self.on_error == "skip":  # what comes of it is seen at its batch
+                return
+            raise
         check_empty(self.view.schema, Batch(columns, positions, shards, samples, True), self.transform, collate)
 
     def __iter__(self) -> Iterator[Any]:

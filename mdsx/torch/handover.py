@@ -10,7 +10,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, count, islice, pairwise
+from itertools import accumulate, count, islice, pairwise, zip_longest
 from multiprocessing import parent_process
 from multiprocessing.reduction import ForkingPickler
 from threading import Thread
@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 
-from mdsx.errors import UsageError
-from mdsx.stream import Batching, RankReader, Task
+from mdsx.errors import CorruptError, UsageError
+from mdsx.shards import joined
+from mdsx.stream import Batch, Batching, RankReader, Task
 from mdsx.torch.batches import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
+from mdsx.torch.skipping import Short, skipped_lines
 from mdsx.torch.slots import Slots
 from mdsx.warn import leave_warnings_to_others
 
@@ -46,9 +48,7 @@ class Produce:
     def __call__(self) -> Iterator[list[Any]]:
         try:
             for run in self._reader.runs(self._tasks):
-                yield from self._lists(
-                    self._dataset.assemble(batch, self._collate) for batch in self._reader.read_each(run)
-                )
+                yield from self._lists(self._dataset.assembled(self._reader, run, self._collate))
         finally:
             self._reader.close()
 
@@ -115,7 +115,8 @@ class Answer(NamedTuple):
     made: Any
     sizes: Sequence[int] = ()  # samples of the run's batches
     slot: int | None = None
-    broken: bool = False  # only the first batch of the run is here, as there is an error in a later one
+    broken: bool = False  # only the first batches of the run are here, as there is an error in a later one
+    skipped: Sequence[tuple[str, ...]] = ()  # what was left out of each batch; empty where it is nothing at all
 
 
 class Worker(TorchDataset[Answer]):
@@ -137,15 +138,34 @@ class Worker(TorchDataset[Answer]):
     def _answer(self, ask: Ask) -> Answer:
         run, slots = ask.run, self._slots
         if slots is None:
-            return Answer(_packed(self._dataset.assemble(next(self._reader.read(run)), self._collate)))
+            return Answer(_packed(next(self._dataset.assembled(self._reader, run, self._collate))))
         try:
             columns = next(self._reader.read(run, joined=True)).columns
-        except Exception:
+        except Exception as error:
+            if self._dataset.on_error == "skip" and isinstance(error, CorruptError):
+                return self._sound(ask)
             if len(run) == 1:
                 raise
             run = run[:1]  # the batches before the error shall come first
             columns = next(self._reader.read(run, joined=True)).columns
         return Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
+
+    def _sound(self, ask: Ask) -> Answer:
+        """The batches of a run without the samples that are damaged; where there is another error, those before it."""
+        batches = list[Batch]()
+        try:
+            batches += self._reader.read_each(ask.run)
+        except Exception:
+            if not batches:
+                raise
+        columns = joined([batch.columns for batch in batches])
+        return Answer(
+            self._slots.put(ask.slot, columns) if self._slots is not None else columns,
+            [len(batch.positions) for batch in batches],
+            ask.slot,
+            broken=len(batches) < len(ask.run),
+            skipped=[skipped_lines(batch.damaged) for batch in batches],
+        )
 
 
 class BeginWorker:
@@ -193,8 +213,10 @@ class Asks:
             return
         columns = self.slots.take(answer.slot, answer.made, views=dataset.zero_copy)
         columns = tensors(dataset.view.schema, columns)
-        for start, stop in pairwise(accumulate(answer.sizes, initial=0)):
-            yield {name: values[start:stop] for name, values in columns.items()}
+        edges = pairwise(accumulate(answer.sizes, initial=0))
+        for (start, stop), skipped in zip_longest(edges, answer.skipped):
+            batch = {name: values[start:stop] for name, values in columns.items()}
+            yield Short(batch, skipped) if skipped else batch
 
     def __iter__(self) -> Iterator[Ask]:
         if self.slots is not None:  # workers that persist have dropped what an iteration before asked of them

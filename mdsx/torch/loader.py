@@ -7,6 +7,7 @@ and the state fits any number of workers.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,14 +24,17 @@ import torch
 from torch.utils.data import DataLoader, _utils
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from mdsx.errors import UsageError, shown
+from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.order import Weight
 from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
-from mdsx.torch.batches import Collate
+from mdsx.torch.batches import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.handover import Answer, Asks, BeginWorker, Produce, Worker
+from mdsx.torch.skipping import OnError, Short
 from mdsx.torch.slots import Slots
 from mdsx.torch.uneven import VALID, Uneven
+
+_log = logging.getLogger("mdsx")
 
 _READY_BYTES = 2**23  # batches kept ready by the thread, at about this many bytes
 _READY_BATCHES = 64
@@ -60,6 +64,10 @@ class StreamingDataLoader:
       samples; after `transform` or `collate_fn` it has the structure of a batch of one sample. "repeat": a sample of
       another rank; and every batch gets a mask, bool [n], False for that sample: as key "valid", or where a batch is no
       dict, as the second of the pair (batch, mask).
+    - `on_error`: "skip" leaves out of its batch a sample that is damaged, or at which `transform` raises an exception.
+      Each is logged (by the logger "mdsx") and counted in `skipped`. Ranks keep equal numbers of batches, and states
+      their meaning: the position moves as if the sample were there. A batch of which no sample is left is what
+      `uneven` says. Exceptions of `collate_fn` and of storage, and a shard that is another one, are raised.
     - `pin_memory`, `prefetch_factor`, `persistent_workers`, `multiprocessing_context`, `worker_init_fn`, `timeout`: as
       for PyTorch's DataLoader.
 
@@ -80,6 +88,7 @@ class StreamingDataLoader:
         drop_last: bool = True,
         collate_fn: Collate | None = None,
         uneven: Uneven = "empty",
+        on_error: OnError = "raise",
         pin_memory: bool = False,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
@@ -112,6 +121,11 @@ class StreamingDataLoader:
             raise UsageError("uneven must be 'empty' or 'repeat'", found=shown(uneven))
         self._data = dataset.detached()  # with the loader's run
         self._data.uneven = uneven
+        if on_error not in ("raise", "skip"):
+            raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
+        self._data.on_error = on_error
+        self.skipped = 0
+        """Samples that on_error="skip" left out of the batches that were handed out, on this rank."""
         if uneven == "repeat" and not self._per_sample and VALID in dataset.columns:
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         self._checked_tail = False
@@ -246,6 +260,27 @@ class StreamingDataLoader:
             self._data.check_empty(batching.samples - size, self.collate_fn)
             self._checked_tail = True
 
+    def _count(self, epoch: int, skipped: Sequence[str]) -> None:
+        """These samples were left out of a batch that is handed out."""
+        for line in skipped:
+            _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", epoch, line)
+        self.skipped += len(skipped)
+
+    def _skip_cures(self, error: Exception, task: Task, batching: Batching) -> bool:
+        """Whether on_error="skip" would leave out what raised `error`, where it is not given."""
+        if self._data.on_error == "skip" or failed_in_collate(error):
+            return False
+        if failed_in_transform(error) or not isinstance(error, CorruptError):
+            return failed_in_transform(error)
+        reader = self._data.reader(batching, stand_in=self._one_by_one)
+        try:  # it may be the damage of samples, or another shard
+            reader.read_sound(task)
+        except Exception:
+            return False
+        finally:
+            reader.close()
+        return True
+
     def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], Asks]:
         """New ones, unless they persist: what those before were asked for may still be written to their slots."""
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
@@ -367,7 +402,9 @@ class _Epoch(Iterator[Any]):
             if self._source is None:
                 loader._begin_anew(self)
                 self._source = loader._open(self.batching, epoch, position)
-            batch = next(self._source)
+            batch, skipped = next(self._source), tuple[str, ...]()
+            if type(batch) is Short:
+                batch, skipped = batch
             if loader.pin_memory and torch.cuda.is_available():
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
             stop = min(position + self.batching.global_batch, self.batching.samples)
@@ -375,6 +412,8 @@ class _Epoch(Iterator[Any]):
             self._taken, self._over = True, not run.has(self)
             if self._over:
                 self.close()
+            if skipped:
+                loader._count(epoch, skipped)
             return batch
         except BaseException as error:  # Ctrl-C may also come after the batch was made: it was not handed out
             self._taken, self._over = taken, False
@@ -383,16 +422,18 @@ class _Epoch(Iterator[Any]):
             if isinstance(error, KeyboardInterrupt):
                 run.quit(self)
             elif run.failed(self) >= _FAILURES and isinstance(error, Exception):
-                error.add_note(self._way_past(position))
+                error.add_note(self._way_past(error, epoch, position))
             if isinstance(error, StopIteration):
                 raise RuntimeError("the batches ended before the epoch did") from error
             raise
 
-    def _way_past(self, position: int) -> str:
+    def _way_past(self, error: Exception, epoch: int, position: int) -> str:
         stop = min(position + self.batching.global_batch, self.batching.samples)
+        cured = self._loader._skip_cures(error, Task(epoch, position, stop), self.batching)
+        skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
         return (
-            f"mdsx: this batch failed {_FAILURES} times in a row or more; to leave it out, load the position "
-            f"after it, on every rank: loader.load_state_dict({{**loader.state_dict(), 'position': {stop}}})"
+            f"mdsx: this batch failed {_FAILURES} times in a row or more; {skip}to leave out the whole batch, load the "
+            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), 'position': {stop}}})"
         )
 
     def close(self) -> None:

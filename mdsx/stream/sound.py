@@ -1,0 +1,70 @@
+"""Samples one by one, where reading them together failed: those that are sound, and what is wrong with the others.
+
+It is slow, so a batch is read so only after a CorruptError. What is wrong with a whole shard is raised: that it is
+another one, that it is not there, that storage fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.shards import Columns, Selection, View
+
+SelectOne = Callable[[int, NDArray[np.int64]], list[Selection | CorruptError]]
+"""(shard, samples) -> each of the samples by itself, or what is wrong with it."""
+
+
+class Failure(NamedTuple):
+    """A sample that is not in its batch, and why."""
+
+    position: int  # of the epoch
+    shard: int  # of the view
+    sample: int  # as it is stored
+    error: Exception
+
+    @property
+    def place(self) -> str:
+        return place_of(self.position, self.shard, self.sample)
+
+
+def place_of(position: int, shard: int, sample: int) -> str:
+    """As messages name a sample of a batch."""
+    return f"position {position}, shard {shard}, sample {sample}"
+
+
+def sound_columns(
+    view: View, shards: NDArray[np.int64], samples: NDArray[np.int64], select: SelectOne, *, views: bool
+) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
+    """Columns of those of `samples` that are sound; their places in `samples`; and the places of the others, each with
+    what is wrong with it."""
+    found: dict[int, tuple[int, Selection]] = {}
+    wrong: dict[int, CorruptError] = {}
+    for shard in np.unique(shards).tolist():
+        here = np.flatnonzero(shards == shard)
+        for place, one in zip(here.tolist(), select(shard, samples[here]), strict=True):
+            if isinstance(one, CorruptError):
+                wrong[place] = one
+            else:
+                found[place] = shard, one
+    try:
+        columns = _gather(view, found, views=views)
+    except CorruptError:  # a value
+        for place, source in list(found.items()):
+            try:
+                _gather(view, {place: source}, views=True)
+            except CorruptError as error:
+                wrong[place] = error
+                del found[place]
+        columns = _gather(view, found, views=views)
+    return columns, np.array(sorted(found), np.int64), wrong
+
+
+def _gather(view: View, found: dict[int, tuple[int, Selection]], *, views: bool) -> Columns:
+    sources = [found[place] for place in sorted(found)]
+    (columns,) = view.gather(sources, np.arange(len(sources)), [len(sources)], views=views)
+    return columns
