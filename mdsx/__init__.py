@@ -71,6 +71,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:  # heavy parts are imported when they are used
+    if name == "torch":
+        return importlib.import_module("mdsx.torch")
     if name not in _HOMES:
         raise AttributeError(f"module 'mdsx' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

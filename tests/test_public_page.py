@@ -88,6 +88,10 @@ def test_the_training_reader_says_what_to_install() -> None:
     assert "pip install 'mdsx[torch]'" in result.stderr
 
 
+def test_import_mdsx_alone_reaches_the_training_reader() -> None:
+    subprocess.run([sys.executable, "-c", "import mdsx; mdsx.torch.collate"], check=True)
+
+
 def test_the_readme_has_each_name_in_a_table() -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     tables = "\n".join(line for line in readme.splitlines() if line.startswith("|"))
