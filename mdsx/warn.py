@@ -14,7 +14,7 @@ from typing import Literal
 
 _NOT_THE_USERS = frozenset(
     {"mdsx", "torch", "torchdata", "accelerate", "lightning", "pytorch_lightning"}
-    | {"concurrent", "contextlib", "copyreg", "multiprocessing", "threading", "weakref"}
+    | {"concurrent", "contextlib", "copyreg", "multiprocessing", "queue", "threading", "weakref"}
 )
 """Packages whose frames lie between the user's line and the warning."""
 

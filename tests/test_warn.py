@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import queue
 import threading
 import warnings
 from collections.abc import Callable
@@ -118,6 +119,25 @@ def test_a_thread_of_ours_points_to_the_main_thread(monkeypatch: pytest.MonkeyPa
         warnings.simplefilter("always")
         thread = threading.Thread(target=work)
         thread.start()
+        thread.join()
+    (warning,) = caught
+    assert warning.filename == __file__
+
+
+def test_a_main_thread_in_a_queue_is_passed_over() -> None:
+    asked: queue.Queue[int] = queue.Queue()
+    namespace: dict[str, object] = {"__name__": "mdsx.anything", "warn": warn}
+    exec(
+        "def work(asked):\n    while not asked.not_empty._waiters: pass\n    warn('from a thread')\n    asked.put(1)",
+        namespace,
+    )
+    work = namespace["work"]
+    assert callable(work)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        thread = threading.Thread(target=work, args=(asked,))
+        thread.start()
+        asked.get()  # as a loader waits for its next batch
         thread.join()
     (warning,) = caught
     assert warning.filename == __file__
