@@ -98,7 +98,8 @@ class OrderIdentity:
         if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count on from epoch to epoch
             raise StateError("the epoch is too far", place="epoch", found=epoch)
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
-        for name, expected in self._fields().items():
+        # first the fields that no argument of the dataset can set right; the others depend on them by their defaults
+        for name, expected in sorted(self._fields().items(), key=lambda field: field[0] not in _HINTS):
             if name not in state:
                 raise StateError("the state lacks a field", place=name, hint="load what state_dict() returned, whole")
             found = state[name]

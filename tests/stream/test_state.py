@@ -50,6 +50,12 @@ def test_another_order_is_refused_by_the_name_of_the_field(field: str, value: ob
     assert caught.value.place == field
 
 
+def test_another_dataset_is_named_before_its_defaults() -> None:
+    state = {**IDENTITY.state(2, 96), "shuffle_block": 65, "fingerprint": "cd" * 16}
+    with pytest.raises(StateError, match="belongs to another dataset"):
+        IDENTITY.check(state)
+
+
 def test_every_field_is_checked() -> None:
     assert {field for field, _ in CHANGES} == set(asdict(IDENTITY)) - {
         "samples",
