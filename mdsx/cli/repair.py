@@ -56,12 +56,12 @@ def repair(
     if as_json:
         print_json(_fields(done))
     else:
-        _print(done, dry_run)
+        _print(done, drop_damaged, dry_run)
     if not done.ok:
         raise typer.Exit(1)
 
 
-def _print(done: Repair, dry_run: bool) -> None:
+def _print(done: Repair, dropping: bool, dry_run: bool) -> None:
     if not done.needed:
         print(f"sound: {done.samples:,} samples in {done.shards:,} shards; nothing to repair")
         return
@@ -83,7 +83,7 @@ def _print(done: Repair, dry_run: bool) -> None:
             )
         return
     print(f"nothing was changed: a repair would leave {what}; {lost}")
-    if done.drops:
+    if done.drops and not dropping:
         complain("give --drop-damaged to repair it without what is lost, or put sound copies in place", kind="")
     elif dry_run:
         complain("without --dry-run it is repaired", kind="")

@@ -56,6 +56,14 @@ def test_a_dry_run_changes_nothing(run: Run, dataset: Path) -> None:
     assert sorted(dataset.iterdir()) == before
 
 
+def test_a_dry_run_asks_for_no_given_option(run: Run, dataset: Path) -> None:
+    flip(dataset / "shard.00001.mdsx", -1)
+    status, _, err = run("repair", dataset, "--dry-run", "--drop-damaged")
+    assert status == 1
+    assert "without --dry-run" in err
+    assert "give --drop-damaged" not in err
+
+
 def test_what_costs_nothing_is_mended_at_once(run: Run, dataset: Path) -> None:
     flip(dataset / "shard.00001.mdsx", 20)
     status, out, err = run("repair", dataset)
