@@ -440,10 +440,10 @@ def _is_trusted(verify_cached: str) -> bool:
 
 
 def _map(path: Path) -> mmap.mmap:
+    if not os.path.lexists(path):
+        raise MissingError("the index names this shard, but it is not there", file=str(path))
     try:
         return map_whole(path)
-    except MissingError as error:
-        raise MissingError("the index names this shard, but it is not there", file=str(path)) from error
     except ValueError as error:  # an empty file cannot be mapped
         raise CorruptError("the shard is empty", file=str(path)) from error
 

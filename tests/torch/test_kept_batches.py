@@ -118,7 +118,7 @@ def test_slots_of_iterations_that_were_left_are_used_again(url: str) -> None:
     left = loader(url, 2, persistent_workers=True)
     for _ in range(20):
         for batch in itertools.islice(left, 4):
-            assert "mdsx-slots" in mapping(batch["id"].data_ptr())
+            assert "memfd:mdsx" in mapping(batch["id"].data_ptr())
 
 
 def mapping(address: int) -> str:
