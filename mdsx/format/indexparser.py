@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +24,8 @@ from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fin
 from mdsx.format.jsontext import parse_json
 from mdsx.format.names import Run, is_name, join_name
 from mdsx.format.schema import HEADER_SIZE, Schema, up
+
+_T = TypeVar("_T")
 
 MAX_SAMPLES = 2**62 - 1
 
@@ -61,6 +63,12 @@ class _Root(msgspec.Struct):
     compression: str | None = None
 
 
+# msgspec looks at a type when it first meets it, and crashes where two threads do so at once. So that happens here.
+_ROOT = msgspec.json.Decoder(_Root)
+_INTEGERS = msgspec.json.Decoder(list[int])
+_TEXT = msgspec.json.Decoder(str)
+
+
 def parse_index(data: bytes, *, file: str | None = None) -> Index:
     """The index that `data` holds. Raises CorruptError or UnsupportedError."""
     return _Parser(file).parse(data)
@@ -72,7 +80,7 @@ class _Parser:
 
     def parse(self, data: bytes) -> Index:
         self._check_bytes(data)
-        root = self._decode(data, _Root)
+        root = self._decode(data, _ROOT)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         if root.compression not in (None, "zstd"):
             message = f"compression {root.compression[:80]!r} is not known to this version"
@@ -153,9 +161,9 @@ class _Parser:
         if computed != stored:
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored)
 
-    def _decode(self, data: bytes | msgspec.Raw, kind: Any, place: str = "") -> Any:
+    def _decode(self, data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T], place: str = "") -> _T:
         try:
-            return msgspec.json.decode(data, type=kind)
+            return decoder.decode(data)
         except RecursionError:
             raise self._error("the JSON is nested too deeply", place or None) from None
         except msgspec.ValidationError as error:
@@ -182,7 +190,7 @@ class _Parser:
         found = plain_integers(raw)
         if found is None:
             try:
-                numbers = self._decode(raw, list[int], place)
+                numbers = self._decode(raw, _INTEGERS, place)
                 found = np.fromiter(numbers, np.int64, len(numbers))
             except OverflowError:
                 raise self._error("a number is 2^63 or more", place) from None
@@ -198,7 +206,7 @@ class _Parser:
         if raw is msgspec.UNSET:
             raise self._error("the key is missing", place)
         found = plain_hexadecimal(raw)
-        text = self._decode(raw, str, place) if found is None else ""
+        text = self._decode(raw, _TEXT, place) if found is None else ""
         digits = len(text) if found is None else 2 * len(found)
         if digits != 2 * size * count:
             message = "not as many digits as the shards need"

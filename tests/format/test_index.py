@@ -306,3 +306,36 @@ def test_more_shards_are_corrupt_and_not_written(monkeypatch: pytest.MonkeyPatch
         parse_index(data)
     with pytest.raises(UsageError, match=r'found 4194305.*shard_size="1024MiB" or more'):
         check_shard_count(MAX_SHARDS + 1, 2**50 + 2**28)
+
+
+FIRST_THREADS = """
+import sys
+from pathlib import Path
+from threading import Barrier, Thread
+
+from mdsx.format import parse_index
+
+data, ready, done = Path(sys.argv[1]).read_bytes(), Barrier(8), []
+sys.setswitchinterval(1e-6)
+
+
+def parse():
+    ready.wait()
+    done.append(parse_index(data).samples)
+
+
+threads = [Thread(target=parse) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(done) == 8
+"""
+
+
+def test_many_threads_may_parse_the_first_index(tmp_path: Path) -> None:
+    """msgspec crashes where several threads meet a type of its first use at once: a writer's resume does that."""
+    (tmp_path / "index.json").write_bytes(build_index(SCHEMA, None, PLAIN))
+    for _ in range(8):
+        command = [sys.executable, "-c", FIRST_THREADS, str(tmp_path / "index.json")]
+        assert subprocess.run(command, timeout=60, check=False).returncode == 0
