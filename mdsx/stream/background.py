@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 _LOOK = 5.0  # seconds after which a wait looks whether the thread is alive
+_FAREWELL = 2.0  # seconds in which threads may finish what they are at when the interpreter ends
 
 
 class _Failure:
@@ -22,7 +25,8 @@ class _Failure:
 class Background(Generic[T]):
     """Iterates `make()` in a thread, at most `depth` results ahead. An exception of it is raised in its place.
 
-    The thread blocks when nobody reads (it does not poll), and ends when this object is closed or dropped.
+    The thread blocks when nobody reads (it does not poll), and ends when this object is closed or dropped. At the
+    interpreter's end it gets a moment to finish: PyTorch aborts a process that ends while a thread is in its code.
     """
 
     def __init__(self, make: Callable[[], Iterator[T]], depth: int) -> None:
@@ -33,6 +37,7 @@ class Background(Generic[T]):
         )
         self._end = weakref.finalize(self, _release, self._ready, stop, os.getpid())
         self._thread.start()
+        _alive[self._thread] = self._end
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -62,6 +67,20 @@ class Background(Generic[T]):
     def close(self) -> None:
         """End the thread once it has finished what it is at."""
         self._end()
+
+
+_alive: weakref.WeakKeyDictionary[threading.Thread, weakref.finalize[..., Background[Any]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@atexit.register
+def _finish() -> None:
+    deadline = time.monotonic() + _FAREWELL
+    for thread, end in list(_alive.items()):
+        end()
+        if thread.is_alive():  # which it is not in a forked child
+            thread.join(max(deadline - time.monotonic(), 0))
 
 
 def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], stop: threading.Event) -> None:

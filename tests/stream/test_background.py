@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +77,29 @@ def test_in_a_forked_process_it_is_an_error_not_a_wait_without_end() -> None:
             os._exit(0 if "forked" in str(error) else 2)
     assert os.waitpid(child, 0)[1] == 0
     assert list(results) == list(range(1, 100))
+
+
+LEAVES_AT_ONCE = """
+import sys, time
+from pathlib import Path
+
+from mdsx.stream import Background
+
+
+def make():
+    yield 1
+    time.sleep(0.2)  # it is at the second one
+    Path(sys.argv[1]).touch()
+    yield 2
+
+
+results = Background(make, 2)
+next(results)
+"""
+
+
+def test_at_the_interpreters_end_it_finishes_what_it_is_at(tmp_path: Path) -> None:
+    """PyTorch aborts a process that ends while a thread is in its code."""
+    command = [sys.executable, "-c", LEAVES_AT_ONCE, str(tmp_path / "made")]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+    assert (tmp_path / "made").exists()
