@@ -48,8 +48,11 @@ class Batching:
     def tasks(self, epoch: int, position: int) -> Iterator[Task]:
         """The batches from `position` to the epoch's end."""
         for number in range(self.count(position)):
-            start = position + number * self.global_batch
-            yield Task(epoch, start, min(start + self.global_batch, self.samples))
+            yield self.task(epoch, position + number * self.global_batch)
+
+    def task(self, epoch: int, start: int) -> Task:
+        """The batch that begins at `start`."""
+        return Task(epoch, start, min(start + self.global_batch, self.samples))
 
     def last_size(self, position: int) -> int:
         """Samples over all ranks of the last batch from `position` on; 0 where there is none."""

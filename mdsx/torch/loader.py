@@ -270,8 +270,10 @@ class StreamingDataLoader:
         """Whether on_error="skip" would leave out what raised `error`, where it is not given."""
         if self._data.on_error == "skip" or failed_in_collate(error):
             return False
-        if failed_in_transform(error) or not isinstance(error, CorruptError):
-            return failed_in_transform(error)
+        if failed_in_transform(error):
+            return True
+        if not isinstance(error, CorruptError):
+            return False
         reader = self._data.reader(batching, stand_in=self._one_by_one)
         try:  # it may be the damage of samples, or another shard
             reader.read_sound(task)
@@ -407,8 +409,7 @@ class _Epoch(Iterator[Any]):
                 batch, skipped = batch
             if loader.pin_memory and torch.cuda.is_available():
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
-            stop = min(position + self.batching.global_batch, self.batching.samples)
-            run.hand_out(self, Task(epoch, position, stop), self.batching)
+            run.hand_out(self, self.batching.task(epoch, position), self.batching)
             self._taken, self._over = True, not run.has(self)
             if self._over:
                 self.close()
@@ -428,12 +429,12 @@ class _Epoch(Iterator[Any]):
             raise
 
     def _way_past(self, error: Exception, epoch: int, position: int) -> str:
-        stop = min(position + self.batching.global_batch, self.batching.samples)
-        cured = self._loader._skip_cures(error, Task(epoch, position, stop), self.batching)
+        task = self.batching.task(epoch, position)
+        cured, after = self._loader._skip_cures(error, task, self.batching), task.stop
         skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
         return (
             f"mdsx: this batch failed {_FAILURES} times in a row or more; {skip}to leave out the whole batch, load the "
-            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), 'position': {stop}}})"
+            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), 'position': {after}}})"
         )
 
     def close(self) -> None:
