@@ -1,21 +1,37 @@
-"""What Linux has and other systems lack, each with another way to the same end. Nothing else asks which system it is.
+"""What differs between operating systems, and mappings that Python's `mmap` does not offer.
 
-(`storage/filesystem.py` also reads `/proc`; where there is none, it knows of no network file systems.)
+Where a system lacks a call of Linux, each function here reaches the same end in another way. No other module asks which
+system it runs on.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
+import re
 import tempfile
+import weakref
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 _CHUNK = 2**20
 _CANNOT = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_MAP_FIXED = 0x10  # on Linux, macOS and the BSDs; Python's mmap does not name it
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|gpfs|beegfs|wekafs|glusterfs|pvfs2|fuse\..+")
+_ESCAPED = re.compile(r"\\(\d{3})")
+
+_mappings: set[int] = set()  # one id for each live mapping; adding and removing need no lock
 
 
 def nameless_file() -> int:
-    """The descriptor of a new, empty file without a name: in memory, or else on the disk of temporary files."""
+    """Return the descriptor of a new, empty file without a name: in memory if possible, else on disk."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("mdsx")
     with tempfile.TemporaryFile() as file:
@@ -23,12 +39,12 @@ def nameless_file() -> int:
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Give an empty file `size` bytes, all 0, with real blocks on the disk. Raise OSError, also where it is full."""
+    """Extend an empty file to `size` zero bytes on real disk blocks. Raise OSError, also if the disk is full."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, size)
         except OSError as error:
-            if error.errno not in _CANNOT:  # not this file system
+            if error.errno not in _CANNOT:  # this file system does not support it
                 raise
         else:
             return
@@ -39,8 +55,61 @@ def allocate(descriptor: int, size: int) -> None:
 
 
 def boot() -> str:
-    """Eight characters that differ from one boot of the machine to the next; "unknown" where nothing says which."""
+    """Return eight characters that differ between boots of the machine, or "unknown"."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
         return "unknown"
+
+
+def network_file_system(path: str | os.PathLike[str]) -> bool:
+    """Whether `path`, which need not exist yet, is (or, for FUSE, may be) on a network file system. Linux only."""
+    return _NETWORK.fullmatch(_file_system(Path(os.path.realpath(path)))) is not None
+
+
+def _file_system(path: Path) -> str:
+    """Return the type of the file system at `path`, or "" if it is unknown."""
+    best, kind = -1, ""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        mount = _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4])
+        if (path == Path(mount) or Path(mount) in path.parents) and len(mount) >= best:
+            best, kind = len(mount), rest.split(" ")[0]
+    return kind
+
+
+def map_file(descriptor: int, size: int) -> mmap.mmap:
+    """Return a read-only mapping of the first `size` bytes of an open file, which may be closed afterwards.
+
+    CPython's `mmap` keeps a duplicate of the descriptor that it maps, so thousands of shards would exceed `ulimit -n`.
+    This one keeps none: it maps anonymous memory, and then the file over it. The pages keep the open file alive,
+    together with any flock on it. Raise OSError, or ValueError if `size` is 0.
+    """
+    if size < 1:
+        raise ValueError("an empty file cannot be mapped")
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    address = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    if _mmap()(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0) == _MAP_FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    _mappings.add(id(memory))
+    weakref.finalize(memory, _mappings.discard, id(memory)).atexit = False
+    return memory
+
+
+def mapped_files() -> int:
+    """Return how many mappings made by `map_file` are alive in this process."""
+    return len(_mappings)
+
+
+@cache
+def _mmap() -> Callable[..., Any]:
+    function = ctypes.CDLL(None, use_errno=True).mmap
+    function.restype = ctypes.c_void_p
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    function.argtypes = [pointer, size, number, number, number, ctypes.c_int64]
+    return function

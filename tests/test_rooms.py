@@ -14,7 +14,7 @@ import mdsx
 PACKAGE = Path(mdsx.__file__).parent
 FLOORS = (
     {"errors"},
-    {"descriptors", "sizes", "system", "threads", "warn"},
+    {"process", "sizes", "system", "warn"},
     {"format", "order"},
     {"storage"},
     {"shards"},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mdsx import system
@@ -75,3 +77,36 @@ def test_an_unknown_boot_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "read_text", refuse)
     assert system.boot() == "unknown"
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
+
+
+@pytest.mark.parametrize("size", [1, 4095, 4096, 100_001])
+def test_it_shows_the_file_and_holds_no_descriptor(tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    (tmp_path / "file").write_bytes(data)
+    before = descriptors(), system.mapped_files()
+    with open(tmp_path / "file", "rb") as file:
+        memory = system.map_file(file.fileno(), size)
+    assert memory[:] == data
+    assert memoryview(memory).readonly
+    assert (descriptors(), system.mapped_files()) == (before[0], before[1] + 1)
+    view = np.frombuffer(memory, np.uint8)[size // 2 :]
+    del memory
+    gc.collect()
+    assert view.tobytes() == data[size // 2 :]
+    assert system.mapped_files() == before[1] + 1
+    del view
+    gc.collect()
+    assert system.mapped_files() == before[1]
+
+
+def test_what_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="empty"):
+        system.map_file(0, 0)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(OSError, match="device"):
+        system.map_file(descriptor, 10)
+    os.close(descriptor)

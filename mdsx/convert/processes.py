@@ -23,7 +23,7 @@ from mdsx.convert.plan import Plan
 from mdsx.convert.skips import Tally
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MdsxError
-from mdsx.storage.contacts import answered, believe
+from mdsx.storage.retry import answered, believe
 
 _Pipe: TypeAlias = "Connection[Any, Any]"
 

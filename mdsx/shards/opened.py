@@ -17,10 +17,10 @@ from contextlib import suppress
 from operator import attrgetter
 from threading import Lock
 
-from mdsx.descriptors import most_leases
 from mdsx.format import ShardView
+from mdsx.process.limits import most_leases
 from mdsx.storage.cache import held
-from mdsx.storage.mapping import mapped
+from mdsx.system import mapped_files
 
 _MAPPINGS = 2**14
 
@@ -125,7 +125,7 @@ _lock = Lock()
 
 def make_room(*, leased: bool) -> bool:
     """Close shards until one more may be mapped, and leased if it is `leased`; whether that is possible."""
-    while (crowded := mapped() >= _MAPPINGS) or (leased and held() >= most_leases()):
+    while (crowded := mapped_files() >= _MAPPINGS) or (leased and held() >= most_leases()):
         with _lock:
             most = max((each for each in _all if crowded or each.leased), key=len, default=None)
         if most is None or not most.pop_oldest():

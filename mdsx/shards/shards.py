@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard, parse_header
+from mdsx.process.threads import REQUESTS, Share
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
 from mdsx.shards.memory import keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
@@ -38,9 +39,8 @@ from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.storage import Storage, open_storage
 from mdsx.storage.cache import Cache, CacheKey, Verdict
-from mdsx.storage.filesystem import network_file_system
 from mdsx.storage.local import map_whole
-from mdsx.threads import REQUESTS, Share
+from mdsx.system import network_file_system
 
 _SMALL = 16 * 1024  # bytes of an average sample, up to which hashing one costs less than a stat
 _RAW_SHARDS = 1024  # of which ranges are read, whose ETags and last frames are kept

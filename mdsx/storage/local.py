@@ -20,10 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mdsx.descriptors import exhausted
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
+from mdsx.process.limits import exhausted
 from mdsx.storage.base import Entry, Piece, Sink, check_key
-from mdsx.storage.mapping import map_file
+from mdsx.system import map_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -1,34 +1,38 @@
-"""Another try of a request that failed for now: when, how often, for how long.
+"""Retries of requests that failed for the moment: when, how often, and for how long.
 
-The pauses grow from 0.1 to 12.8 seconds, half of each by chance. After 8 tries (some 20 seconds of pauses), or where
-two minutes have passed without progress, the failure becomes an error that says so. There is one layer of this: the
-libraries below try nothing again.
+Pauses grow from 0.1 to 12.8 seconds, half of each at random. After 8 tries (some 20 seconds of pauses), or two minutes
+without progress, the failure becomes an error that says so. This is the only layer that retries.
 
-A failure that another try rarely mends (an unknown host, a refused connection, TLS, a bucket that does not exist) is
-an error much sooner where the endpoint or the bucket never answered before: it is a mistake then, not an outage.
+Some failures are rarely cured by a retry: an unknown host, a refused connection, TLS, a bucket that does not exist. If
+the endpoint or the bucket has never answered before, such a failure is most likely a mistake, so it becomes an error
+much sooner. If it has answered before, it is most likely an outage. A forked child inherits this knowledge; a spawned
+one is given it (`answered`, `believe`), or unpickles a storage that carries it.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
-from mdsx.errors import MdsxError
+from mdsx.errors import MdsxError, redacted
 
 TRIES = 8
 PATIENCE = 120.0  # seconds
 FIRST_CONTACT = 0.5
-_FIRST_PAUSES = 4  # they grow up to this one
+_FIRST_PAUSES = 4  # on first contact, pauses stop growing here
 
 T = TypeVar("T")
 
+_log = logging.getLogger("mdsx")
+
 
 class TransientError(Exception):
-    """What may be over with another try, and the error that it becomes where it is not.
+    """A failure that a retry may cure, and the error to raise if it does not.
 
-    `lasting`: the endpoint, or the bucket, is not there; another try rarely mends that, unless it was there before.
+    `lasting`: the endpoint, or the bucket, is not there. A retry rarely cures that, unless it was there before.
     """
 
     def __init__(
@@ -42,13 +46,13 @@ class TransientError(Exception):
         self.kind, self.lasting = kind, lasting
         self._message, self._fields = message, fields
 
-    def final(self, told: str = "") -> MdsxError:
-        """The error, with how often it was tried."""
-        return self.kind(f"{self._message}; {told}" if told else self._message, **self._fields)
+    def final(self, tries: str = "") -> MdsxError:
+        """Return the error to raise; `tries` says how often the request was tried."""
+        return self.kind(f"{self._message}; {tries}" if tries else self._message, **self._fields)
 
 
 Limit = Callable[[TransientError], float | None]
-"""For how many seconds a failure is worth another try: None for as long as any."""
+"""Return for how many seconds to retry after a failure; None for the usual time."""
 
 
 class Tries:
@@ -60,11 +64,11 @@ class Tries:
         self._limit = limit
 
     def progressed(self) -> None:
-        """What was tried came a good deal further: it has its tries anew."""
+        """Start counting again: the request made good progress before it failed."""
         self._failures, self._since = 0, time.monotonic()
 
     def failed(self, failure: TransientError) -> None:
-        """Pause before the next try; raise the error of `failure` where there were enough."""
+        """Pause before the next try; raise the final error of `failure` if there were enough tries."""
         self._failures += 1
         limit = self._limit(failure)
         seconds = time.monotonic() - self._since
@@ -81,7 +85,7 @@ class Tries:
 
 
 def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:
-    """What `attempt` returns, which raises TransientError where another try may help."""
+    """Return the result of `attempt`, which is called again after it raises TransientError."""
     tries = Tries(limit)
     while True:
         try:
@@ -95,5 +99,45 @@ def pause(failures: int) -> None:
 
 
 def _longest(failures: int) -> float:
-    """Seconds."""
+    """Return seconds."""
     return 0.1 * float(2**failures)
+
+
+class Contact:
+    """Whether an endpoint or a bucket has answered this process, or the process that it was forked from."""
+
+    def __init__(self) -> None:
+        self.answered = False
+        self._lost_at: float | None = None
+
+    def lost(self, problem: str) -> None:
+        """Note that it no longer answers. Only the first of these calls logs a line."""
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            _log.warning("%s; it answered before, so mdsx keeps trying for some 20 seconds", redacted(problem))
+
+    def found(self, name: str) -> None:
+        """Note that it answered."""
+        self.answered = True
+        if self._lost_at is not None:
+            seconds, self._lost_at = time.monotonic() - self._lost_at, None
+            _log.warning("%s answers again, after %.0f s", redacted(name), seconds)
+
+
+_contacts: dict[str, Contact] = {}
+
+
+def contact(name: str) -> Contact:
+    """Return this process's only contact of that name."""
+    return _contacts.setdefault(name, Contact())
+
+
+def answered() -> tuple[str, ...]:
+    """Return the names of all contacts that have answered."""
+    return tuple(name for name, known in list(_contacts.items()) if known.answered)
+
+
+def believe(names: Iterable[str]) -> None:
+    """Note that these contacts have answered another process."""
+    for name in names:
+        contact(name).answered = True

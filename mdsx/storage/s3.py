@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
+from mdsx.process.threads import REQUESTS, Share
 from mdsx.storage.base import Entry, Piece, Sink, check_key
-from mdsx.storage.contacts import Contact
-from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, tried
-from mdsx.storage.s3_answer import LEAST, SILENCE, Answer, errors
+from mdsx.storage.retry import FIRST_CONTACT, Contact, TransientError, Tries, tried
 from mdsx.storage.s3_client import Client, retire, shared_client
-from mdsx.threads import REQUESTS, Share
+from mdsx.storage.s3_response import LEAST, SILENCE, Response, errors
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -240,7 +239,7 @@ class S3Storage:
             return self._connect_timeout
         return 0.0 if failure.lasting == "bucket" else FIRST_CONTACT
 
-    def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
+    def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Response:
         """A GET from which bytes [start, stop) can be read, of the object with `etag` if one is given."""
         file, options = self._file(key), {"IfMatch": etag} if etag else {}
         if start or stop is not None:
@@ -253,13 +252,13 @@ class S3Storage:
             raise ChangedError("the object was replaced while it was read", file=file)
         covered = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
         if covered is None:  # the whole object, whatever was asked for
-            return Answer(body, file, found, answer["ContentLength"], skip=start, stop=stop)
+            return Response(body, file, found, answer["ContentLength"], skip=start, stop=stop)
         if int(covered[1]) != start:
             body.close()
             asked = options.get("Range", "the whole object")
             message = "the server answered another range"
             raise TransientError(TransportError, message, file=file, found=covered[0], expected=asked)
-        return Answer(body, file, found, int(covered[2]), at=start, stop=stop)
+        return Response(body, file, found, int(covered[2]), at=start, stop=stop)
 
 
 _TLS = "the endpoint speaks https://, not http://: check AWS_ENDPOINT_URL"

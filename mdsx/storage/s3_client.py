@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from mdsx.errors import TransportError
-from mdsx.storage.contacts import Contact, contact
-from mdsx.storage.s3_answer import CONNECT, CREDENTIALS_HINT, SILENCE, safe
+from mdsx.storage.retry import Contact, contact
+from mdsx.storage.s3_response import CONNECT, CREDENTIALS_HINT, SILENCE, safe
 
 _CONNECTIONS = 64
 _KEPT = 8  # clients of as many configurations

@@ -4,7 +4,7 @@ Bounded in bytes ahead of what was consumed, which counts once its shards are le
 may be taken, the prefetcher stops until the reader goes on: else two of them could evict each other's shards for ever.
 It never holds a lease. A failure of storage is not raised here: whoever needs the shard meets it in its own place, and
 `Shards` keeps the error of a shard that failed its check for the next read of it; any other error is the reader's next
-one. All prefetchers of a process share their threads (see mdsx/threads.py).
+one. All prefetchers of a process share their threads (see mdsx/process/threads.py).
 
 Who needs a shard that is on its way may wait for it, as long as it comes soon: fetching samples by range beside it
 costs more than it gains.
@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from mdsx.errors import MdsxError
 from mdsx.order import NOTHING_NEW
+from mdsx.process.threads import PREFETCH, Share
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
 from mdsx.stream.foresight import Pace
-from mdsx.threads import PREFETCH, Share
 
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 _PATIENCE = 15.0  # seconds until which a shard must be here to be waited for

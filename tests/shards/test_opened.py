@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.descriptors import most_descriptors, most_leases
+from mdsx.process.limits import most_descriptors, most_leases
 from mdsx.shards import opened as opened_module
 from mdsx.storage.cache import held
 from tests.forks import forked

@@ -13,7 +13,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import open_storage
-from mdsx.storage.filesystem import network_file_system
+from mdsx.system import network_file_system
 
 DYING = """
 import os, signal, sys

@@ -20,7 +20,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import open_storage, retry
-from mdsx.storage.contacts import answered
+from mdsx.storage.retry import answered
 from mdsx.storage.s3_client import shared_client
 from mdsx.torch import StreamingDataset
 from tests.storage.proxy import Exchange, Proxy, status
@@ -293,7 +293,7 @@ def test_a_worker_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: st
 BELIEVER = """
 import sys
 from mdsx.storage import open_storage
-from mdsx.storage.contacts import believe
+from mdsx.storage.retry import believe
 believe(sys.argv[2:])
 print(open_storage(sys.argv[1]).get("key").data.decode())
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import mdsx
-from mdsx.storage import Storage, open_storage, retry, s3_answer, s3_client
+from mdsx.storage import Storage, open_storage, retry, s3_client, s3_response
 from tests.storage.proxy import (
     Exchange,
     Fault,
@@ -53,7 +53,7 @@ def shared(s3: S3Server) -> Storage:
 def storage(proxy: Proxy, shared: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Holds DATA as "shard". Its patience is short: seconds, not minutes."""
     monkeypatch.setattr(s3_client, "SILENCE", 1)
-    monkeypatch.setattr(s3_answer, "TRICKLE", 1)
+    monkeypatch.setattr(s3_response, "TRICKLE", 1)
     shared.put("shard", DATA)
     proxy.clear()
     return shared
@@ -157,8 +157,8 @@ def test_a_byte_a_try_is_no_progress(proxy: Proxy, storage: Storage) -> None:
 
 def test_a_slow_link_is_no_trickle(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What brings enough bytes may take far longer than the limit for a trickle."""
-    monkeypatch.setattr(s3_answer, "TRICKLE", 0.5)
-    monkeypatch.setattr(s3_answer, "LEAST", 20_000)
+    monkeypatch.setattr(s3_response, "TRICKLE", 0.5)
+    monkeypatch.setattr(s3_response, "LEAST", 20_000)
 
     def slow(exchange: Exchange) -> None:
         reply = exchange.forward()

@@ -245,7 +245,7 @@ def test_shards_needed_now_come_however_many_bytes_they_are() -> None:
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_its_threads_end_when_it_is_closed_or_dropped(drop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.threads._LINGER", 0.1)
+    monkeypatch.setattr("mdsx.process.threads._LINGER", 0.1)
 
     def threads() -> set[threading.Thread]:
         return {thread for thread in threading.enumerate() if thread.name == "mdsx-prefetch"}

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mdsx.descriptors import exhausted
 from mdsx.errors import TransportError, UsageError
+from mdsx.process.limits import exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache.files import Write, allocate, date, evict, filled, look_at, map_held, size_of
@@ -33,7 +33,7 @@ from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.place import disk_size, go_around, is_folder
 from mdsx.storage.cache.policy import PART, Foresight
 from mdsx.storage.cache.room import Room
-from mdsx.storage.filesystem import network_file_system
+from mdsx.system import network_file_system
 from mdsx.warn import warn
 
 

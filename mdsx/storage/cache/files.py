@@ -15,8 +15,8 @@ from pathlib import Path
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import Cached
-from mdsx.storage.mapping import map_file
 from mdsx.system import allocate as allocate_blocks
+from mdsx.system import map_file
 
 _FURTHEST = 1e8  # seconds, as far as file systems can note
 

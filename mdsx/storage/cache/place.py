@@ -15,8 +15,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from mdsx.descriptors import exhausted
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
+from mdsx.process.limits import exhausted
 from mdsx.warn import warn
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -30,7 +30,7 @@ _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # as seve
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
 
 
-class Answer:
+class Response:
     """A body that starts at byte `at` of an object of `total` bytes; only what lies in [at + skip, stop) is read."""
 
     def __init__(

@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from mdsx.threads import Bounds, Kind, Share
+from mdsx.process.threads import Bounds, Kind, Share
 from tests.forks import forked
 
 PATIENCE = 30.0
@@ -148,7 +148,7 @@ def test_threads_end_with_their_last_user(small: Kind, drop: bool) -> None:
 
 
 def test_idle_threads_end_though_they_have_users(small: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.threads._LINGER", 0.01)
+    monkeypatch.setattr("mdsx.process.threads._LINGER", 0.01)
     share = Share(small)
     for _ in range(5):
         assert list(share.map(abs, [-1, -2])) == [1, 2]
@@ -156,7 +156,7 @@ def test_idle_threads_end_though_they_have_users(small: Kind, monkeypatch: pytes
 
 
 def test_no_call_is_lost_while_threads_come_and_end(small: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.threads._LINGER", 1e-5)
+    monkeypatch.setattr("mdsx.process.threads._LINGER", 1e-5)
     shares = [Share(small) for _ in range(4)]
     futures = []
     for number in range(3000):
@@ -183,7 +183,7 @@ def _in_child(share: Share, small: Kind) -> list[int]:
 
 STALLED = """
 import threading, time
-from mdsx.threads import REQUESTS, Share
+from mdsx.process.threads import REQUESTS, Share
 share, begun = Share(REQUESTS), threading.Barrier(9)
 for _ in range(8):
     share.submit(lambda: (begun.wait(), time.sleep(3600)))
