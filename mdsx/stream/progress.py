@@ -47,8 +47,9 @@ class Batching:
 
     def tasks(self, epoch: int, position: int) -> Iterator[Task]:
         """The batches from `position` to the epoch's end."""
-        for number in range(self.count(position)):
-            yield self.task(epoch, position + number * self.global_batch)
+        size = self.global_batch
+        for start in range(position, position + self.count(position) * size, size):
+            yield Task(epoch, start, min(start + size, self.samples))
 
     def task(self, epoch: int, start: int) -> Task:
         """The batch that begins at `start`."""
@@ -62,4 +63,6 @@ class Batching:
 
     def after(self, task: Task) -> tuple[int, int]:
         """(epoch, position) once `task` was handed out: the next epoch's start after the last batch of one."""
-        return (task.epoch, task.stop) if self.count(task.stop) else (task.epoch + 1, 0)
+        epoch, _, stop = task
+        enough = self.batch_size * self.world_size if self.drop_last else 1  # each sample may come by here
+        return (epoch, stop) if self.samples - stop >= enough else (epoch + 1, 0)

@@ -87,14 +87,17 @@ class Run:
         if (epoch + 2) * batching.samples >= 2**62:  # positions of the order count on from epoch to epoch
             raise UsageError("the epoch is too far", found=epoch, expected=f"below {2**62 // batching.samples - 2}")
 
-    def hand_out(self, iteration: object, task: Task, batching: Batching) -> None:
-        """`task` is what `iteration` hands out now: the first one begins its pass, the epoch's last one ends it."""
-        if not self.has(iteration):
+    def hand_out(self, iteration: object, task: Task, batching: Batching) -> bool:
+        """`iteration` hands out `task`: the first one begins its pass. Return whether the epoch has more batches."""
+        if self._iteration is None or self._iteration() is not iteration:
             self._start = task.epoch, task.start
+            self._iteration = ref(iteration)
         self.epoch, self.position = batching.after(task)
-        self._unfinished = self.position > 0
-        self._iteration, self._quit = ref(iteration) if self._unfinished else None, False
-        self._failed, self._failures = None, 0
+        self._unfinished = more = self.position > 0
+        if not more:
+            self._iteration = None
+        self._quit, self._failed, self._failures = False, None, 0
+        return more
 
     def end(self, epoch: int) -> None:
         """`epoch` has no batch left, as a resume into a dropped tail finds."""

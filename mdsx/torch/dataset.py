@@ -438,8 +438,7 @@ class _Iteration(Iterator[Any]):
                 if self._items is None:
                     self._items = self._begin()
                 task, results = next(self._items)
-                run.hand_out(self, task, self._batching)
-                self._taken, self._over = True, not run.has(self)
+                self._taken, self._over = True, not run.hand_out(self, task, self._batching)
                 if results:
                     return results[0]
             except StopIteration:

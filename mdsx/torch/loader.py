@@ -409,8 +409,7 @@ class _Epoch(Iterator[Any]):
                 batch, skipped = batch
             if loader.pin_memory and torch.cuda.is_available():
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
-            run.hand_out(self, self.batching.task(epoch, position), self.batching)
-            self._taken, self._over = True, not run.has(self)
+            self._taken, self._over = True, not run.hand_out(self, self.batching.task(epoch, position), self.batching)
             if self._over:
                 self.close()
             if skipped:
