@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order import select_fraction, select_run
-from mdsx.shards import ColumnChoice, Columns, Part, Selection, Shards, VerifyCached, View
+from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, VerifyCached, View
 from mdsx.storage.cache import Verdict
 
 Sample = dict[str, Any]
@@ -59,18 +59,18 @@ class Dataset:
         connect_timeout: float | None = None,
     ) -> None:
         options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
-        part = _whole(Shards(url, mmap=mmap, connect_timeout=connect_timeout, **options))
-        self._show(part if columns is None else part.choose(columns))
+        excerpt = _whole(Shards(url, mmap=mmap, connect_timeout=connect_timeout, **options))
+        self._show(excerpt if columns is None else excerpt.choose(columns))
 
     @classmethod
     def of(cls, shards: Shards) -> Dataset:
         """All samples of `shards`."""
         return object.__new__(cls)._show(_whole(shards))
 
-    def _show(self, part: Part) -> Dataset:
-        self.part = part
-        self._view = View([part])
-        self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(part.subset.counts)))
+    def _show(self, excerpt: Excerpt) -> Dataset:
+        self.excerpt = excerpt
+        self._view = View([excerpt])
+        self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
         self._asked: dict[int, int] = {}  # shard -> samples fetched by range
         return self
 
@@ -85,7 +85,7 @@ class Dataset:
         Raises UsageError for numbers or shares that are not there, and for an integer beside a float: `select(0, 1)`
         is one sample, `select(0.0, 1.0)` all of them.
         """
-        part = self.part
+        excerpt = self.excerpt
         if isinstance(start, float) != isinstance(stop, float):
             raise UsageError(
                 "select takes two integers (numbers of samples) or two floats (shares of all samples)",
@@ -93,17 +93,17 @@ class Dataset:
                 hint="for shares write 0.0 or 1.0, not 0 or 1",
             )
         if isinstance(start, float):
-            subset = select_fraction(part.subset, part.shards.index.counts, start, stop, seed)
+            subset = select_fraction(excerpt.subset, excerpt.shards.index.counts, start, stop, seed)
         else:
-            subset = select_run(part.subset, start, stop)
-        return self._like(replace(part, subset=subset))
+            subset = select_run(excerpt.subset, start, stop)
+        return self._like(replace(excerpt, subset=subset))
 
     def choose(self, columns: ColumnChoice) -> Dataset:
         """The same samples with only `columns`: names, or a mapping name -> name in this dataset."""
-        return self._like(self.part.choose(columns))
+        return self._like(self.excerpt.choose(columns))
 
-    def _like(self, part: Part) -> Dataset:
-        return object.__new__(Dataset)._show(part)
+    def _like(self, excerpt: Excerpt) -> Dataset:
+        return object.__new__(Dataset)._show(excerpt)
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -114,7 +114,7 @@ class Dataset:
     @property
     def shards(self) -> Shards:
         """All shards of the dataset, wherever they are."""
-        return self.part.shards
+        return self.excerpt.shards
 
     @property
     def url(self) -> str:
@@ -124,12 +124,12 @@ class Dataset:
     @property
     def columns(self) -> Mapping[str, str]:
         """Column names and their types, in column order."""
-        return {column.name: str(column.type) for column in self.part.schema.columns}
+        return {column.name: str(column.type) for column in self.excerpt.schema.columns}
 
     @property
     def fingerprint(self) -> str:
         """Hash of the content: equal for equal samples in equal shards, wherever they lie, compressed or not."""
-        return self.part.fingerprint
+        return self.excerpt.fingerprint
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -203,18 +203,18 @@ class Dataset:
 
     def _sample(self, number: int) -> Sample:
         """One sample: straight from its shard if that is open."""
-        first, part = self._first.data, self.part  # a memory view's items are Python's integers
+        first, excerpt = self._first.data, self.excerpt  # a memory view's items are Python's integers
         count = first[-1]
-        if -count <= number < count and not part.subset.name:
+        if -count <= number < count and not excerpt.subset.name:
             number += count if number < 0 else 0
             shard = bisect_right(first, number) - 1
-            sample = part.shards.decode(shard, number - first[shard], part.decoder)
+            sample = excerpt.shards.decode(shard, number - first[shard], excerpt.decoder)
             if sample is not None:
                 return sample
         return self._samples(self._checked([number]))[0]
 
     def _select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
-        shards = self.part.shards
+        shards = self.excerpt.shards
         if not shards.open(shard, whole=False) and shards.cache is not None:
             self._asked[shard] = self._asked.get(shard, 0) + len(samples)
             if (
@@ -233,9 +233,9 @@ class OutOfRangeError(UsageError, IndexError):
     """A sample number at or beyond the dataset's end; an IndexError, so that Python's sequence protocol works."""
 
 
-def _whole(shards: Shards) -> Part:
+def _whole(shards: Shards) -> Excerpt:
     shards.check_cache()
-    return Part.whole(shards)
+    return Excerpt.whole(shards)
 
 
 def as_samples(columns: Columns, count: int) -> list[Sample]:

@@ -13,7 +13,7 @@ import xxhash
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
 from mdsx.order import Weight, exact_weight
-from mdsx.shards import ColumnChoice, Part, Shards, VerifyCached, View
+from mdsx.shards import ColumnChoice, Excerpt, Shards, VerifyCached, View
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Component:
 
     - `proportion`: its share of all samples, relative to the other components' proportions.
     - `repeat`: how often it is read, 1 being once; may be a fraction.
-    - `choose`: how many samples of it an epoch has.
+    - `samples`: how many samples of it an epoch has.
 
     `columns` are the names of those to be read, or a mapping: the name in the mixture -> the name in this dataset.
     """
@@ -30,7 +30,7 @@ class Component:
     source: str | os.PathLike[str] | Dataset | Mixture
     proportion: Weight | None = None
     repeat: Weight | None = None
-    choose: int | None = None
+    samples: int | None = None
     columns: ColumnChoice | None = None
 
 
@@ -39,7 +39,7 @@ class _Member:
     """A component once nested mixtures are taken apart."""
 
     name: str
-    part: Part
+    excerpt: Excerpt
     default_cache: bool  # it came as a URL, and takes the cache that it is given
     amount: Fraction  # samples in an epoch, or a share
 
@@ -52,10 +52,10 @@ class Mixture:
     batch then has each component's share as exactly as its size allows, whatever the number of ranks and workers; each
     component is read in its own shuffled order, epoch after epoch of its own.
 
-    - Without proportions, `repeat` and `choose`, an epoch is every sample of every dataset exactly once, shuffled
-      together. With `repeat` or `choose`, an epoch has so many samples of each component; at its ends a few more or
+    - Without proportions, `repeat` and `samples`, an epoch is every sample of every dataset exactly once, shuffled
+      together. With `repeat` or `samples`, an epoch has so many samples of each component; at its ends a few more or
       less, as each component goes on in the next epoch where it stood.
-    - `epoch_samples`: the samples of an epoch; default what `repeat` and `choose` add up to, else the sum of the sizes.
+    - `epoch_samples`: the samples of an epoch; by default what `repeat` and `samples` add up to, else the sum of sizes.
     - `columns`: those that are read, of all components. Their columns must agree in name and type.
     - `cache`, `cache_limit`, `verify_cached`, `connect_timeout`: as for `mdsx.Dataset`, for the components given as
       URL.
@@ -92,7 +92,7 @@ class Mixture:
                 members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
         self._members = _agreed(members)
         self.weighted = not all(_once(component) for _, component in given)
-        self._sizes = [int(member.part.subset.counts.sum()) for member in members]
+        self._sizes = [int(member.excerpt.subset.counts.sum()) for member in members]
         absolute = all(component.proportion is None for _, component in given)
         self.epoch_samples = round(sum(amounts)) if absolute else sum(self._sizes)
         if epoch_samples is not None:
@@ -102,8 +102,8 @@ class Mixture:
             self.phases = ((0, self._checked([member.amount for member in members])),)
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{member.name}: {member.part.shards.storage.url}" for member in self._members)
-        return f"Mixture({parts}; epoch_samples={self.epoch_samples})"
+        excerpts = ", ".join(f"{member.name}: {member.excerpt.shards.storage.url}" for member in self._members)
+        return f"Mixture({excerpts}; epoch_samples={self.epoch_samples})"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Mixture:
     @property
     def columns(self) -> Mapping[str, str]:
         """Column names and their types."""
-        return {column.name: str(column.type) for column in self._members[0].part.schema.columns}
+        return {column.name: str(column.type) for column in self._members[0].excerpt.schema.columns}
 
     @property
     def proportions(self) -> tuple[float, ...]:
@@ -129,7 +129,7 @@ class Mixture:
     @property
     def fingerprint(self) -> str:
         """Hash of what the components show, in their order."""
-        lines = "\n".join(member.part.fingerprint for member in self._members)
+        lines = "\n".join(member.excerpt.fingerprint for member in self._members)
         return xxhash.xxh3_128_hexdigest(f"mixture\n{lines}".encode())
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], *, position: int) -> None:
@@ -157,20 +157,20 @@ class Mixture:
     def view(
         self,
         columns: ColumnChoice | None = None,
-        part_column: str | None = None,
+        component_column: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         verify_cached: VerifyCached = "full",
     ) -> View:
-        """The components' shards as one; `part_column` names a column that tells a sample's component."""
-        parts = []
+        """The components' shards as one; `component_column` names a column that tells a sample's component."""
+        excerpts = []
         for member in self._members:
-            part = member.part
+            excerpt = member.excerpt
             if member.default_cache and (cache, cache_limit, verify_cached) != (None, None, "full"):
-                part = replace(part, shards=part.shards.with_cache(cache, cache_limit, verify_cached))
-            part.shards.check_cache()
-            parts.append(part if columns is None else part.choose(columns))
-        return View(parts, part_column)
+                excerpt = replace(excerpt, shards=excerpt.shards.with_cache(cache, cache_limit, verify_cached))
+            excerpt.shards.check_cache()
+            excerpts.append(excerpt if columns is None else excerpt.choose(columns))
+        return View(excerpts, component_column)
 
     def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
         if len(proportions) != len(self._members):
@@ -186,7 +186,7 @@ class Mixture:
         for member, size, weight in zip(self._members, self._sizes, exact, strict=True):
             if weight and not size:
                 raise UsageError(
-                    f"component {member.name} has no samples but a proportion", file=member.part.shards.storage.url
+                    f"component {member.name} has no samples but a proportion", file=member.excerpt.shards.storage.url
                 )
         return tuple(proportions)
 
@@ -202,9 +202,9 @@ def add_phase(
 
 def _component(given: Any) -> Component:
     if isinstance(given, Component):
-        chosen = [given.proportion, given.repeat, given.choose]
+        chosen = [given.proportion, given.repeat, given.samples]
         if sum(value is not None for value in chosen) > 1:
-            raise UsageError("a component has a proportion, or repeat, or choose, or none of them", found=shown(given))
+            raise UsageError("a component has a proportion, or repeat, or samples, or none of them", found=shown(given))
         return given
     if isinstance(given, str | os.PathLike | Dataset | Mixture):
         return Component(given)
@@ -220,7 +220,7 @@ def _once(component: Component) -> bool:
     """Whether an epoch has all of it, each sample once."""
     if isinstance(component.source, Mixture) and component.source.weighted:
         return False
-    return component.proportion is None and component.repeat is None and component.choose is None
+    return component.proportion is None and component.repeat is None and component.samples is None
 
 
 def _open(
@@ -240,16 +240,16 @@ def _open(
     else:
         given = isinstance(source, Dataset)
         options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
-        part = (
-            source.part
+        excerpt = (
+            source.excerpt
             if isinstance(source, Dataset)
-            else Part.whole(Shards(source, connect_timeout=connect_timeout, **options))
+            else Excerpt.whole(Shards(source, connect_timeout=connect_timeout, **options))
         )
         default_cache = not given and (cache, cache_limit, verify_cached) == (None, None, "full")
-        members = [_Member("", part, default_cache, Fraction(int(part.subset.counts.sum())))]
+        members = [_Member("", excerpt, default_cache, Fraction(int(excerpt.subset.counts.sum())))]
     for chosen in (component.columns, columns):
         if chosen is not None:
-            members = [replace(member, part=member.part.choose(chosen)) for member in members]
+            members = [replace(member, excerpt=member.excerpt.choose(chosen)) for member in members]
     return members
 
 
@@ -257,7 +257,7 @@ def _size(component: Component, members: Sequence[_Member]) -> int:
     """The samples of a component that is read once."""
     if isinstance(component.source, Mixture):
         return component.source.epoch_samples
-    return sum(int(member.part.subset.counts.sum()) for member in members)
+    return sum(int(member.excerpt.subset.counts.sum()) for member in members)
 
 
 def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> list[Fraction]:
@@ -267,14 +267,14 @@ def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> li
         raise UsageError(
             "some components have a proportion and some have not",
             found=f"none for {', '.join(without)}",
-            hint="give each one a proportion; repeat and choose are for mixtures without proportions",
+            hint="give each one a proportion; repeat and samples are for mixtures without proportions",
         )
     amounts = []
     for (name, component), size in zip(given, sizes, strict=True):
         if component.proportion is not None:
             amounts.append(exact_weight(component.proportion, f"the proportion of {name}"))
-        elif component.choose is not None:
-            amounts.append(Fraction(_count(component.choose, f"choose of {name}", 0)))
+        elif component.samples is not None:
+            amounts.append(Fraction(_count(component.samples, f"samples of {name}", 0)))
         else:
             repeat = 1 if component.repeat is None else component.repeat
             amounts.append(exact_weight(repeat, f"repeat of {name}") * size)
@@ -289,16 +289,16 @@ def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
         if _types(member) != expected:
             raise UsageError(
                 f"the columns of components {first.name} and {member.name} differ",
-                file=member.part.shards.storage.url,
+                file=member.excerpt.shards.storage.url,
                 found=_types(member),
                 expected=expected,
                 hint="choose and rename columns by mdsx.Component(url, columns={name in the mixture: name there})",
             )
-    return tuple(replace(member, part=member.part.choose(list(expected))) for member in members)
+    return tuple(replace(member, excerpt=member.excerpt.choose(list(expected))) for member in members)
 
 
 def _types(member: _Member) -> dict[str, str]:
-    return {column.name: str(column.type) for column in member.part.schema.columns}
+    return {column.name: str(column.type) for column in member.excerpt.schema.columns}
 
 
 def _count(value: object, name: str, least: int) -> int:

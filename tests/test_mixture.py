@@ -36,8 +36,8 @@ def test_proportions_are_relative_and_an_epoch_is_the_sum_of_the_sizes(urls: dic
     assert Mixture([(urls["a"], 3), (urls["b"], 1)], epoch_samples=7).epoch_samples == 7
 
 
-def test_repeat_and_choose_are_amounts(urls: dict[str, str]) -> None:
-    mixture = Mixture({"a": Component(urls["a"], repeat=2.5), "b": Component(urls["b"], choose=5), "c": urls["c"]})
+def test_repeat_and_samples_are_amounts(urls: dict[str, str]) -> None:
+    mixture = Mixture({"a": Component(urls["a"], repeat=2.5), "b": Component(urls["b"], samples=5), "c": urls["c"]})
     assert mixture.epoch_samples == 25 + 5 + 40
     assert mixture.proportions == (25 / 70, 5 / 70, 40 / 70)
 
@@ -90,12 +90,12 @@ def test_a_mixture_can_be_pickled(urls: dict[str, str]) -> None:
 MISTAKES: list[tuple[str, Any, str]] = [
     ("nothing in it", lambda u: Mixture([]), "needs a component"),
     ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "some have not"),
-    ("two amounts", lambda u: Mixture([Component(u["a"], 1, repeat=2)]), "or repeat, or choose"),
+    ("two amounts", lambda u: Mixture([Component(u["a"], 1, repeat=2)]), "or repeat, or samples"),
     ("negative", lambda u: Mixture([(u["a"], -1)]), "negative"),
     ("text", lambda u: Mixture([(u["a"], "1")]), "must be a number"),
     ("all zero", lambda u: Mixture([(u["a"], 0), (u["b"], 0)]), "above 0"),
     ("empty", lambda u: Mixture([(u["a"], 1), (u["empty"], 1)]), "no samples but a proportion"),
-    ("choose", lambda u: Mixture([Component(u["a"], choose=cast(int, 1.5))]), "choose of 0 must be an integer"),
+    ("samples", lambda u: Mixture([Component(u["a"], samples=cast(int, 1.5))]), "samples of 0 must be an integer"),
     ("not a dataset", lambda u: Mixture([7]), "a component of a mixture is"),
     ("epoch", lambda u: Mixture([u["a"]], epoch_samples=0), "epoch_samples"),
     ("column", lambda u: Mixture([Component(u["a"], columns=["nothing"])]), "no such column"),

@@ -26,7 +26,7 @@ from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
 from mdsx.writer import merge
-from mdsx.writer.options import Options
+from mdsx.writer.folder import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,24 @@
-"""Which shards a dataset has: what its index says; or, where that is damaged or missing, the indexes of its parts, and
-last the names of the files.
+"""The shards that a dataset has, and its index built again from them.
 
-By their names, shards stand in the order of their parts' numbers and of their own. A file that an earlier repair wrote
-(`repaired.shard.00003.mdsx`) may stand for the one that it replaced.
+The index names the shards. If it is damaged or missing, the indexes of the parts do, and last the names of the files:
+shards are then in the order of their parts' numbers and of their own. A file that an earlier repair wrote
+(`repaired.shard.00003.mdsx`) may take the place of the one that it replaced.
+
+The checksum of a damaged index can prove a rebuilt one: an index built from the shards that has this checksum is the
+original, to the last byte. If the checksum itself was damaged, all its other digits prove it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
-from mdsx.format import Index, Schema, ShardEntry, join_name, parse_index
+from mdsx.format import Index, Schema, ShardEntry, build_index, join_name, parse_index, parse_json
 from mdsx.shards import DOWNLOAD_TRIES, INDEX_KEY, read_index
 from mdsx.storage import Entry, Storage, open_storage
 
@@ -204,3 +207,37 @@ def _of_files(url: str, prefix: str, found: Mapping[int, list[tuple[int, Entry]]
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_TOLD]) + (f", and {len(names) - _TOLD} more" if len(names) > _TOLD else "")
+
+
+_DIGITS = slice(-19, -3)  # of the checksum, before '"}\n'
+_PROOF = 15  # of 16 digits: by chance, once in 10^16
+
+
+def original(
+    data: bytes,
+    schema: Schema,
+    compression: str | None,
+    entries: Sequence[ShardEntry],
+    guesses: Iterable[dict[str, Any]],
+) -> bytes | None:
+    """The index that `data` was before it was damaged, if that can be proven. `guesses`: what its metadata may be,
+    beside what still stands there."""
+    for metadata in (*_standing(data), {}, *guesses):
+        try:
+            built = build_index(schema, compression, entries, metadata)
+        except UsageError:
+            continue
+        if sum(one == other for one, other in zip(built[_DIGITS], data[_DIGITS], strict=False)) >= _PROOF:
+            return built
+    return None
+
+
+def _standing(data: bytes) -> Iterator[dict[str, Any]]:
+    """The metadata that can be read in a damaged index: not to be believed without a proof."""
+    start, stop = data.find(b'"metadata":', max(0, data.find(b'"fingerprint":"'))), data.rfind(b',"checksum":"')
+    try:
+        metadata = parse_json(data[start + len(b'"metadata":') : stop])
+    except CorruptError:
+        return
+    if start >= 0 and isinstance(metadata, dict):
+        yield metadata

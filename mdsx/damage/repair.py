@@ -19,11 +19,9 @@ from dataclasses import dataclass, field, replace
 
 import xxhash
 
-from mdsx.damage.catalog import Catalog, Place, Schemas, read_catalog
+from mdsx.damage.catalog import Catalog, Place, Schemas, original, read_catalog
 from mdsx.damage.examine import Finding, examine, examine_alone, file_of
-from mdsx.damage.rebuilt import original
-from mdsx.damage.report import Repair, ShardRepair
-from mdsx.damage.work import Progress, in_order
+from mdsx.damage.report import Progress, Repair, ShardRepair, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, header_row_key, is_name, parse_index
 from mdsx.shards import INDEX_KEY

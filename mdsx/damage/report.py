@@ -1,10 +1,12 @@
-"""What a verification found; what a repair found and did, or would do."""
+"""What a verification or a repair reports, while it runs and at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mdsx.errors import MdsxError, MissingError
 from mdsx.format import Ranges
@@ -119,3 +121,36 @@ class Repair:
 
 def _found(damages: tuple[MdsxError, ...]) -> str:
     return "1 damage" if len(damages) == 1 else f"{len(damages):,} damages" if damages else "no damage"
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a verification or a repair is. `size` counts the bytes of stored objects. `damages`: those of the last
+    shard, of a verification."""
+
+    shards: int
+    samples: int
+    size: int
+    of_shards: int
+    of_size: int
+    damages: tuple[MdsxError, ...] = ()
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """The result for each item; as many items as threads are at work, counting one that waits to be taken."""
+    running: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="mdsx-damage") as pool:
+        try:
+            for item in items:
+                if len(running) == threads:
+                    yield running.popleft().result()
+                running.append(pool.submit(work, item))
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()

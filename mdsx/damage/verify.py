@@ -13,8 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mdsx.damage.examine import examine, file_of
-from mdsx.damage.report import Verification
-from mdsx.damage.work import Progress, in_order
+from mdsx.damage.report import Progress, Verification, in_order
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import Index
 from mdsx.shards import read_index

@@ -5,8 +5,9 @@ This module is the room's door: other rooms import from here.
 
 from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
-from mdsx.format.checksums import row_key, shard_checksums
-from mdsx.format.encode import Encoded, Encoder
+from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value_decoder, values_decoder, widen_bfloat16
+from mdsx.format.encoder import Encoded, Encoder
+from mdsx.format.filenames import is_name, join_name, split_name
 from mdsx.format.frames import (
     FRAME_SIZE,
     HEAD_SIZE,
@@ -20,18 +21,14 @@ from mdsx.format.frames import (
     parse_seek_table,
     seek_table_size,
 )
-from mdsx.format.header import MAGIC, Header, build_header, header_row_key, parse_header, raw_size
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count, fingerprint
 from mdsx.format.indexparser import parse_index
 from mdsx.format.jsontext import parse_json
-from mdsx.format.names import is_name, join_name, split_name
-from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum
+from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum, row_key, shard_checksums
 from mdsx.format.salvage import Layout, Ranges, Salvage, format_ranges, own_layout, salvage
-from mdsx.format.sample import SampleDecoder
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
-from mdsx.format.shard import ShardView
+from mdsx.format.shard import MAGIC, Header, ShardView, build_header, header_row_key, parse_header, raw_size
 from mdsx.format.types import ColumnType, parse_type
-from mdsx.format.values import ValuesDecoder, numpy_values, value_decoder, values_decoder, widen_bfloat16
 
 __all__ = [
     "FRAME_SIZE",

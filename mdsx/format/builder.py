@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format.checksums import cut, row_checksums, row_key
-from mdsx.format.encode import Encoded
-from mdsx.format.header import build_header, raw_size
+from mdsx.format.encoder import Encoded
+from mdsx.format.rows import cut, row_checksums, row_key
 from mdsx.format.schema import Schema
-from mdsx.format.shard import ShardView
+from mdsx.format.shard import ShardView, build_header, raw_size
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while the processor has them at hand
 _FIRST_IMAGE = 2**26

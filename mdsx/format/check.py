@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format.checksums import row_key as row_key_of
-from mdsx.format.checksums import shard_checksums
-from mdsx.format.rows import NULL, Extents, row_checksum
+from mdsx.format.decode import value_decoder
+from mdsx.format.rows import NULL, Extents, row_checksum, shard_checksums
+from mdsx.format.rows import row_key as row_key_of
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
-from mdsx.format.values import value_decoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -15,10 +15,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format.encoders import check_keys
+from mdsx.format.encodevalues import check_keys
+from mdsx.format.filenames import Run, join_name, runs_of
+from mdsx.format.given import Refused
 from mdsx.format.jsontext import parse_json
-from mdsx.format.names import Run, join_name, runs_of
-from mdsx.format.numbers import Refused
 from mdsx.format.schema import Schema
 
 VERSION = b"1"

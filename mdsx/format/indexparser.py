@@ -17,13 +17,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.arrays import plain_hexadecimal, plain_integers
+from mdsx.format.filenames import Run, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
-from mdsx.format.header import MAX_HEADER_SIZE, MAX_SIZE
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
-from mdsx.format.jsontext import parse_json
-from mdsx.format.names import Run, is_name, join_name
+from mdsx.format.jsontext import parse_json, plain_hexadecimal, plain_integers
 from mdsx.format.schema import HEADER_SIZE, Schema, up
+from mdsx.format.shard import MAX_HEADER_SIZE, MAX_SIZE
 
 _T = TypeVar("_T")
 

@@ -22,13 +22,10 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.check import bounded, find_problems, stored_votes
-from mdsx.format.checksums import cut, row_checksums, row_key
-from mdsx.format.damagedframes import first_frame, salvage_frames
-from mdsx.format.frames import FRAME_SIZE, parse_seek_table, seek_table_size
-from mdsx.format.header import MAGIC, MAJOR, MAX_HEADER_SIZE, Header, build_header, parse_header
-from mdsx.format.rows import NULL, Extents
+from mdsx.format.gaps import Gap, check_table, first_frame, framed_bytes, plain_bytes
+from mdsx.format.rows import NULL, Extents, cut, row_checksums, row_key
 from mdsx.format.schema import MAX_SCHEMA_SIZE, Schema, up
-from mdsx.format.shard import ShardView
+from mdsx.format.shard import MAGIC, MAJOR, MAX_HEADER_SIZE, Header, ShardView, build_header, parse_header
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -149,7 +146,9 @@ def salvage(
     """What is sound in `stored`, a shard's file of `size` bytes, or what is left of it. `first` is the number in the
     dataset of the shard's first sample, where it should be told."""
     stored = memoryview(stored).cast("B")[:size]
-    raw, gaps = _decompress(stored, layout, file) if compressed else _cut(stored, layout, file)
+    raw, gaps = (
+        framed_bytes(stored, layout.raw_size, file) if compressed else plain_bytes(stored, layout.raw_size, file)
+    )
     view = _view(raw, layout, file)
     known = np.ones(view.samples, np.bool_)
     problems, other = list[CorruptError](), None
@@ -159,7 +158,7 @@ def salvage(
         known &= ~heaps
         problems.append(_tell(gap, rows, heaps, first))
     if compressed:
-        problems += _check_table(stored, layout, size, file)
+        problems += check_table(stored, layout.raw_size, size, file)
     heap_size = layout.raw_size - layout.heap_offset
     if layout.row_key is None:
         layout = replace(layout, row_key=_prove(raw, view, known, layout))
@@ -201,39 +200,6 @@ def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: L
     return key if _sealed(head, key)[56:64] == head[56:64] else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """Raw bytes [start, stop) that cannot be had, and why."""
-
-    start: int
-    stop: int
-    error: CorruptError
-
-
-def _cut(stored: memoryview, layout: Layout, file: str | None) -> tuple[memoryview, list[_Gap]]:
-    """The bytes of a shard that is not compressed."""
-    if len(stored) >= layout.raw_size:
-        return stored[: layout.raw_size], []
-    expected = f"{layout.raw_size} bytes"
-    error = CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
-    return stored, [_Gap(len(stored), layout.raw_size, error)]
-
-
-def _decompress(stored: memoryview, layout: Layout, file: str | None) -> tuple[memoryview, list[_Gap]]:
-    """The raw bytes up to the last frame that is sound, zeros for the damaged ones before it."""
-    raw, gaps = bytearray(), []
-    for number, frame in enumerate(salvage_frames(stored, raw_size=layout.raw_size, file=file)):
-        start = number * FRAME_SIZE
-        if isinstance(frame, CorruptError):
-            gaps.append(_Gap(start, min(start + FRAME_SIZE, layout.raw_size), frame))
-        else:
-            raw += bytes(start - len(raw))
-            raw += frame
-    if gaps and gaps[-1].start >= len(raw):  # nothing is found behind it
-        gaps[-1] = replace(gaps[-1], stop=layout.raw_size)
-    return memoryview(raw), gaps
-
-
 def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
     """Rows and heap as far as they were read."""
     size = layout.schema.row_size
@@ -244,14 +210,14 @@ def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
     return ShardView(raw.toreadonly(), file, layout.schema, key, layout.rows_offset, fields, heap)
 
 
-def _rows_in(gap: _Gap, layout: Layout) -> tuple[int, int]:
+def _rows_in(gap: Gap, layout: Layout) -> tuple[int, int]:
     """The samples whose rows are touched by a gap."""
     size = layout.schema.row_size
     start, stop = (gap.start - layout.rows_offset) // size, -((layout.rows_offset - gap.stop) // size)
     return min(max(start, 0), layout.samples), min(max(stop, 0), layout.samples)
 
 
-def _heaps_in(gap: _Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
+def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
     """Which samples' heap bytes are touched by a gap, as far as their rows say where these are."""
     if not layout.schema.variable or gap.stop <= layout.heap_offset:
         return np.zeros(view.samples, np.bool_)
@@ -262,7 +228,7 @@ def _heaps_in(gap: _Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
     return touched
 
 
-def _tell(gap: _Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first: int | None) -> CorruptError:
+def _tell(gap: Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first: int | None) -> CorruptError:
     """A gap as an error that names the samples in it."""
     mask = heaps.copy()
     mask[rows[0] : rows[1]] = True
@@ -273,17 +239,6 @@ def _tell(gap: _Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first: int
     error = gap.error
     message = f"{error.message}; {told}"
     return CorruptError(message, file=error.file, place=error.place, found=error.found, expected=error.expected)
-
-
-def _check_table(stored: memoryview, layout: Layout, size: int, file: str | None) -> list[CorruptError]:
-    try:
-        if len(stored) < size:
-            expected = f"{size} bytes"
-            raise CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
-        parse_seek_table(stored[-seek_table_size(layout.raw_size) :], raw_size=layout.raw_size, size=size, file=file)
-    except CorruptError as error:
-        return [error]
-    return []
 
 
 def _head(raw: memoryview) -> memoryview:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from mdsx.errors import CorruptError, FormatError, UsageError, shown
-from mdsx.format.suggest import suggest
-from mdsx.format.types import OBJECTS, SCALARS, ColumnType, parse_type
+from mdsx.format.types import OBJECTS, SCALARS, ColumnType, parse_type, suggest
 
 HEADER_SIZE = 64
 """Bytes of the header that 1.0 writes."""

@@ -1,23 +1,137 @@
-"""A whole uncompressed shard in memory, as rows and heap without a copy.
+"""An uncompressed shard: its header, and the whole of it in memory as rows and heap without a copy.
 
-Parsing takes constant time: header, sizes, offsets, padding of the sections. What lies inside rows and heap is checked
-on access (`heap_extents`, `row_checksum`, `value_decoder`) or all at once (`check_shard`).
+Parsing takes constant time, and everything is checked before anything is allocated: header, schema, sizes, offsets,
+padding of the sections. A higher major version is *unsupported*; any other error is *corrupt*. A higher minor version
+is read: its additions to the header are covered by the checksum and otherwise skipped. The contents of rows and heap
+are checked on access (`heap_extents`, `row_checksum`, `value_decoder`) or all at once (`check_shard`).
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError
-from mdsx.format.header import parse_header
-from mdsx.format.schema import Schema
+from mdsx.errors import CorruptError, UnsupportedError, UsageError
+from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schema, up
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+MAGIC = b"\x89MDSX\r\n\x1a"
+MAJOR, MINOR = 1, 0
+MAX_HEADER_SIZE = 4096
+MAX_SIZE = 2**63 - 1
+
+_FIELDS = struct.Struct("<8sHHIQQIIQQQ")
+_CHECKED = 56  # the checksum covers what lies before it, and what lies behind it up to the schema's end
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Where everything lies in a shard. Offsets are from the start of the file, sizes in bytes."""
+
+    minor: int
+    size: int
+    samples: int
+    row_key: int
+    rows_offset: int
+    row_size: int
+    heap_offset: int
+    file_size: int
+    schema: Schema
+
+    @property
+    def heap_size(self) -> int:
+        return self.file_size - self.heap_offset
+
+
+def raw_size(schema: Schema, samples: int, heap_size: int) -> int:
+    """Size of the uncompressed shard that holds so many samples and bytes in its heap."""
+    return up(schema.rows_offset + samples * schema.row_size, 64) + heap_size
+
+
+def build_header(schema: Schema, samples: int, heap_size: int, row_key: int) -> bytes:
+    """The bytes of a shard before its rows: header, schema, zero padding. Raises UsageError for 2^63 bytes or more."""
+    size = raw_size(schema, samples, heap_size)
+    if size > MAX_SIZE:
+        raise UsageError("a shard must be smaller than 2^63 bytes", found=size)
+    fields = (MAGIC, MAJOR, MINOR, HEADER_SIZE, samples, row_key, schema.row_size, len(schema.json))
+    head = _FIELDS.pack(*fields, size - heap_size, size, 0)[:_CHECKED]
+    checksum = xxhash.xxh3_64_intdigest(head + schema.json)
+    return (head + struct.pack("<Q", checksum) + schema.json).ljust(schema.rows_offset, b"\0")
+
+
+def header_row_key(shard: Buffer) -> int:
+    """The row key that a shard's first bytes say; nothing is checked."""
+    return int.from_bytes(memoryview(shard)[24:32], "little")
+
+
+def parse_header(
+    data: Buffer,
+    *,
+    size: int,
+    file: str | None = None,
+    schema: Schema | None = None,
+    row_key: int | None = None,
+) -> Header:
+    """The header in `data`, which starts the shard and reaches to its rows or further; `size` is the whole file's.
+
+    With `schema` and `row_key`, which an index says, the shard's must be the same. Raises CorruptError or
+    UnsupportedError.
+    """
+    view = memoryview(data).cast("B")
+
+    def expect(condition: bool, place: str, message: str, found: object = None, expected: object = None) -> None:
+        if not condition:
+            raise CorruptError(message, file=file, place=place, found=found, expected=expected)
+
+    length = len(view)
+    expect(length >= HEADER_SIZE, "header", "the file is shorter than a header", length, f"{HEADER_SIZE} or more bytes")
+    fields = _FIELDS.unpack_from(view)
+    magic, major, minor, header_size, samples, own_key, row_size, schema_size, heap_offset, file_size, stored = fields
+    expect(magic == MAGIC, "magic", "this is no mdsx shard", magic.hex(" "), MAGIC.hex(" "))
+    if major > MAJOR:
+        message = f"the shard is of version {major}.{minor}, this reader knows {MAJOR}"
+        raise UnsupportedError(
+            message, file=file, place="major version", found=major, expected=MAJOR, hint="upgrade mdsx"
+        )
+    expect(major == MAJOR, "major version", "there is no such version", major, MAJOR)
+    sound = header_size % 8 == 0 and HEADER_SIZE <= header_size <= MAX_HEADER_SIZE
+    expect(sound, "header size", "wrong header size", header_size, "a multiple of 8 from 64 to 4096")
+    expect(schema_size <= MAX_SCHEMA_SIZE, "schema size", "the schema is too large", schema_size, "at most 1 MiB")
+    end = header_size + schema_size
+    expect(length >= end, "schema", "the file ends before its schema does", length, f"{end} or more bytes")
+    hasher = xxhash.xxh3_64(view[:_CHECKED])
+    hasher.update(view[HEADER_SIZE:end])
+    found = f"{hasher.intdigest():016x}"
+    expect(hasher.intdigest() == stored, "header checksum", "header or schema are damaged", found, f"{stored:016x}")
+
+    rows_offset = up(end, 64)
+    sound = row_size % 8 == 0 and row_size <= MAX_ROW_SIZE
+    expect(sound, "row size", "wrong row size", row_size, "a multiple of 8 below 2^31")
+    behind = up(rows_offset + samples * row_size, 64)
+    expect(heap_offset == behind, "offset of the heap", "wrong offset", heap_offset, behind)
+    expect(file_size <= MAX_SIZE, "file size", "the shard is too large", file_size, "below 2^63")
+    expect(file_size == size, "file size", "the file is not as long as it says", f"{size} bytes", file_size)
+    expect(file_size >= heap_offset, "file size", "the file ends before its heap begins", file_size, heap_offset)
+
+    written = bytes(view[header_size:end])
+    if schema is None:
+        schema = Schema.from_json(written, file=file)
+    expect(written == schema.json, "schema", "it is not the index's", written[:200], schema.json[:200])
+    expect(row_size == schema.row_size, "row size", "not the size that the columns need", row_size, schema.row_size)
+    message = "this is another shard than the index names"
+    expect(row_key in (None, own_key), "row key", message, f"{own_key:016x}", f"{row_key or 0:016x}")
+    needs_heap = samples > 0 and bool(schema.variable)
+    expect(needs_heap or file_size == heap_offset, "heap", "bytes that belong to no sample", file_size, heap_offset)
+    expect(length >= rows_offset, "padding", "the file ends before its rows begin", length, rows_offset)
+    expect(not any(view[end:rows_offset]), "padding between schema and rows", "it is not zero")
+    return Header(minor, header_size, samples, own_key, rows_offset, row_size, heap_offset, file_size, schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

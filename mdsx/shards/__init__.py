@@ -4,15 +4,15 @@ from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, Hashes, inspect_shar
 from mdsx.shards.gather import Columns, joined, present
 from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards, VerifyCached
-from mdsx.shards.view import ColumnChoice, Part, View
+from mdsx.shards.view import ColumnChoice, Excerpt, View
 
 __all__ = [
     "DOWNLOAD_TRIES",
     "INDEX_KEY",
     "ColumnChoice",
     "Columns",
+    "Excerpt",
     "Hashes",
-    "Part",
     "Selection",
     "Shards",
     "VerifyCached",

@@ -33,7 +33,7 @@ from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, Miss
 from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard, parse_header
 from mdsx.process.threads import REQUESTS, Share
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
-from mdsx.shards.memory import keep_freed_memory
+from mdsx.shards.gather import keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges

@@ -27,7 +27,7 @@ ColumnChoice = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Part:
+class Excerpt:
     """What is shown of one dataset: column k of the view is its column `columns[k]`."""
 
     shards: Shards
@@ -36,12 +36,12 @@ class Part:
     columns: tuple[int, ...]
 
     @classmethod
-    def whole(cls, shards: Shards) -> Part:
+    def whole(cls, shards: Shards) -> Excerpt:
         """All samples and columns."""
         columns = tuple(range(len(shards.schema.columns)))
         return cls(shards, AllSamples(shards.index.counts), shards.schema, columns)
 
-    def choose(self, columns: ColumnChoice) -> Part:
+    def choose(self, columns: ColumnChoice) -> Excerpt:
         """Only `columns`, in their order, maybe under other names. Raises UsageError for one that is not there."""
         if isinstance(columns, str):
             raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
@@ -51,7 +51,7 @@ class Part:
 
     @cached_property
     def decoder(self) -> SampleDecoder:
-        """Decodes single samples into the part's columns."""
+        """Decodes single samples into the excerpt's columns."""
         names = [column.name for column in self.schema.columns]
         return SampleDecoder(self.shards.schema, dict(zip(names, self.columns, strict=True)))
 
@@ -63,23 +63,23 @@ class Part:
 
 
 class View:
-    """`parts`, which show the same columns, as one: shard numbers run on from part to part."""
+    """`excerpts`, which show the same columns, as one: shard numbers run on from excerpt to excerpt."""
 
-    def __init__(self, parts: Sequence[Part], part_column: str | None = None) -> None:
-        """`part_column`: the name of one more column, int64: the number of the part that a sample is from."""
-        self.parts = tuple(parts)
-        self.part_column = part_column
-        self.schema = parts[0].schema
-        if part_column is not None:
-            if part_column in [column.name for column in self.schema.columns]:
-                raise UsageError(f"there is a column {part_column!r} already", hint="give another name")
+    def __init__(self, excerpts: Sequence[Excerpt], component_column: str | None = None) -> None:
+        """`component_column`: the name of one more column, int64: the number of the excerpt that a sample is from."""
+        self.excerpts = tuple(excerpts)
+        self.component_column = component_column
+        self.schema = excerpts[0].schema
+        if component_column is not None:
+            if component_column in [column.name for column in self.schema.columns]:
+                raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
             columns = {column.name: str(column.type) for column in self.schema.columns}
-            self.schema = Schema.from_columns({**columns, part_column: "int64"})
-        self.counts = _joined([part.subset.counts for part in parts])
-        self.raw_sizes = _joined([part.shards.index.raw_sizes for part in parts])
-        sizes = [len(part.subset.counts) for part in parts]
+            self.schema = Schema.from_columns({**columns, component_column: "int64"})
+        self.counts = _joined([excerpt.subset.counts for excerpt in excerpts])
+        self.raw_sizes = _joined([excerpt.shards.index.raw_sizes for excerpt in excerpts])
+        sizes = [len(excerpt.subset.counts) for excerpt in excerpts]
         self.firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        """int64 [parts + 1]: the number of each part's first shard, and of all shards."""
+        """int64 [excerpts + 1]: the number of each excerpt's first shard, and of all shards."""
 
     @property
     def sample_bytes(self) -> int:
@@ -89,7 +89,9 @@ class View:
     @property
     def cache_limit(self) -> int | None:
         """Bytes that the smallest of the caches may hold; None where every shard is read in place."""
-        return min((part.shards.cache.limit for part in self.parts if part.shards.cache is not None), default=None)
+        return min(
+            (excerpt.shards.cache.limit for excerpt in self.excerpts if excerpt.shards.cache is not None), default=None
+        )
 
     def cached(self, shard: int) -> bool:
         """Whether a shard is read through a cache, not in place."""
@@ -101,56 +103,56 @@ class View:
 
     def stored(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """The stored numbers of the samples that the view shows as `samples` of `shards`."""
-        if all(not part.subset.name for part in self.parts):
+        if all(not excerpt.subset.name for excerpt in self.excerpts):
             return samples
         numbers = np.empty_like(samples)
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            part, number = self._at(shard)
-            numbers[here] = part.subset.samples(number, samples[here])
+            excerpt, number = self._at(shard)
+            numbers[here] = excerpt.subset.samples(number, samples[here])
         return numbers
 
     # --- what Shards does, by the view's numbers
 
     def file(self, shard: int) -> str:
-        part, number = self._at(shard)
-        return part.shards.file(number)
+        excerpt, number = self._at(shard)
+        return excerpt.shards.file(number)
 
     def is_open(self, shard: int) -> bool:
-        part, number = self._at(shard)
-        return part.shards.is_open(number)
+        excerpt, number = self._at(shard)
+        return excerpt.shards.is_open(number)
 
     def open(self, shard: int, *, whole: bool) -> bool:
-        part, number = self._at(shard)
-        return part.shards.open(number, whole=whole)
+        excerpt, number = self._at(shard)
+        return excerpt.shards.open(number, whole=whole)
 
     def fetch(self, shard: int) -> Verdict | None:
-        part, number = self._at(shard)
-        return part.shards.fetch(number)
+        excerpt, number = self._at(shard)
+        return excerpt.shards.fetch(number)
 
     def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
-        part, number = self._at(shard)
-        if part.shards.cache is None:
+        excerpt, number = self._at(shard)
+        if excerpt.shards.cache is None:
             return None
-        return part.shards.bring(number, needed_in=needed_in, received=received)
+        return excerpt.shards.bring(number, needed_in=needed_in, received=received)
 
     def close(self, shard: int) -> None:
-        part, number = self._at(shard)
-        part.shards.close(number)
+        excerpt, number = self._at(shard)
+        excerpt.shards.close(number)
 
     def touch(self, shard: int, needed_in: float) -> None:
         """Tell the cache in how many seconds a shard is needed again."""
-        part, number = self._at(shard)
-        if part.shards.cache is not None:
-            part.shards.cache.touch(part.shards.key(number), needed_in)
+        excerpt, number = self._at(shard)
+        if excerpt.shards.cache is not None:
+            excerpt.shards.cache.touch(excerpt.shards.key(number), needed_in)
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
-        part, number = self._at(shard)
-        return part.shards.select(number, samples)
+        excerpt, number = self._at(shard)
+        return excerpt.shards.select(number, samples)
 
     def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
-        part, number = self._at(shard)
-        return part.shards.select_sound(number, samples)
+        excerpt, number = self._at(shard)
+        return excerpt.shards.select_sound(number, samples)
 
     def by_shard(
         self, shards: NDArray[np.int64], samples: NDArray[np.int64]
@@ -175,26 +177,28 @@ class View:
         `views`: encoded bytes as memory views of the shards.
         """
         sources = [(selection, self._at(shard)[0].columns) for shard, selection in found]
-        batches = gather(self.parts[0].schema, sources, places, sizes, views=views)
-        if self.part_column is None:
+        batches = gather(self.excerpts[0].schema, sources, places, sizes, views=views)
+        if self.component_column is None:
             yield from batches
             return
-        parts = np.empty_like(places)
-        parts[places] = np.repeat([self._part(shard) for shard, _ in found], [len(each.take) for _, each in found])
+        numbers = np.empty_like(places)
+        numbers[places] = np.repeat(
+            [self._component(shard) for shard, _ in found], [len(each.take) for _, each in found]
+        )
         stops = np.cumsum(sizes).tolist()
         for columns, start, stop in zip(batches, [0, *stops[:-1]], stops, strict=True):
-            yield {**columns, self.part_column: parts[start:stop].copy()}
+            yield {**columns, self.component_column: numbers[start:stop].copy()}
 
     def present(self, columns: Columns) -> Columns:
         """Columns from storage form to NumPy's."""
         return present(self.schema, columns)
 
-    def _at(self, shard: int) -> tuple[Part, int]:
-        part = self._part(shard)
-        return self.parts[part], shard - int(self.firsts[part])
+    def _at(self, shard: int) -> tuple[Excerpt, int]:
+        component = self._component(shard)
+        return self.excerpts[component], shard - int(self.firsts[component])
 
-    def _part(self, shard: int) -> int:
-        return int(np.searchsorted(self.firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
+    def _component(self, shard: int) -> int:
+        return int(np.searchsorted(self.firsts, shard, side="right")) - 1 if len(self.excerpts) > 1 else 0
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -100,13 +100,17 @@ def _heads(hashes: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 def foresee(view: View, course: Course, pace: Pace) -> list[DatasetForesight]:
     """Tell the caches of `view` what the run knows, for as long as the result is kept."""
-    indexes = {part.shards.index.fingerprint: part.shards.index for part in view.parts if part.shards.cache is not None}
+    indexes = {
+        excerpt.shards.index.fingerprint: excerpt.shards.index
+        for excerpt in view.excerpts
+        if excerpt.shards.cache is not None
+    }
     kept = []
     for fingerprint, index in indexes.items():
-        places = zip(view.parts, view.firsts[:-1].tolist(), strict=True)
-        firsts = [first for part, first in places if part.shards.index.fingerprint == fingerprint]
+        places = zip(view.excerpts, view.firsts[:-1].tolist(), strict=True)
+        firsts = [first for excerpt, first in places if excerpt.shards.index.fingerprint == fingerprint]
         kept.append(DatasetForesight(course, pace, index.raw_hashes, firsts))
-        for part in view.parts:
-            if part.shards.cache is not None:
-                part.shards.cache.foresee(fingerprint, kept[-1])
+        for excerpt in view.excerpts:
+            if excerpt.shards.cache is not None:
+                excerpt.shards.cache.foresee(fingerprint, kept[-1])
     return kept

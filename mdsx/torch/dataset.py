@@ -106,7 +106,7 @@ class StreamingDataset(IterableDataset[Any]):
         if isinstance(url, Mixture):
             self.view = url.view(columns, component_column, cache, cache_limit, verify_cached)
         else:
-            self.view = View([url.part if columns is None else url.part.choose(columns)], component_column)
+            self.view = View([url.excerpt if columns is None else url.excerpt.choose(columns)], component_column)
         self.course = _course(url, self.view, seed, lanes, shuffle_block, shuffle, epoch_samples)
         if isinstance(seed, bool):
             raise UsageError("seed must be an integer", found=shown(seed))
@@ -502,7 +502,7 @@ def _course(
         raise UsageError(
             "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
         )
-    counts = [part.subset.counts for part in view.parts]
+    counts = [excerpt.subset.counts for excerpt in view.excerpts]
     (_, weights), *later = dataset.phases
     order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
     return MixtureCourse(order_of_all, view.firsts, epoch_samples)

@@ -14,8 +14,7 @@ from typing import Any
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, ShardEntry, build_index, check_shard_count, parse_index
 from mdsx.storage import Storage, open_storage
-from mdsx.writer.folder import FOLDER
-from mdsx.writer.options import INDEX_KEY
+from mdsx.writer.folder import FOLDER, INDEX_KEY
 
 _THREADS = 16
 _PART = re.compile(r"(part-([0-9]{5,}))/")

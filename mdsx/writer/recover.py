@@ -15,8 +15,7 @@ from mdsx.format import HEAD_SIZE, HEADER_SIZE, Index, ShardEntry, first_bytes, 
 from mdsx.shards.download import inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
 from mdsx.warn import warn
-from mdsx.writer.folder import JOURNALED, Folder
-from mdsx.writer.options import INDEX_KEY, Options, shard_number
+from mdsx.writer.folder import INDEX_KEY, JOURNALED, Folder, Options, shard_number
 
 _THREADS = 4
 _LOOKS = 32  # looks at the headers of shards, at once

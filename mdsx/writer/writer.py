@@ -22,8 +22,7 @@ from typing import Any, NoReturn, Self
 from mdsx.errors import ChangedError, UsageError
 from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, raw_size
 from mdsx.storage import open_storage
-from mdsx.writer.folder import Folder
-from mdsx.writer.options import INDEX_KEY, Options
+from mdsx.writer.folder import INDEX_KEY, Folder, Options
 from mdsx.writer.recover import begin, load_shard, stored_shards
 from mdsx.writer.uploads import Uploads
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
-from mdsx.format.encode import Encoded, Encoder
+from mdsx.format.encoder import Encoded, Encoder
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 from tests.format import by_the_book

@@ -30,8 +30,8 @@ from mdsx.format import (
     parse_index,
     split_name,
 )
+from mdsx.format.filenames import runs_of
 from mdsx.format.index import fingerprint_of
-from mdsx.format.names import runs_of
 from tests.format import by_the_book, reference
 
 COLUMNS = {"id": "uint16", "text": "str"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.format import frames, header, index, jsontext, names, rows, schema, types
+from mdsx.format import filenames, frames, index, jsontext, rows, schema, shard, types
 from tests.vectors import generate
 
 SPEC = (Path(__file__).parents[2] / "format-spec.md").read_text(encoding="utf-8")
@@ -62,12 +62,12 @@ def test_the_state_is_that_of_the_vectors() -> None:
         (types.MAX_DIMENSIONS == 8, "| dimensions of a type | 8; "),
         (schema.MAX_ROW_SIZE == 2**31 - 1, "| row | below 2^31 bytes |"),
         (rows.NULL == 2**32 - 1, "| value of a variable-size column | 2^32 - 2 bytes |"),
-        (header.MAX_HEADER_SIZE == 4096, "| header | 64 to 4096 bytes |"),
-        (header.MAX_SIZE == 2**63 - 1, "| shard | below 2^63 bytes |"),
+        (shard.MAX_HEADER_SIZE == 4096, "| header | 64 to 4096 bytes |"),
+        (shard.MAX_SIZE == 2**63 - 1, "| shard | below 2^63 bytes |"),
         (frames.MAX_FRAMES == 2**27, "| compressed shard | 2^27 frames"),
         (frames.MAX_FRAME_SIZE == 2**20 + 2**16, "a frame has at most 2^20 + 2^16 bytes |"),
         (frames.MAX_WINDOW == 2**23, "| zstd window | 8 MiB |"),
-        (names.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
+        (filenames.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
         (index.MAX_SHARDS == 2**22, "| shards of a dataset | 2^22; "),
         (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB |"),
         (jsontext.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),

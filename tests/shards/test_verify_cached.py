@@ -158,8 +158,8 @@ def test_a_mixture_and_its_components_take_it(url: str, cache: Path, monkeypatch
     mixture = mdsx.Mixture([url], cache=cache, verify_cached="size")
     late = StreamingDataset(mdsx.Mixture([url]), cache=cache, verify_cached="size")
     for view in (mixture.view(), late.view):
-        assert view.parts[0].shards._trust_cache
-    assert not mdsx.Mixture([url]).view().parts[0].shards._trust_cache
+        assert view.excerpts[0].shards._trust_cache
+    assert not mdsx.Mixture([url]).view().excerpts[0].shards._trust_cache
 
 
 def test_anything_else_is_refused(url: str, tmp_path: Path) -> None:

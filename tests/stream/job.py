@@ -10,7 +10,7 @@ import sys
 import warnings
 
 from mdsx.order import DatasetCourse, Order
-from mdsx.shards import Part, Shards, View
+from mdsx.shards import Excerpt, Shards, View
 from mdsx.stream import Batching, RankReader
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     shards = Shards(url, cache=cache, cache_limit=int(limit))
     batching = Batching(shards.index.samples, 8, int(world), drop_last=False)
     course = DatasetCourse(Order(shards.index.counts, seed=3))
-    reader = RankReader(View([Part.whole(shards)]), course, batching, int(rank), processes=int(world))
+    reader = RankReader(View([Excerpt.whole(shards)]), course, batching, int(rank), processes=int(world))
     seen = []
     for batch in (each for run in reader.runs(batching.tasks(0, 0)) for each in reader.read(run)):
         numbers = batch.columns["id"].tolist()

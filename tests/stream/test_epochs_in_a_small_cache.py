@@ -14,7 +14,7 @@ import pytest
 
 import mdsx
 from mdsx.order import DatasetCourse, Order
-from mdsx.shards import Part, Shards, View
+from mdsx.shards import Excerpt, Shards, View
 from mdsx.storage.local import LocalStorage
 from mdsx.stream import Batching, RankReader
 from tests.stream.test_prefetch import idle
@@ -65,7 +65,7 @@ def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[R
         shards = Shards(url, cache=cache, cache_limit=limit)
         course = DatasetCourse(Order(shards.index.counts, seed=3, lanes=lanes, shuffle_block=32 * SAMPLES))
         batching = Batching(shards.index.samples, BATCH // ranks, ranks, drop_last=True)
-        found.append(RankReader(View([Part.whole(shards)]), course, batching, rank, processes=ranks))
+        found.append(RankReader(View([Excerpt.whole(shards)]), course, batching, rank, processes=ranks))
     return found
 
 

@@ -28,11 +28,11 @@ def course(view: View, block: int) -> DatasetCourse:
 
 
 def test_a_cache_below_what_is_in_use_at_a_time(url: Path, tmp_path: Path) -> None:
-    view = View([mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit=65536).part])
+    view = View([mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit=65536).excerpt])
     with pytest.warns(UserWarning, match="cache_limit=") as caught:
         warn_of_small_cache(view, course(view, 350), ranks_here=1, world_size=1)
     needed = int(str(caught[0].message).split("cache_limit=")[1].split()[0])
-    ample = View([mdsx.Dataset(url, cache=tmp_path / "ample", cache_limit=needed).part])
+    ample = View([mdsx.Dataset(url, cache=tmp_path / "ample", cache_limit=needed).excerpt])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_small_cache(ample, course(ample, 350), ranks_here=1, world_size=1)
@@ -42,7 +42,7 @@ def test_a_cache_below_what_is_in_use_at_a_time(url: Path, tmp_path: Path) -> No
 def test_what_is_read_in_place_needs_no_cache(tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "d", {"id": "int64"}) as out:
         out.write({"id": 1})
-    view = View([mdsx.Dataset(tmp_path / "d").part])
+    view = View([mdsx.Dataset(tmp_path / "d").excerpt])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_small_cache(view, course(view, 1), ranks_here=8, world_size=8)

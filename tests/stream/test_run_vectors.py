@@ -101,14 +101,14 @@ def test_a_state_is_written_and_read(vector: dict[str, Any]) -> None:
 
 def test_the_fingerprints_of_selections_and_mixtures() -> None:
     data = mdsx.Dataset(FILE.parent / "good" / "plain")
-    whole = data.part.fingerprint
+    whole = data.excerpt.fingerprint
     for chosen, name in ((data.select(1, 4), "1:4"), (data.select(1, 4).select(0.0, 0.5, seed=9), f"1:4 {HALF}@9")):
-        assert chosen.part.fingerprint == xxhash.xxh3_128_hexdigest(f"{whole}\n{name}".encode())
+        assert chosen.excerpt.fingerprint == xxhash.xxh3_128_hexdigest(f"{whole}\n{name}".encode())
     for vector in VECTORS["selection_fingerprint"]:
         line = f"{vector['fingerprint']}\n{vector['text']}"
         assert xxhash.xxh3_128_hexdigest(line.encode()) == vector["value"]
     mixture = mdsx.Mixture([data, data.select(1, 4)])
-    lines = f"mixture\n{whole}\n{data.select(1, 4).part.fingerprint}"
+    lines = f"mixture\n{whole}\n{data.select(1, 4).excerpt.fingerprint}"
     assert mixture.fingerprint == xxhash.xxh3_128_hexdigest(lines.encode())
 
 

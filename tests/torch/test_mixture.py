@@ -94,11 +94,11 @@ def test_without_proportions_an_epoch_is_every_sample_once(urls: dict[str, str])
         assert Counter(chained(global_batches(found))) == expected
 
 
-def test_repeat_and_choose_say_how_much_of_each_an_epoch_has(urls: dict[str, str]) -> None:
+def test_repeat_and_samples_say_how_much_of_each_an_epoch_has(urls: dict[str, str]) -> None:
     mixture = mdsx.Mixture(
         [
             mdsx.Component(urls["wiki"], repeat=0.5),
-            mdsx.Component(urls["web"], choose=1200),
+            mdsx.Component(urls["web"], samples=1200),
             mdsx.Component(urls["code"], repeat=4),
         ]
     )

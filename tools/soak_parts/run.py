@@ -268,7 +268,7 @@ def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Itera
     """The ids at each position of each epoch, as the order says."""
     data = dataset_of(job, root, cache=cache)
     firsts = []
-    for each, part in zip(job.data, data.view.parts, strict=True):
+    for each, part in zip(job.data, data.view.excerpts, strict=True):
         counts = part.shards.index.counts
         firsts.append(each.first + np.cumsum(counts) - counts)
     first_ids = np.concatenate(firsts)

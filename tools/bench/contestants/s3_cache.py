@@ -105,7 +105,7 @@ def by_next_use(data: str, share: float, epochs: int, global_batch: int) -> Figu
 
 def _counts(dataset: mdsx.Dataset) -> list[int]:
     """Samples in each shard."""
-    counts: list[int] = dataset.part.shards.index.counts.tolist()
+    counts: list[int] = dataset.excerpt.shards.index.counts.tolist()
     return counts
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.format import arrays
-from mdsx.format.arrays import plain_hexadecimal, plain_integers
+from mdsx.format import jsontext
+from mdsx.format.jsontext import plain_hexadecimal, plain_integers
 
 NUMBERS = st.lists(st.integers(0, 18).flatmap(lambda digits: st.integers(0, 10**digits - 1)), min_size=1, max_size=60)
 
@@ -17,7 +17,7 @@ NUMBERS = st.lists(st.integers(0, 18).flatmap(lambda digits: st.integers(0, 10**
 @given(NUMBERS, st.sampled_from([20, 33, 2**18]))
 def test_integers_are_those_of_json(numbers: list[int], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "_BLOCK", block)
+        patch.setattr(jsontext, "_BLOCK", block)
         found = plain_integers(json.dumps(numbers, separators=(",", ":")).encode())
     assert found is not None
     assert found.tolist() == numbers
@@ -26,7 +26,7 @@ def test_integers_are_those_of_json(numbers: list[int], block: int) -> None:
 @given(st.binary(max_size=100), st.sampled_from([2, 64, 2**18]))
 def test_hexadecimal_digits_are_those_of_python(data: bytes, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "_BLOCK", block)
+        patch.setattr(jsontext, "_BLOCK", block)
         found = plain_hexadecimal(f'"{data.hex()}"'.encode())
     assert found is not None
     assert found.tobytes() == data

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import SampleError
-from mdsx.format.encoders import NULL, as_sequence, dimensions_encoder, value_encoder
-from mdsx.format.numbers import Refused, as_array, describe, each, has_masked, to_items
+from mdsx.format.encodevalues import NULL, as_sequence, dimensions_encoder, value_encoder
+from mdsx.format.given import Refused, as_array, describe, each, has_masked
+from mdsx.format.numbers import to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.schema import Column, Schema
 

@@ -1,11 +1,12 @@
-"""Frames of a compressed shard that is damaged: what of it can still be decompressed.
+"""The raw bytes of a damaged shard, and the gaps in them: which frames can still be decompressed.
 
-What is found is proven only by each frame's own checksum: who uses it checks the samples in it.
+Only each frame's own checksum proves what is recovered: the caller checks the samples in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from mdsx.format.frames import (
     check_frame_header,
     decompress_frame,
     frame_count,
+    parse_seek_table,
     seek_table_size,
     walk_frame,
 )
@@ -29,7 +31,52 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -> Iterator[bytes | CorruptError]:
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Raw bytes [start, stop) that cannot be recovered, and why."""
+
+    start: int
+    stop: int
+    error: CorruptError
+
+
+def plain_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[memoryview, list[Gap]]:
+    """Return the bytes of a damaged shard that is not compressed, and what is missing."""
+    if len(stored) >= raw_size:
+        return stored[:raw_size], []
+    expected = f"{raw_size} bytes"
+    error = CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
+    return stored, [Gap(len(stored), raw_size, error)]
+
+
+def framed_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[memoryview, list[Gap]]:
+    """Return the raw bytes up to the last sound frame of a damaged shard, with zeros for damaged frames before it."""
+    raw, gaps = bytearray(), []
+    for number, frame in enumerate(_salvage_frames(stored, raw_size=raw_size, file=file)):
+        start = number * FRAME_SIZE
+        if isinstance(frame, CorruptError):
+            gaps.append(Gap(start, min(start + FRAME_SIZE, raw_size), frame))
+        else:
+            raw += bytes(start - len(raw))
+            raw += frame
+    if gaps and gaps[-1].start >= len(raw):  # nothing is found after it
+        gaps[-1] = replace(gaps[-1], stop=raw_size)
+    return memoryview(raw), gaps
+
+
+def check_table(stored: memoryview, raw_size: int, size: int, file: str | None) -> list[CorruptError]:
+    """Return what is wrong with the seek table."""
+    try:
+        if len(stored) < size:
+            expected = f"{size} bytes"
+            raise CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
+        parse_seek_table(stored[-seek_table_size(raw_size) :], raw_size=raw_size, size=size, file=file)
+    except CorruptError as error:
+        return [error]
+    return []
+
+
+def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -> Iterator[bytes | CorruptError]:
     """Of each frame of a damaged shard its raw bytes, or what is wrong with it; it ends with the frame behind which
     none can be found any more, the last one or an error.
 

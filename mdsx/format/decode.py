@@ -1,25 +1,32 @@
-"""Stored bytes -> values.
+"""Stored bytes -> values: of a column, or of one sample of a shard.
 
-A scalar comes back as a NumPy scalar of its dtype (`bool` as Python's), an array as an array of its own, in C order
-(`bfloat16` as float32, which holds it exactly); `bytes`, `jpeg` and `png` as bytes; `str`, `json` and `msgpack` as what
-they encode; `str[*]` and its like as lists of these. Whatever the bytes are, the only error is CorruptError.
+A scalar becomes a NumPy scalar of its dtype (`bool` becomes Python's), an array becomes an array of its own in C order
+(`bfloat16` as float32, which holds it exactly); `bytes`, `jpeg` and `png` become bytes; `str`, `json` and `msgpack`
+become the values that they encode; `str[*]` and its like become lists of these. Whatever the bytes are, the only error
+is CorruptError.
+
+`SampleDecoder` is for random access, where arrays of one item would cost more than the sample.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise, repeat
+from struct import Struct
 from typing import Any, NoReturn
 
 import msgpack
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.jsontext import parse_json
-from mdsx.format.schema import Column
+from mdsx.format.rows import NULL, check_row, heap_extents, row_checksum
+from mdsx.format.schema import Column, Schema
+from mdsx.format.shard import ShardView
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 Decoder = Callable[[memoryview], object]
@@ -182,3 +189,90 @@ _OBJECTS: dict[str, Decoder] = {
     "json": _decode_json,
     "msgpack": _decode_msgpack,
 }
+
+
+Field = tuple[str, NDArray[Any] | None, Callable[[Any], Any] | None]
+"""A column's name; where it is of fixed size, its values of all samples of a shard; and what makes them public."""
+
+
+class SampleDecoder:
+    """Decodes samples of shards of `schema`; `columns`: the number of each column wanted, by the name it gets."""
+
+    def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
+        self._schema, self._columns, self._row_size = schema, dict(columns), schema.row_size
+        self._head = Struct(f"<QQ{len(schema.variable)}I" if schema.variable else "<Q")
+        self._may_be_null = [schema.columns[number].type.nullable for number in schema.variable]
+        kinds = {name: schema.columns[number].type for name, number in columns.items()}
+        self._fixed = {name: _reader(kinds[name]) for name in columns if kinds[name].fixed_size}
+        places = {number: place for place, number in enumerate(schema.variable)}
+        self._variable: dict[str, tuple[int, Decoder]] = {
+            name: (places[number], value_decoder(kinds[name], name))
+            for name, number in columns.items()
+            if not kinds[name].fixed_size
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SampleDecoder, (self._schema, self._columns)
+
+    def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
+        """The values of a sample that the shard has; with `verify` after its checksum. Raises CorruptError."""
+        at = view.rows_offset + sample * self._row_size
+        stored, *extent = self._head.unpack_from(view.buffer, at)
+        heap = view.heap
+        edges: Sequence[int] = (0, 0)
+        lengths: Sequence[int] = ()
+        if self._may_be_null:
+            start, *lengths = extent
+            if NULL in lengths:
+                if not all(may for may, length in zip(self._may_be_null, lengths, strict=True) if length == NULL):
+                    self._refuse(view, sample)
+                edges = list(accumulate((0 if length == NULL else length for length in lengths), initial=start))
+            elif len(lengths) == 1:
+                edges = start, start + lengths[0]
+            else:
+                edges = list(accumulate(lengths, initial=start))
+            if edges[-1] > len(heap):
+                self._refuse(view, sample)
+        if verify:
+            if edges[0] == edges[-1]:
+                computed = xxh3_64_intdigest(view.buffer[at + 8 : at + self._row_size], sample)
+            else:
+                row = view.buffer[at : at + self._row_size]
+                computed = row_checksum(row, heap[edges[0] : edges[-1]], sample)
+            if computed ^ view.row_key != stored:
+                row = view.buffer[at : at + self._row_size]
+                check_row(row, heap[edges[0] : edges[-1]], sample, stored ^ view.row_key, view.file)
+        values: dict[str, Any] = {}
+        for name, field, read in view.fields.get(self) or self._bind(view):
+            if field is not None:
+                value = field[sample]
+                values[name] = value if read is None else read(value)
+                continue
+            place, decode = self._variable[name]
+            try:
+                null = lengths[place] == NULL
+                values[name] = None if null else decode(heap[edges[place] : edges[place + 1]])
+            except CorruptError as error:
+                raise CorruptError(str(error), file=view.file, place=f"sample {sample}, column {name!r}") from error
+        return values
+
+    def _bind(self, view: ShardView) -> list[Field]:
+        """The columns, each fixed-size one as an array over all rows of the shard; the view keeps them."""
+        fields: list[Field] = [
+            (name, view.rows[f"column{number}"], self._fixed[name]) if name in self._fixed else (name, None, None)
+            for name, number in self._columns.items()
+        ]
+        view.fields[self] = fields
+        return fields
+
+    def _refuse(self, view: ShardView, sample: int) -> NoReturn:
+        samples = np.array([sample])
+        heap_extents(self._schema, view.rows[samples], len(view.heap), file=view.file, samples=samples)
+        raise AssertionError("unreachable")
+
+
+def _reader(kind: ColumnType) -> Callable[[Any], Any] | None:
+    """What makes of an item of a column's array the value that users get; None where it is that."""
+    if kind.base in ("bool", "bfloat16"):
+        return lambda item: numpy_values(kind, item if kind.shape is None else item.copy())
+    return None if kind.shape is None else np.ndarray.copy

@@ -1,0 +1,117 @@
+"""Values given to the writer: seen as arrays, described for messages, or refused.
+
+A masked value is never stored: a value that is masked whole is null, as None is, and one that is masked in part is
+refused.
+"""
+
+from __future__ import annotations
+
+import array
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.ma import MaskedArray
+from numpy.typing import NDArray
+
+
+class Refused(Exception):
+    """A value that a column cannot take. The encoder, which knows column and sample, makes the SampleError of it."""
+
+    def __init__(self, expected: str, found: object, *, at: tuple[int, ...] = (), hint: str | None = None) -> None:
+        super().__init__(expected, found)
+        self.expected = expected
+        self.found = found
+        self.at = at  # which item of an array
+        self.hint = hint
+
+
+def all_masked(value: MaskedArray[Any, Any]) -> bool:
+    """Whether all of it is masked, and there is any of it: then it is null."""
+    return value.size > 0 and bool(_mask(value).all())
+
+
+def has_masked(value: object) -> bool:
+    """Whether `value` is a masked array of which something is masked."""
+    return isinstance(value, MaskedArray) and bool(_mask(value).any())
+
+
+def as_array(value: object) -> tuple[NDArray[Any], str] | None:
+    """What is an array already (NumPy's, a tensor, any `__array__`, a typed buffer), and the name of its dtype.
+
+    bfloat16, which NumPy does not have, comes as its 16 bits. None for anything else, lists among them.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, MaskedArray) and has_masked(value):
+            at = first_true(_mask(value))
+            raise Refused("no masked item", f"{value.dtype} with a mask", at=at, hint=_UNMASK)
+        items = np.asarray(value)
+    elif hasattr(value, "detach") and hasattr(value, "cpu"):
+        items = _from_tensor(value)
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            return items.view(np.uint16), "bfloat16"
+    elif hasattr(value, "__array__") or isinstance(value, array.array | memoryview):
+        try:
+            items = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise Refused("an array that NumPy can view", f"{type(value).__name__}: {error}") from None
+    else:
+        return None
+    name = items.dtype.name
+    return (items.view(np.uint16) if name == "bfloat16" else items), name
+
+
+def describe(value: object) -> str:
+    """What `value` is, in a few words."""
+    if value is None:
+        return "None"
+    with suppress(Exception):  # whatever it is that has a dtype
+        return f"{value.dtype} of shape {list(value.shape)}"  # type: ignore[attr-defined]
+    text = repr(value[:40]) if isinstance(value, str | bytes) else repr(value) if isinstance(value, float) else ""
+    text = str(short(value)) if isinstance(value, int) else text
+    return f"{type(value).__name__} {text[:40]}{'...' if len(text) > 40 else ''}".rstrip()
+
+
+def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any]:
+    """`convert` of each value; where one is Refused, its place stands first in `at`."""
+    done = []
+    for place, value in enumerate(values):
+        try:
+            done.append(convert(value))
+        except Refused as refused:
+            refused.at = (place, *refused.at)
+            raise
+    return done
+
+
+_UNMASK = "give .filled(...); what is masked whole is null in a column declared with '?'"
+
+
+def _mask(value: MaskedArray[Any, Any]) -> NDArray[np.bool_]:
+    """What is masked of it: bools of its shape."""
+    mask = np.ma.getmaskarray(value)
+    if mask.dtype.names is not None:
+        raise Refused("no structured array", f"{value.dtype}")
+    return mask
+
+
+def _from_tensor(tensor: Any) -> NDArray[Any]:
+    try:
+        tensor = tensor.detach().cpu()
+        if str(tensor.dtype) == "torch.bfloat16":
+            tensor = tensor.view(sys.modules["torch"].int16)  # whoever has a tensor has imported torch
+        return np.asarray(tensor)
+    except (TypeError, ValueError, RuntimeError) as error:  # on the meta device, sparse, quantised, nested, ...
+        problem = str(error).partition("\n")[0]
+        hint = "give a dense tensor of plain numbers, as .to_dense() or .dequantize() make it"
+        raise Refused("a tensor that NumPy can view", f"{tensor.dtype}: {problem}", hint=hint) from None
+
+
+def first_true(bad: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(place) for place in np.unravel_index(int(bad.argmax()), bad.shape))
+
+
+def short(value: int) -> int | str:
+    return value if value.bit_length() < 256 else f"an integer of {value.bit_length()} bits"
