@@ -12,7 +12,7 @@ import pytest
 
 from mdsx import warn
 from mdsx.storage import retry
-from tests.storage.proxy import Proxy
+from tools.fault_proxy import Proxy
 from tools.s3_server import S3Server
 
 _NUMBERS = itertools.count()

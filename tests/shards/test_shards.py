@@ -10,8 +10,8 @@ import pytest
 import mdsx
 from mdsx.shards import Shards
 from mdsx.storage import open_storage
-from tests.storage.proxy import Proxy
-from tests.storage.proxy import flip as flip_on_its_way
+from tools.fault_proxy import Proxy
+from tools.fault_proxy import flip as flip_on_its_way
 
 N, PER_SHARD = 64, 16
 SHARD = "*/shard.*"

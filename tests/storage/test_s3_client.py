@@ -23,8 +23,8 @@ from mdsx.storage import open_storage, retry
 from mdsx.storage.retry import answered
 from mdsx.storage.s3_client import shared_client
 from mdsx.torch import StreamingDataset
-from tests.storage.proxy import Exchange, Proxy, status
 from tests.storage.tls import tls_server
+from tools.fault_proxy import Exchange, Proxy, status
 from tools.s3_server import S3Server
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import Storage, open_storage, retry, s3_client, s3_response
-from tests.storage.proxy import (
+from tools.fault_proxy import (
     Exchange,
     Fault,
     Proxy,

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tools.__main__ import parse, run
 from tools.bench import measure, workloads
-from tools.bench.command import main
 from tools.bench.pages import write_pages
 from tools.bench.processes import CallFailed, call, session_members
 from tools.bench.report import Report, number
@@ -323,7 +323,7 @@ class TestSubjects:
                         assert f"def {name}(" in source, what
 
     def test_the_command_lists_them(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["--list", "write-*"]) == 0
+        assert run(parse(["bench", "--list", "write-*"])) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == [f"write-{name}" for name in workloads.SIZES]
 

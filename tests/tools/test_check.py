@@ -35,12 +35,13 @@ def test_it_runs_lint_format_types_and_tests() -> None:
     assert [step.command[0] for step in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
 
 
-@pytest.mark.parametrize("tool", ["check", "quickstart"])
-def test_each_command_says_what_it_does(tool: str) -> None:
-    command = [sys.executable, str(ROOT / "tools" / f"{tool}.py")]
-    asked = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
-    assert f"python3 tools/{tool}.py" in asked.stdout
-    mistaken = subprocess.run([*command, "--fats"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("tool", ["bench", "check", "conformance", "faults", "quickstart", "soak"])
+def test_each_tool_explains_itself_without_the_environment(tool: str) -> None:
+    bare = [str(Path(sys.executable).resolve()), "-S", "-m", "tools", tool]
+    asked = subprocess.run([*bare, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"python3 -m tools {tool}" in asked.stdout
+    assert "xit status 1" in asked.stdout
+    mistaken = subprocess.run([*bare, "--fats"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert mistaken.returncode == 2
     assert "--fats" in mistaken.stderr
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools import TOOLS
 from tools.conformance import adaptors
 from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
 from tools.conformance.matrix import EVEN, QUICK, Cell, cells
@@ -24,11 +25,7 @@ from tools.marks import put_between_marks
 from tools.peers.environments import CannotInstall, PeerEnvironment
 
 ROOT = Path(__file__).parent.parent.parent
-COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; from tools.conformance import command; sys.exit(command.main(sys.argv[1:]))",
-)
+COMMAND = (*TOOLS, "conformance")
 Run = Callable[..., Result]
 
 

@@ -11,8 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools import _environment
-from tools._environment import Environment
+from tools import environment
+from tools.environment import Environment
 
 FAILING = (("install what is not there", ("--no-index", "./nothing-here")),)
 
@@ -56,22 +56,22 @@ def test_a_failed_installation_names_its_log_and_is_made_anew(checkout: Path) ->
 
 
 def test_the_standard_library_is_enough_for_it() -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import tools._environment; print(sorted(sys.modules))"
-    root = str(Path(_environment.__file__).parent.parent)
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import tools.environment; print(sorted(sys.modules))"
+    root = str(Path(environment.__file__).parent.parent)
     bare = [str(Path(sys.executable).resolve()), "-I", "-S", "-c", program, root]
     loaded = subprocess.run(bare, check=True, capture_output=True, text=True).stdout
-    assert "tools._environment" in loaded
+    assert "tools.environment" in loaded
 
 
 def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer"):
-        _environment.enter_environment()
+        environment.require_python()
 
 
 def test_everything_that_is_installed_is_pinned() -> None:
     """But for what a distribution pins itself, as PyTorch does its CUDA libraries."""
-    root = Path(_environment.__file__).parent.parent
+    root = Path(environment.__file__).parent.parent
     lines = (root / "constraints.txt").read_text().splitlines()
     assert all(len(list(Requirement(line).specifier)) == 1 and "==" in line for line in lines)
     pinned = {canonicalize_name(Requirement(line).name) for line in lines}

@@ -8,7 +8,6 @@ import re
 import signal
 import socketserver
 import subprocess
-import sys
 import tarfile
 import tempfile
 import threading
@@ -17,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.quickstart_parts import documents
-from tools.quickstart_parts.compare import batches_of, compare, first_step
-from tools.quickstart_parts.run import Consumed, Run
-from tools.quickstart_parts.watch import CacheWatch, Wire
+from tests.tools import TOOLS
+from tools.quickstart import documents
+from tools.quickstart.compare import batches_of, compare, first_step
+from tools.quickstart.run import Consumed, Run
+from tools.quickstart.watch import CacheWatch, Wire
 
 ROOT = Path(__file__).parent.parent.parent
 PREDICTED = [f"k{number}" for number in range(10)]
@@ -161,7 +161,7 @@ class TestWhole:
     @pytest.fixture
     def started(self, tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
         with subprocess.Popen(
-            [sys.executable, "-c", "import sys; from tools.quickstart import run; sys.exit(run())"],
+            [*TOOLS, "quickstart"],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch), "CI": "true"},
             stdout=subprocess.PIPE,

@@ -10,7 +10,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,24 +21,21 @@ import pytest
 
 import mdsx
 from tests.conftest import Often
+from tests.tools import TOOLS
 from tools.bench.processes import session_members
 from tools.conformance.matrix import Shape
-from tools.soak_parts import job, plan, processes, reader
-from tools.soak_parts.account import Delivered, Key, Life, Raised, count, once_each, read_log
-from tools.soak_parts.growth import MOST, Look, Watched, grown, look
-from tools.soak_parts.processes import GAVE_UP
-from tools.soak_parts.report import Report
-from tools.soak_parts.run import flip_cached, predictions
-from tools.soak_parts.samples import COLUMNS, columns_of, wrong
-from tools.soak_parts.weather import kinds, weather
-from tools.soak_parts.writer import WriterJob
+from tools.soak import job, plan, processes, reader
+from tools.soak.account import Delivered, Key, Life, Raised, count, once_each, read_log
+from tools.soak.growth import MOST, Look, Watched, grown, look
+from tools.soak.processes import GAVE_UP
+from tools.soak.report import Report
+from tools.soak.run import flip_cached, predictions
+from tools.soak.samples import COLUMNS, columns_of, wrong
+from tools.soak.weather import kinds, weather
+from tools.soak.writer import WriterJob
 
 ROOT = Path(__file__).parent.parent.parent
-SOAK = (
-    sys.executable,
-    "-c",
-    "import sys; from tools import soak; sys.exit(soak.run(soak._parse(sys.argv[1:])))",
-)
+SOAK = (*TOOLS, "soak")
 PREDICTED = [[3, 1, 0, 2], [0, 2, 1, 3]]
 
 
@@ -118,7 +114,7 @@ class TestCounting:
             with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
                 out.write_batch(columns_of(data.columns, data.ids))
         from mdsx.torch import StreamingDataLoader
-        from tools.soak_parts.reader import dataset_of
+        from tools.soak.reader import dataset_of
 
         loader = StreamingDataLoader(dataset_of(training, str(tmp_path)), 100, drop_last=False)
         predicted = list(predictions(training, str(tmp_path), tmp_path / "cache", 2))

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.storage.proxy import Exchange, Proxy
 from tests.torch.interrupted import LONG_STEP
+from tools.fault_proxy import Exchange, Proxy
 from tools.s3_server import S3Server
 
 N = 1003

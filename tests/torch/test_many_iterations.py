@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tests.storage.proxy import Proxy, stall
 from tests.torch.conftest import write
+from tools.fault_proxy import Proxy, stall
 
 ITERATIONS = """
 import os, sys

@@ -15,7 +15,7 @@ import mdsx
 from mdsx.storage import retry, s3_client, s3_response
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
-from tests.storage.proxy import (
+from tools.fault_proxy import (
     Fault,
     Proxy,
     cut,

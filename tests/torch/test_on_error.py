@@ -15,7 +15,7 @@ import torch
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tests.storage.proxy import Proxy, status
+from tools.fault_proxy import Proxy, status
 from tools.s3_server import S3Server
 
 N, BATCH = 203, 10

@@ -13,7 +13,7 @@ import pytest
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tests.storage.proxy import Exchange, Proxy, Reply
+from tools.fault_proxy import Exchange, Proxy, Reply
 from tools.s3_server import S3Server
 
 N, PER_SHARD = 128, 16

@@ -10,11 +10,11 @@ import pytest
 from mdsx.errors import ForbiddenError, MdsxError, TransportError
 from mdsx.storage import s3 as s3_module
 from tests.conftest import Often
-from tests.storage.proxy import Fault, Proxy, lost, reset, status
 from tests.writer.jobs import contents, write
 from tests.writer.test_failing_disk import attempt
 from tests.writer.test_s3 import objects
 from tests.writer.watch import Bucket
+from tools.fault_proxy import Fault, Proxy, lost, reset, status
 from tools.s3_server import S3Server
 
 COUNT = 20  # samples: three shards, each in three parts

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -25,29 +23,17 @@ from tools.peers.environments import CannotInstall, PeerEnvironment
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _WIDTH = 140  # columns of the tables, where they are not on a terminal
-_ROUNDS = 5
 
 
-def main(arguments: Sequence[str]) -> int:
-    """0, also where goals are missed; 1 if mdsx failed somewhere."""
-    try:
-        return run(arguments)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-
-
-def run(arguments: Sequence[str]) -> int:
-    """The same; however it ends, nothing that it started is left."""
-    given = _parse(arguments)
-    scale = 0.1 if given.quick else given.scale
+def run(given: argparse.Namespace) -> int:
+    """1 if mdsx failed somewhere; 0 also if goals are missed. Everything it started has ended then."""
+    scale = given.scale
     chosen = [each for each in all_subjects(scale) if _wanted(each, given.subjects)]
     if given.list:
         for subject in chosen:
             print(f"{subject.name:28} {subject.title}")
         return 0
     console = Console()
-    signal.signal(signal.SIGTERM, _interrupt)
     scratch = Path(mkdtemp(prefix="mdsx-bench-")) if given.scratch is None else Path(given.scratch).absolute()
     scratch.mkdir(parents=True, exist_ok=True)
     started, here = time.monotonic(), machine.machine()
@@ -74,29 +60,6 @@ def run(arguments: Sequence[str]) -> int:
     )
     _write(console, report, given)
     return int(any(line.failure and line.contestant.kind == "mdsx" for each in outcomes for line in each.lines))
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tools.bench",
-        description="Measures mdsx, its peers and the limits of the machine side by side.",
-        epilog="Exit status 1 if mdsx failed in some subject; missed goals are no failure.",
-    )
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names or patterns (loader-*); default: all")
-    parser.add_argument("--list", action="store_true", help="the names of the subjects")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"turns of each contestant (default {_ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the samples")
-    parser.add_argument("--scale", type=float, default=1.0, help="another share of the samples")
-    parser.add_argument("--loaders", type=_list, default=[], metavar="A,B", help="only these: mdsx, limit, litdata ...")
-    parser.add_argument("--scratch", metavar="DIR", help="keep and use again the datasets that are written there")
-    parser.add_argument("--load", action="append", default=[], metavar="FILE", help="take what an earlier --json has")
-    parser.add_argument("--json", metavar="FILE", help="every figure of every round")
-    parser.add_argument("--markdown", action="store_true", help="write docs/benchmarks.md and README.md's table anew")
-    return parser.parse_args(arguments)
-
-
-def _list(text: str) -> list[str]:
-    return [part for part in text.split(",") if part]
 
 
 def _wanted(subject: Subject, patterns: Sequence[str]) -> bool:
@@ -151,8 +114,3 @@ def _write(console: Console, report: Report, given: argparse.Namespace) -> None:
         from tools.bench.pages import write_pages
 
         write_pages(report)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt

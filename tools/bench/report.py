@@ -56,7 +56,7 @@ class Report:
                 bold = "**" if line.contestant.kind == "mdsx" else ""
                 cells = (f"{bold}{line.contestant.name}{bold}", *_cells(outcome, line))
                 lines.append(f"| {' | '.join(cells)} |")
-            lines += ["", f"`python3 -m tools.bench {subject.name}`. {subject.note}".strip()]
+            lines += ["", f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()]
             lines += ["", *(f"- {sentence(verdict)}" for verdict in outcome.verdicts)] if outcome.verdicts else []
             parts.append("\n".join(lines) + "\n")
         return "\n".join(parts)

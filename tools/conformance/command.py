@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -18,11 +17,11 @@ import rich.console
 
 from tools.conformance.adaptors import NAMES, Adaptor, adaptor
 from tools.conformance.client import stop_all
-from tools.conformance.matrix import QUICK, SEED, Cell, cells
+from tools.conformance.matrix import QUICK, Cell, cells
 from tools.conformance.picture import draw
 from tools.conformance.report import Report, Row, versions_line
 from tools.conformance.result import Result
-from tools.conformance.run import LIMIT, Matrix
+from tools.conformance.run import Matrix
 from tools.console import Console, Step
 from tools.marks import put_between_marks
 from tools.peers.environments import CannotInstall, PeerEnvironment
@@ -32,22 +31,11 @@ _WIDTH = 170  # columns of the table, where it is not on a terminal
 _AT_ONCE = 2  # loaders; each of them runs one cell after the other
 
 
-def main(arguments: Sequence[str]) -> int:
-    """0 if mdsx, where it was run, is exact in every cell."""
-    try:
-        return run(arguments)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-
-
-def run(arguments: Sequence[str]) -> int:
-    """The same; however it ends, nothing that it started is left."""
-    given = _parse(arguments)
+def run(given: argparse.Namespace) -> int:
+    """1 if mdsx was run and is not exact in every cell. Everything it started has ended then."""
     names = given.loaders or (["mdsx"] if given.quick else list(NAMES))
     chosen = [cell for cell in cells(given.seed) if _wanted(cell, given.cells, given.quick)]
     console = _ErrorConsole(live=False) if given.json else Console()
-    signal.signal(signal.SIGTERM, _interrupt)
     directory = Path(mkdtemp(prefix="mdsx-conformance-")) if given.keep is None else Path(given.keep).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
@@ -59,38 +47,6 @@ def run(arguments: Sequence[str]) -> int:
     report = Report(tuple(chosen), tuple(rows), given.seed, time.monotonic() - started)
     _show(console, report, given)
     return int(any(row.name == "mdsx" and any(result.status != "exact" for result in row.results) for row in rows))
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tools.conformance",
-        description="Runs data loaders, kills and resumes them, and counts the samples that they lost and repeated.",
-        epilog="Exit status 1 if mdsx is not exact in some cell.",
-    )
-    parser.add_argument("--loaders", type=_list, metavar="A,B", help=f"of {', '.join(NAMES)}; default: all")
-    parser.add_argument("--cells", type=_list, metavar="A,B", help=f"of {', '.join(cell.name for cell in cells())}")
-    parser.add_argument("--quick", action="store_true", help="mdsx alone, in a few cells, unless others are named")
-    parser.add_argument("--seed", type=int, default=SEED, help="draws the steps at which runs are killed (default 7)")
-    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
-    parser.add_argument("--output", metavar="DIR", help="write conformance.md, .json and .png there")
-    parser.add_argument("--json", action="store_true", help="JSON on standard output, progress on standard error")
-    parser.add_argument("--keep", metavar="DIR", help="run there, and leave datasets, logs and checkpoints")
-    parser.add_argument("--docs", action="store_true", help="write the tables into docs/conformance.md and README.md")
-    given = parser.parse_args(arguments)
-    if given.keep is not None and Path(given.keep).exists() and any(Path(given.keep).iterdir()):
-        parser.error(f"--keep {given.keep}: not empty")
-    for kind, values, known in (
-        ("loader", given.loaders, NAMES),
-        ("cell", given.cells, tuple(cell.name for cell in cells())),
-    ):
-        for value in values or ():
-            if value not in known:
-                parser.error(f"unknown {kind} {value!r}; known are {', '.join(known)}")
-    return given
-
-
-def _list(text: str) -> list[str]:
-    return [part for part in text.split(",") if part]
 
 
 def _wanted(cell: Cell, names: Sequence[str] | None, quick: bool) -> bool:
@@ -201,11 +157,6 @@ def _show(console: Console, report: Report, given: argparse.Namespace) -> None:
         put_between_marks(docs / "conformance.md", "matrix", "versions", f"{versions_line(report.rows)}.\n")
         put_between_marks(_ROOT / "README.md", "matrix", "summary", report.summary())
         draw(docs / "conformance.png", report)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -50,7 +50,7 @@ class Report:
 
     def command(self, row: Row, cell: Cell) -> str:
         """What repeats one cell."""
-        return f"python3 -m tools.conformance --loaders {row.name} --cells {cell.name} --seed {self.seed}"
+        return f"python3 -m tools conformance --loaders {row.name} --cells {cell.name} --seed {self.seed}"
 
     def table(self) -> Table:
         """For the terminal: a line for each cell, a column for each loader."""

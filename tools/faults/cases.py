@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.storage.proxy import Fault, cut, reset, status
 from tools.conformance.matrix import Data
+from tools.fault_proxy import Fault, cut, reset, status
 
 DATA = Data("even", (80,) * 12)
 REMOTE = ("mdsx", "mosaicml", "litdata", "webdataset")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,26 +16,15 @@ from tools.conformance.adaptors import adaptor
 from tools.console import Console
 from tools.faults.cases import CASES, NAMES
 from tools.faults.report import details, table
-from tools.faults.run import LIMIT, Found, Loaders
+from tools.faults.run import Found, Loaders
 from tools.marks import put_between_marks
 from tools.peers.environments import CannotInstall, PeerEnvironment
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def main(arguments: Sequence[str]) -> int:
-    """0 if mdsx, where it was run, delivered nothing wrong, and was exact once the fault was over."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        return run(arguments)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-
-
-def run(arguments: Sequence[str]) -> int:
-    """The same; however it ends, nothing that it started is left."""
-    given = _parse(arguments)
+def run(given: argparse.Namespace) -> int:
+    """1 if mdsx broke a promise. Everything it started has ended then."""
     console = Console()
     found: list[Found] = []
     directory = Path(mkdtemp(prefix="mdsx-faults-"))
@@ -88,32 +75,3 @@ def _versions(names: Sequence[str]) -> str:
     here, found = machine(), versions(name for name in names if name != "mdsx")
     packages = ", ".join(f"{name} {number}" for name, number in found.items())
     return f"{today()}; {here['cores']} cores, {here['memory']}, {here['system']}; {packages}.\n"
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tools.faults",
-        description="Runs data loaders in faults of storage, disk and processes, and says what each came to.",
-        epilog="Exit status 1 if mdsx broke a promise in one.",
-    )
-    known = {"loader": NAMES, "case": tuple(case.name for case in CASES)}
-    parser.add_argument("--loaders", type=_list, metavar="A,B", help=f"of {', '.join(NAMES)}; default: all")
-    parser.add_argument("--cases", type=_list, metavar="A,B", help=f"of {', '.join(known['case'])}")
-    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
-    parser.add_argument("--json", metavar="FILE", help="write everything there")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
-    given = parser.parse_args(arguments)
-    for kind, values in (("loader", given.loaders), ("case", given.cases)):
-        for value in values or ():
-            if value not in known[kind]:
-                parser.error(f"unknown {kind} {value!r}; known are {', '.join(known[kind])}")
-    return given
-
-
-def _list(text: str) -> list[str]:
-    return [part for part in text.split(",") if part]
-
-
-def _interrupt(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.storage.proxy import Proxy, flip
 from tools.bench.processes import CallFailed, call
 from tools.bench.subject import Call
 from tools.conformance.adaptors import adaptor
 from tools.conformance.matrix import Shape
 from tools.conformance.task import WRONG, Task, read_log
+from tools.fault_proxy import Proxy, flip
 from tools.faults.cases import BATCH, DATA, REMOTE, WORKERS, Case
 from tools.s3_server import S3Server
 

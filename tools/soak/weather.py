@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.storage.proxy import Rule, cut, flip, ignored_range, lost, other_range, reset, stall, status, trickle
+from tools.fault_proxy import Rule, cut, flip, ignored_range, lost, other_range, reset, stall, status, trickle
 
 READING = "/soak/data/*"
 WRITING = "/soak/out/*"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tools.conformance.matrix import Shape
-from tools.soak_parts.account import Key, Life, read_log
-from tools.soak_parts.plan import JobPlan
-from tools.soak_parts.processes import GAVE_UP, Process, start
-from tools.soak_parts.reader import Reading, read
+from tools.soak.account import Key, Life, read_log
+from tools.soak.plan import JobPlan
+from tools.soak.processes import GAVE_UP, Process, start
+from tools.soak.reader import Reading, read
 
 HANG = 240.0  # seconds without a batch or an error: a request that stalls may be tried five times, 30 s each
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.quickstart_parts.run import Report
+from tools.quickstart.run import Report
 
 _COLOURS = ("tab:blue", "tab:orange")
 

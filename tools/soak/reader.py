@@ -14,10 +14,10 @@ from typing import IO, Any
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.conformance.matrix import Shape
-from tools.soak_parts.account import Delivered, Key, Raised
-from tools.soak_parts.plan import JobPlan
-from tools.soak_parts.processes import GAVE_UP
-from tools.soak_parts.samples import wrong
+from tools.soak.account import Delivered, Key, Raised
+from tools.soak.plan import JobPlan
+from tools.soak.processes import GAVE_UP
+from tools.soak.samples import wrong
 
 _SAVE_EVERY = 5  # batches
 _PATIENCE = 50  # errors in a row

@@ -18,8 +18,8 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tools.quickstart_parts.model import LENGTH, PADDING, ByteModel
-from tools.quickstart_parts.run import Consumed, Report, Run
+from tools.quickstart.model import LENGTH, PADDING, ByteModel
+from tools.quickstart.run import Consumed, Report, Run
 
 
 def first_bytes(sample: dict[str, Any]) -> dict[str, Any]:

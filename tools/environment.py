@@ -27,16 +27,20 @@ _STEPS = (
 """What pip is asked for, step by step, each within constraints.txt."""
 
 
-def enter_environment() -> None:
-    """Return inside the project's environment: where this is another Python, replace the process by one in it."""
-    if sys.version_info < (3, 11):  # noqa: UP036  an older one shall say so instead of failing somewhere
+def require_python() -> None:
+    """Exit with a message if this Python is too old."""
+    if sys.version_info < (3, 11):  # noqa: UP036  an older one gets a message instead of a syntax error
         sys.exit(f"mdsx needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}")
+
+
+def enter_environment() -> None:
+    """Return inside the project's environment. Another Python is replaced by one in the environment."""
     environment = Environment(_ROOT)
     if not environment.complete():
         environment.install()
     if Path(sys.prefix).resolve() != environment.directory.resolve():
         sys.stdout.flush()
-        os.execv(environment.python, [str(environment.python), *sys.argv])
+        os.execv(environment.python, [str(environment.python), *sys.orig_argv[1:]])
 
 
 class Environment:

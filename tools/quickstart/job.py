@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tools.quickstart_parts.run import Report, Run
+from tools.quickstart.run import Report, Run
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _STALLED = 120.0  # seconds without a step
@@ -34,7 +34,7 @@ class Job:
         self._log = Path(run.logs) / f"run{run.number}.log"
         self._lines: queue.Queue[str | None] = queue.Queue()
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-        program = ["-m", "tools.quickstart_parts.train", run.to_json()]
+        program = ["-m", "tools.quickstart.train", run.to_json()]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*torchrun, "--nproc-per-node", str(run.ranks), *program],

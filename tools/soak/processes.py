@@ -17,7 +17,7 @@ GAVE_UP = 3
 """The status of a process that ended by one of mdsx's own errors, as it may: it is started again."""
 
 _PR_SET_PDEATHSIG = 1
-_PRELOAD = ["tools.soak_parts.reader", "tools.soak_parts.writer", "mdsx.torch", "boto3"]
+_PRELOAD = ["tools.soak.reader", "tools.soak.writer", "mdsx.torch", "boto3"]
 _context = multiprocessing.get_context("forkserver")
 
 

@@ -16,11 +16,11 @@ import numpy as np
 import mdsx
 from mdsx.sizes import format_size
 from tools.console import Console
-from tools.quickstart_parts import documents, picture
-from tools.quickstart_parts.compare import Batch, batches_of, compare, first_step
-from tools.quickstart_parts.job import Job
-from tools.quickstart_parts.run import Report, Run
-from tools.quickstart_parts.watch import CacheWatch, Wire
+from tools.quickstart import documents, picture
+from tools.quickstart.compare import Batch, batches_of, compare, first_step
+from tools.quickstart.job import Job
+from tools.quickstart.run import Report, Run
+from tools.quickstart.watch import CacheWatch, Wire
 from tools.s3_server import S3Server
 
 _ROOT = Path(__file__).resolve().parent.parent.parent

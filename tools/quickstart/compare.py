@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tools.quickstart_parts.run import Run, read_log
+from tools.quickstart.run import Run, read_log
 
 
 @dataclass

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 import mdsx
-from tools.soak_parts.plan import Data
-from tools.soak_parts.processes import GAVE_UP, Process, start
-from tools.soak_parts.samples import COLUMNS, columns_of
+from tools.soak.plan import Data
+from tools.soak.processes import GAVE_UP, Process, start
+from tools.soak.samples import COLUMNS, columns_of
 
 _AT_ONCE = 50
 _PAUSE = 0.02  # seconds: so that a dataset takes long enough to be killed in

@@ -14,22 +14,22 @@ from pathlib import Path
 import numpy as np
 
 import mdsx
-from tests.storage.proxy import Proxy
 from tools.bench.machine import commit, machine, today
 from tools.bench.processes import end_session, session_members
 from tools.conformance.matrix import Shape
-from tools.quickstart_parts.watch import CacheWatch
+from tools.fault_proxy import Proxy
+from tools.quickstart.watch import CacheWatch
 from tools.s3_server import S3Server
-from tools.soak_parts import growth, plan
-from tools.soak_parts.account import count, once_each
-from tools.soak_parts.job import Job
-from tools.soak_parts.plan import DATASETS, JOBS, OUTPUT, Event, events, reshaped
-from tools.soak_parts.processes import preload
-from tools.soak_parts.reader import dataset_of
-from tools.soak_parts.report import Report
-from tools.soak_parts.samples import COLUMNS, columns_of
-from tools.soak_parts.weather import weather
-from tools.soak_parts.writer import WriterJob, contents
+from tools.soak import growth, plan
+from tools.soak.account import count, once_each
+from tools.soak.job import Job
+from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event, events, reshaped
+from tools.soak.processes import preload
+from tools.soak.reader import dataset_of
+from tools.soak.report import Report
+from tools.soak.samples import COLUMNS, columns_of
+from tools.soak.weather import weather
+from tools.soak.writer import WriterJob, contents
 
 _TICK = 0.05  # seconds
 _LOOK = 1.0
