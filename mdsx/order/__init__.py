@@ -8,9 +8,9 @@ datasets are read together, `course` what stands where over all epochs of a run,
 from __future__ import annotations
 
 from mdsx.order.batches import better_lanes, lane_spread, rank_positions
-from mdsx.order.checks import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse
 from mdsx.order.draws import Weight, exact_weight
+from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NOTHING_NEW, active_shards, shards_needed
 from mdsx.order.order import ORDER_VERSION, Order

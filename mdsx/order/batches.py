@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.checks import MAX_LANES, MAX_SAMPLES, integer
+from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 
 MAX_WORLD_SIZE = 2**24
 MAX_BATCH = 2**36  # times the world size it stays within int64

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order.batches import batch_positions
-from mdsx.order.checks import MAX_SAMPLES, integer
 from mdsx.order.draws import Weight
+from mdsx.order.limits import MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import active_shards, needs_ahead, shards_needed
+from mdsx.order.needs import NEVER, ShardUses, active_shards, needs_ahead, shards_needed
 from mdsx.order.order import Order
-from mdsx.order.uses import NEVER, ShardUses
 
 
 class Course(Protocol):

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.checks import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.draws import Draws, Weight, bounds_of
-from mdsx.order.grouping import groups
 from mdsx.order.hashing import key
+from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import active_shards
-from mdsx.order.order import Order, default_shuffle_block
+from mdsx.order.order import Order, default_shuffle_block, groups
 
 _LANE_WISE = 1024  # samples a lane from which a component is read lane by lane
 _EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones

@@ -7,16 +7,17 @@ a file or a random stream.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.checks import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integers
-from mdsx.order.grouping import groups
 from mdsx.order.hashing import key, keys, permutation, permutations
+from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
 
 ORDER_VERSION = 1
@@ -234,3 +235,14 @@ class Order:
             (last_key,) = keys(parent, np.array([number + whole])).tolist()
             places[size - rest :] = size - rest + permutation(last_key, rest)
         return places
+
+
+def groups(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each distinct value, ascending, with the indices where it stands, in any order."""
+    if not len(values):
+        return
+    order = np.argsort(values)
+    ordered = values[order]
+    edges = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(values)]
+    for first, last in pairwise(edges):
+        yield int(ordered[first]), order[first:last]

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.checks import MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.draws import exact_weight
 from mdsx.order.hashing import key, ranks
+from mdsx.order.limits import MAX_SAMPLES, MAX_UINT64, integer, integers
 
 _MODULUS = 2**64
 _KEPT = 256  # shards of which the numbers of the chosen samples are kept in memory

@@ -1,11 +1,11 @@
 """Reads a dataset in order: where a run stands, prefetch, batches of columns. Knows nothing of PyTorch."""
 
 from mdsx.stream.background import Background
-from mdsx.stream.need import warn_of_small_cache, warn_of_spread
-from mdsx.stream.progress import Batching, Task
+from mdsx.stream.batching import Batching, Task
+from mdsx.stream.costs import warn_of_small_cache, warn_of_spread
+from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import Run, warn_of_left
-from mdsx.stream.sound import Failure, place_of
 from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
 
 __all__ = [

@@ -21,10 +21,10 @@ from mdsx.errors import CorruptError
 from mdsx.order import Course
 from mdsx.process.threads import REQUESTS, Share
 from mdsx.shards import Columns, Selection, View
+from mdsx.stream.batching import Batching, Task
+from mdsx.stream.damaged import Failure, sound_columns
 from mdsx.stream.foresight import DatasetForesight, foresee, pace_of
 from mdsx.stream.prefetch import Need, Prefetcher
-from mdsx.stream.progress import Batching, Task
-from mdsx.stream.sound import Failure, sound_columns
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
 _LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from mdsx.errors import UsageError, shown
-from mdsx.stream.progress import Batching, Task
+from mdsx.stream.batching import Batching, Task
 from mdsx.warn import warn
 
 

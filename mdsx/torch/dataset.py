@@ -32,11 +32,11 @@ from mdsx.stream import (
     warn_of_small_cache,
     warn_of_spread,
 )
-from mdsx.torch.batches import Collate, assemble, check_empty, transformed
+from mdsx.torch.assembly import Collate, assemble, check_empty, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
 from mdsx.torch.skipping import OnError, assemble_sound
-from mdsx.torch.starts import WorkerStarts, before_each_fork, find_loader, spawning
 from mdsx.torch.uneven import Uneven
+from mdsx.torch.worker_starts import WorkerStarts, before_each_fork, find_loader, spawning
 from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch

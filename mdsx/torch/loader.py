@@ -27,12 +27,12 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.order import Weight
 from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
-from mdsx.torch.batches import Collate, failed_in_collate, failed_in_transform
+from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset
-from mdsx.torch.handover import Answer, Asks, BeginWorker, Produce, Worker
 from mdsx.torch.skipping import OnError, Short
 from mdsx.torch.slots import Slots
 from mdsx.torch.uneven import VALID, Uneven
+from mdsx.torch.workers import Answer, BeginWorker, Produce, TaskSampler, Worker
 
 _log = logging.getLogger("mdsx")
 
@@ -138,7 +138,7 @@ class StreamingDataLoader:
             "worker_init_fn": BeginWorker(worker_init_fn),
             "timeout": timeout,
         }
-        self._workers: tuple[DataLoader[Any], Asks] | None = None
+        self._workers: tuple[DataLoader[Any], TaskSampler] | None = None
         self._workers_batching: Batching | None = None
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
@@ -283,11 +283,11 @@ class StreamingDataLoader:
             reader.close()
         return True
 
-    def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], Asks]:
+    def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], TaskSampler]:
         """New ones, unless they persist: what those before were asked for may still be written to their slots."""
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
             slots = None if self._one_by_one else Slots(self.num_workers * _SLOTS, self._slot_bytes)
-            asks = Asks(self.num_workers, self._together, slots)
+            asks = TaskSampler(self.num_workers, self._together, slots)
             views = slots is not None or self._data.zero_copy
             reader = self._data.reader(batching, self.num_workers, views=views, stand_in=self._one_by_one)
             worker = Worker(self._data, reader, self.collate_fn, slots)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from mdsx.format import Schema
 from mdsx.stream import Batch, Failure
-from mdsx.torch.batches import Collate, Transform, from_columns, from_samples, transformed, transformed_each
+from mdsx.torch.assembly import Collate, Transform, from_columns, from_samples, transformed, transformed_each
 from mdsx.torch.uneven import Uneven
 
 OnError = Literal["raise", "skip"]

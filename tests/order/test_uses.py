@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.order import DatasetCourse, MixtureCourse, MixtureOrder, Order
-from mdsx.order.uses import NEVER, ShardUses
+from mdsx.order.needs import NEVER, ShardUses
 
 orders = st.fixed_dictionaries(
     {

@@ -54,8 +54,10 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(LocalStorage, "download", counted)
     monkeypatch.setattr(LocalStorage, "get", counted_get)
-    monkeypatch.setattr("mdsx.storage.cache.room._RESCAN", 0.0)  # what others did is seen at once, however fast we are
-    monkeypatch.setattr("mdsx.storage.cache.room._RETRY", 0.0)
+    monkeypatch.setattr(
+        "mdsx.storage.cache.eviction._RESCAN", 0.0
+    )  # what others did is seen at once, however fast we are
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 0.0)
     return counts
 
 

@@ -27,12 +27,12 @@ from mdsx.errors import TransportError, UsageError
 from mdsx.process.limits import exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
-from mdsx.storage.cache.files import Write, allocate, date, evict, filled, look_at, map_held, size_of
+from mdsx.storage.cache.directory import disk_size, go_around, is_folder
+from mdsx.storage.cache.eviction import Evictor
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.place import disk_size, go_around, is_folder
 from mdsx.storage.cache.policy import PART, Foresight
-from mdsx.storage.cache.room import Room
+from mdsx.storage.cache.shard_files import Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.system import network_file_system
 from mdsx.warn import warn
 
@@ -59,7 +59,7 @@ class _Process:
 
     pid: int
     ledger: Ledger
-    room: Room
+    evictor: Evictor
     lock: threading.Lock  # taken before the ledger's, so that only one thread of a process waits for that
     limit: int | None = None  # when it was last looked at
 
@@ -211,7 +211,7 @@ class Cache:
         """Evict this dataset's shards by what `foresight` knows of them, as long as somebody else keeps it."""
         process = self._process()
         with process.lock:
-            process.room.foresee(fingerprint, foresight)
+            process.evictor.foresee(fingerprint, foresight)
 
     def discard(self, key: CacheKey) -> None:
         """Remove a shard that was found damaged, if that can be. Who has it mapped keeps what is mapped."""
@@ -232,7 +232,7 @@ class Cache:
         process = self._process_or_none
         if process is None or process.pid != os.getpid():
             ledger = Ledger(self.directory)
-            process = self._process_or_none = _Process(os.getpid(), ledger, Room(ledger), threading.Lock())
+            process = self._process_or_none = _Process(os.getpid(), ledger, Evictor(ledger), threading.Lock())
         return process
 
     def _register(self, process: _Process) -> None:
@@ -241,7 +241,7 @@ class Cache:
         if not ledger.is_registered():
             ledger.register(self._given)
             ledger.take_tally()
-            ledger.write_tally(process.room.shrink(ledger.limit()))
+            ledger.write_tally(process.evictor.shrink(ledger.limit()))
 
     def _admit(self, key: CacheKey, path: Path, part: Path, needed_in: float) -> Hold | mmap.mmap | Verdict:
         """The exclusive hold on a new `.part` at its full size, or the shard if it is here, or why neither."""
@@ -254,7 +254,7 @@ class Cache:
                 return mapped
             total = ledger.take_tally()
             if total is None:
-                total = process.room.scan()
+                total = process.evictor.scan()
             for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
                 if (found := look_at(rubbish)) is not None:
                     if not evict(rubbish):
@@ -262,7 +262,7 @@ class Cache:
                         return Verdict.BUSY
                     total -= found.size
             limit = process.limit = ledger.limit()
-            total = process.room.make(total, key.raw_size, limit, needed_in)
+            total = process.evictor.make(total, key.raw_size, limit, needed_in)
             if total + key.raw_size > limit:
                 ledger.write_tally(total)
                 return Verdict.NO_ROOM

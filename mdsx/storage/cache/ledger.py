@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mdsx.storage.cache.directory import make_folder
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import PART, Cached
 from mdsx.system import boot
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from mdsx.storage.cache import Cache, CacheKey, Verdict
-from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.locks import Hold
+from mdsx.storage.cache.shard_files import Write
 from tests.storage.cache.reading import SIZE
 from tests.storage.cache.test_cache import SIZE as SMALL
 from tests.storage.cache.test_cache import content, fetch, key
@@ -92,7 +92,7 @@ def test_a_hundred_admissions_among_two_thousand_shards_scan_only_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The books, not the directory, are read for each admission: counted in scans, not in seconds."""
-    monkeypatch.setattr("mdsx.storage.cache.room._RESCAN", math.inf)  # else a slow disk makes scans grow old
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", math.inf)  # else a slow disk makes scans grow old
     cache = Cache(tmp_path / "cache", 2000 * 10)
     directory = tmp_path / "cache" / ("f" * 32)
     directory.mkdir(parents=True)

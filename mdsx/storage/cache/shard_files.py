@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+from mdsx.storage.cache.directory import make_folder
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.place import make_folder
 from mdsx.storage.cache.policy import Cached
 from mdsx.system import allocate as allocate_blocks
 from mdsx.system import map_file

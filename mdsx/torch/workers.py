@@ -21,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from mdsx.errors import CorruptError, UsageError
 from mdsx.shards import joined
 from mdsx.stream import Batch, Batching, RankReader, Task
-from mdsx.torch.batches import Collate, tensors
+from mdsx.torch.assembly import Collate, tensors
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.skipping import Short, skipped_lines
 from mdsx.torch.slots import Slots
@@ -192,7 +192,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-class Asks:
+class TaskSampler:
     """The sampler of the workers: the batches of the iteration that begins, in runs that grow from one for each."""
 
     def __init__(self, workers: int, together: int, slots: Slots | None) -> None:

@@ -13,16 +13,16 @@ from collections import deque
 from operator import attrgetter
 from pathlib import Path
 
-from mdsx.storage.cache.files import evict, look_at
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.policy import PART, Candidate, Foresight, candidates, distance, may_evict
+from mdsx.storage.cache.shard_files import evict, look_at
 
 _RESCAN = 50.0  # times as long as it takes, a scan stays true: which shards are needed last
 _RETRY = 5.0  # as many times, that none of them may go
 _LET_GO = 1024  # shards remembered until room is needed; the next scan finds the others
 
 
-class Room:
+class Evictor:
     """Who leaves the cache for whom, in one process."""
 
     def __init__(self, ledger: Ledger) -> None:

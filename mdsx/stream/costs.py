@@ -5,7 +5,7 @@ from __future__ import annotations
 from mdsx.order import Course, better_lanes, lane_spread
 from mdsx.shards import View
 from mdsx.sizes import format_size
-from mdsx.stream.progress import Batching
+from mdsx.stream.batching import Batching
 from mdsx.warn import warn
 
 

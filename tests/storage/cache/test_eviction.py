@@ -46,8 +46,8 @@ def test_a_prefetch_evicts_only_what_the_run_needs_later(tmp_path: Path) -> None
 
 
 def test_what_is_let_go_may_leave_at_once_without_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.storage.cache.room._RESCAN", 1e9)
-    monkeypatch.setattr("mdsx.storage.cache.room._RETRY", 1e9)
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
     cache, run = full(tmp_path, 1, 2), known(s1=0, s2=20)
     cache.foresee(FINGERPRINT, run)
     assert fetch(cache, 3, needed_in=5.0) is Verdict.NO_ROOM
@@ -70,7 +70,7 @@ def test_other_jobs_shards_are_compared_by_their_files_times(tmp_path: Path) -> 
 
 
 def test_what_somebody_used_since_the_scan_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.storage.cache.room._RESCAN", 1e9)
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
     cache = full(tmp_path, 1, 2, 3, 4)
     for number, seconds in ((1, 4000.0), (2, 3000.0), (3, 2000.0), (4, 1000.0)):
         cache.touch(key(number), seconds)
