@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order import select_fraction, select_run
-from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, VerifyCached, View
-from mdsx.storage.cache import Verdict
+from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, View
+from mdsx.storage.cache import CacheOptions, Verdict, VerifyCached
 
 Sample = dict[str, Any]
 
@@ -58,8 +58,8 @@ class Dataset:
         columns: ColumnChoice | None = None,
         connect_timeout: float | None = None,
     ) -> None:
-        options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
-        excerpt = _whole(Shards(url, mmap=mmap, connect_timeout=connect_timeout, **options))
+        options = CacheOptions(cache, cache_limit, verify_cached)
+        excerpt = _whole(Shards(url, cache=options, mmap=mmap, connect_timeout=connect_timeout))
         self._show(excerpt if columns is None else excerpt.choose(columns))
 
     @classmethod

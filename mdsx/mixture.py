@@ -13,7 +13,10 @@ import xxhash
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
 from mdsx.order import Weight, exact_weight
-from mdsx.shards import ColumnChoice, Excerpt, Shards, VerifyCached, View
+from mdsx.shards import ColumnChoice, Excerpt, Shards, View
+from mdsx.storage.cache import CacheOptions, VerifyCached
+
+_DEFAULT_CACHE = CacheOptions()
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,8 @@ class Mixture:
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
             raise UsageError("a mixture needs a component")
-        options = cache, cache_limit, verify_cached
-        opened = [_open(component, columns, *options, connect_timeout) for _, component in given]
+        options = CacheOptions(cache, cache_limit, verify_cached)
+        opened = [_open(component, columns, options, connect_timeout) for _, component in given]
         amounts = _amounts(
             given, [_size(component, inner) for (_, component), inner in zip(given, opened, strict=True)]
         )
@@ -158,16 +161,14 @@ class Mixture:
         self,
         columns: ColumnChoice | None = None,
         component_column: str | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
-        verify_cached: VerifyCached = "full",
+        cache: CacheOptions = _DEFAULT_CACHE,
     ) -> View:
         """The components' shards as one; `component_column` names a column that tells a sample's component."""
         excerpts = []
         for member in self._members:
             excerpt = member.excerpt
-            if member.default_cache and (cache, cache_limit, verify_cached) != (None, None, "full"):
-                excerpt = replace(excerpt, shards=excerpt.shards.with_cache(cache, cache_limit, verify_cached))
+            if member.default_cache and cache != _DEFAULT_CACHE:
+                excerpt = replace(excerpt, shards=excerpt.shards.with_cache(cache))
             excerpt.shards.check_cache()
             excerpts.append(excerpt if columns is None else excerpt.choose(columns))
         return View(excerpts, component_column)
@@ -226,9 +227,7 @@ def _once(component: Component) -> bool:
 def _open(
     component: Component,
     columns: ColumnChoice | None,
-    cache: str | os.PathLike[str] | None,
-    cache_limit: int | str | None,
-    verify_cached: VerifyCached,
+    cache: CacheOptions,
     connect_timeout: float | None,
 ) -> list[_Member]:
     """The datasets of a component, each with its amount in it."""
@@ -239,13 +238,12 @@ def _open(
         members = list(source._members)
     else:
         given = isinstance(source, Dataset)
-        options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
         excerpt = (
             source.excerpt
             if isinstance(source, Dataset)
-            else Excerpt.whole(Shards(source, connect_timeout=connect_timeout, **options))
+            else Excerpt.whole(Shards(source, cache=cache, connect_timeout=connect_timeout))
         )
-        default_cache = not given and (cache, cache_limit, verify_cached) == (None, None, "full")
+        default_cache = not given and cache == _DEFAULT_CACHE
         members = [_Member("", excerpt, default_cache, Fraction(int(excerpt.subset.counts.sum())))]
     for chosen in (component.columns, columns):
         if chosen is not None:

@@ -3,7 +3,7 @@
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, Hashes, inspect_shard, read_index, stream_shard
 from mdsx.shards.gather import Columns, joined, present
 from mdsx.shards.selection import Selection
-from mdsx.shards.shards import Shards, VerifyCached
+from mdsx.shards.shards import Shards
 from mdsx.shards.view import ColumnChoice, Excerpt, View
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Hashes",
     "Selection",
     "Shards",
-    "VerifyCached",
     "View",
     "inspect_shard",
     "joined",

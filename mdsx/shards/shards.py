@@ -23,13 +23,13 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, UsageError
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
 from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard, parse_header
 from mdsx.process.threads import REQUESTS, Share
 from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
@@ -38,7 +38,7 @@ from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.storage import Storage, open_storage
-from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache import Cache, CacheKey, CacheOptions, Verdict
 from mdsx.storage.local import map_whole
 from mdsx.system import network_file_system
 
@@ -47,8 +47,7 @@ _RAW_SHARDS = 1024  # of which ranges are read, whose ETags and last frames are 
 
 T = TypeVar("T")
 
-VerifyCached = Literal["size", "full"]
-"""What of a file of the cache is checked before it is used: its size and header, or all of it."""
+_DEFAULT_CACHE = CacheOptions()
 
 
 class _Runtime:
@@ -70,20 +69,18 @@ class Shards:
         self,
         url: str | os.PathLike[str],
         *,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
-        verify_cached: VerifyCached = "full",
+        cache: CacheOptions = _DEFAULT_CACHE,
         mmap: bool = True,
         connections: int = 0,
         connect_timeout: float | None = None,
     ) -> None:
         """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
-        self._trust_cache = _is_trusted(verify_cached)
+        self._trust_cache = cache.trusted
         self.storage: Storage = open_storage(url, connect_timeout=connect_timeout)
         path = self.storage.path(INDEX_KEY)
         self.cache: Cache | None = None
         if path is None:
-            self.cache = Cache(cache, cache_limit)
+            self.cache = cache.open()
             if connections and self.cache.is_empty():
                 self.storage.connect(INDEX_KEY, connections)
         self.index: Index = read_index(self.storage)
@@ -93,20 +90,15 @@ class Shards:
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
         )
         if self.local and self.index.compression is not None:
-            self.cache = Cache(cache, cache_limit)
+            self.cache = cache.open()
         self._runtime_or_none: _Runtime | None = None
 
-    def with_cache(
-        self,
-        cache: str | os.PathLike[str] | None,
-        cache_limit: int | str | None,
-        verify_cached: VerifyCached = "full",
-    ) -> Shards:
+    def with_cache(self, cache: CacheOptions) -> Shards:
         """The same shards, read through another cache where they are read through one."""
         other = copy(self)
-        other._trust_cache = _is_trusted(verify_cached)
+        other._trust_cache = cache.trusted
         if self.cache is not None:
-            other.cache = Cache(cache, cache_limit)
+            other.cache = cache.open()
         return other
 
     def check_cache(self) -> None:
@@ -431,12 +423,6 @@ class Shards:
                 raise problem
             raise hash_mismatch(self.file(shard), found, expected)
         opened.verified = True
-
-
-def _is_trusted(verify_cached: str) -> bool:
-    if verify_cached not in get_args(VerifyCached):
-        raise UsageError('verify_cached is "size" or "full"', found=repr(verify_cached))
-    return verify_cached == "size"
 
 
 def _map(path: Path) -> mmap.mmap:

@@ -18,7 +18,8 @@ from mdsx.dataset import Dataset, Sample
 from mdsx.errors import CorruptError, StateError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
-from mdsx.shards import ColumnChoice, Shards, VerifyCached, View
+from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.storage.cache import CacheOptions, VerifyCached
 from mdsx.stream import (
     Batch,
     Batching,
@@ -96,15 +97,15 @@ class StreamingDataset(IterableDataset[Any]):
     ) -> None:
         if connect_timeout is not None and isinstance(url, Dataset | Mixture):
             raise UsageError(f"connect_timeout is given to the mdsx.{type(url).__name__}, not beside it")
-        if isinstance(url, Dataset) and (cache, cache_limit, verify_cached) != (None, None, "full"):
+        options = CacheOptions(cache, cache_limit, verify_cached)
+        if isinstance(url, Dataset) and options != CacheOptions():
             raise UsageError("cache, cache_limit and verify_cached are given to the mdsx.Dataset, not beside it")
         if not isinstance(url, Dataset | Mixture):
-            options: Any = {"cache": cache, "cache_limit": cache_limit, "verify_cached": verify_cached}
-            shards = Shards(url, connections=_CONNECTIONS, connect_timeout=connect_timeout, **options)
+            shards = Shards(url, cache=options, connections=_CONNECTIONS, connect_timeout=connect_timeout)
             url = Dataset.of(shards)
         self.dataset = url
         if isinstance(url, Mixture):
-            self.view = url.view(columns, component_column, cache, cache_limit, verify_cached)
+            self.view = url.view(columns, component_column, options)
         else:
             self.view = View([url.excerpt if columns is None else url.excerpt.choose(columns)], component_column)
         self.course = _course(url, self.view, seed, lanes, shuffle_block, shuffle, epoch_samples)

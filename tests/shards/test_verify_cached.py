@@ -14,6 +14,7 @@ import pytest
 
 import mdsx
 from mdsx.shards import Shards
+from mdsx.storage.cache import CacheOptions
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 N, PER_SHARD = 64, 16
@@ -128,7 +129,7 @@ def test_size_reads_no_byte_that_is_not_asked_for(
 ) -> None:
     verified: list[int] = []
     monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: verified.append(shard))
-    shards = Shards(url, cache=cache, verify_cached=verify_cached)
+    shards = Shards(url, cache=CacheOptions(cache, verify_cached=verify_cached))
     assert all(shards.open(shard, whole=True) for shard in range(4))
     assert len(verified) == hashed
 
@@ -137,13 +138,13 @@ def test_what_this_process_has_just_downloaded_is_not_hashed_once_more(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: pytest.fail("hashed again"))
-    shards = Shards(url, cache=tmp_path / "cache")
+    shards = Shards(url, cache=CacheOptions(tmp_path / "cache"))
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
 
 def test_full_a_file_is_hashed_each_time_a_stream_opens_it(url: str, cache: Path) -> None:
     """It may rot while a run does not hold it."""
-    shards = Shards(url, cache=cache)
+    shards = Shards(url, cache=CacheOptions(cache))
     assert all(shards.open(shard, whole=True) for shard in range(4))
     for shard in range(4):
         shards.close(shard)

@@ -2,6 +2,7 @@
 
 from mdsx.storage.cache.cache import Cache, CacheKey, Verdict
 from mdsx.storage.cache.locks import held
+from mdsx.storage.cache.options import CacheOptions, VerifyCached
 from mdsx.storage.cache.policy import Foresight
 
-__all__ = ["Cache", "CacheKey", "Foresight", "Verdict", "held"]
+__all__ = ["Cache", "CacheKey", "CacheOptions", "Foresight", "Verdict", "VerifyCached", "held"]

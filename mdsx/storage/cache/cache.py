@@ -205,7 +205,7 @@ class Cache:
         """Tell when the shard, which is not needed for now, will be needed again, in seconds from now."""
         path = self.path(key)
         date(path, needed_in=needed_in)
-        self._process().room.let_go(path)
+        self._process().evictor.let_go(path)
 
     def foresee(self, fingerprint: str, foresight: Foresight) -> None:
         """Evict this dataset's shards by what `foresight` knows of them, as long as somebody else keeps it."""
