@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.specifiers import SpecifierSet
+from packaging.utils import NormalizedName, canonicalize_name
 
 from tools import environment
 from tools.environment import Environment
@@ -69,22 +71,65 @@ def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
         environment.require_python()
 
 
-def test_everything_that_is_installed_is_pinned() -> None:
-    """But for what a distribution pins itself, as PyTorch does its CUDA libraries."""
-    root = Path(environment.__file__).parent.parent
-    lines = (root / "constraints.txt").read_text().splitlines()
-    assert all(len(list(Requirement(line).specifier)) == 1 and "==" in line for line in lines)
-    pinned = {canonicalize_name(Requirement(line).name) for line in lines}
-    wanted, seen = [Requirement("mdsx[torch,test]"), Requirement("setuptools")], set()
+Requires = Callable[[str], Sequence[str] | None]
+"""The requirements of an installed distribution, as its metadata gives them."""
+
+CUDA = {
+    "torch": (
+        "cuda-toolkit[cublas,cudart,cufft,cufile,cupti,curand,cusolver,cusparse,nvjitlink,nvrtc,nvtx]==13.0.3",
+        "cuda-bindings<14,>=13.0.3",
+        "nvidia-cudnn-cu13==9.20.0.48",
+        "nvidia-cusparselt-cu13==0.8.1",
+        "nvidia-nccl-cu13==2.29.7",
+        "nvidia-nvshmem-cu13==3.4.5",
+        "triton==3.7.1",
+    ),
+    "cuda-toolkit": ("nvidia-cublas==13.1.1.3.*; extra == 'cublas'", "nvidia-nvjitlink<14,>=13.0.88; extra == 'cufft'"),
+    "cuda-bindings": ("cuda-pathfinder>=1.4.2",),
+    "nvidia-cudnn-cu13": ("nvidia-cublas",),
+}
+"""What the CUDA build of PyTorch 2.13.0 requires on Linux, beyond what its CPU build does; shortened."""
+
+
+def constraints() -> dict[NormalizedName, SpecifierSet]:
+    lines = (Path(environment.__file__).parent.parent / "constraints.txt").read_text().splitlines()
+    return {canonicalize_name(Requirement(line).name): Requirement(line).specifier for line in lines}
+
+
+def unpinned(requires: Requires) -> set[NormalizedName]:
+    """The distributions an installation needs that neither constraints.txt nor a distribution in need of it pins."""
+    pinned, seen = {canonicalize_name("mdsx"), *constraints()}, set[str]()
+    wanted = [Requirement("mdsx[torch,test]"), Requirement("setuptools")]
     while wanted:
         requirement = wanted.pop()
-        seen.add(canonicalize_name(requirement.name))
+        if (found := str(requirement)) in seen:
+            continue
+        seen.add(found)
         extras = requirement.extras or {""}
-        for text in metadata.requires(requirement.name) or ():
-            following = Requirement(text)
-            if following.marker and not any(following.marker.evaluate({"extra": extra}) for extra in extras):
-                continue
-            name = canonicalize_name(following.name)
-            if name not in seen and not any(one.operator == "==" for one in following.specifier):
-                wanted.append(following)
-    assert not seen - pinned - {"mdsx"}
+        wanted += (
+            following
+            for following in map(Requirement, requires(requirement.name) or ())
+            if not following.marker or any(following.marker.evaluate({"extra": extra}) for extra in extras)
+        )
+        if any(one.operator == "==" for one in requirement.specifier):
+            pinned.add(canonicalize_name(requirement.name))
+    return {canonicalize_name(Requirement(found).name) for found in seen} - pinned
+
+
+def test_everything_that_is_installed_is_pinned() -> None:
+    """By `constraints.txt`, or by a distribution that needs one exact version."""
+    assert all([one.operator for one in pin] == ["=="] for pin in constraints().values())
+    assert not unpinned(metadata.requires)
+
+
+def test_everything_that_cuda_needs_is_pinned() -> None:
+    assert constraints()[canonicalize_name("torch")] == "==2.13.0", (
+        "copy the requirements of the new version's CUDA build"
+    )
+
+    def requires(name: str) -> Sequence[str] | None:
+        if name.startswith(("cuda-", "nvidia-", "triton")):
+            return CUDA.get(name)
+        return (*CUDA.get(name, ()), *(metadata.requires(name) or ()))
+
+    assert not unpinned(requires)
