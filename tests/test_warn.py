@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import queue
+import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch.utils.data import DataLoader
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from mdsx.warn import leave_warnings_to_others, warn
+from tests.forks import forked
 
 
 def line() -> int:
@@ -103,11 +106,13 @@ def test_the_environment_says_which_rank_is_first(
     assert said(lambda: warn("of this process", seen_by="process"))
 
 
-def test_a_worker_leaves_shared_warnings_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.warn._quiet", False)
-    leave_warnings_to_others()
-    assert not said(lambda: warn("of the node", seen_by="node"))
-    assert said(lambda: warn("of this process", seen_by="process"))
+def test_a_worker_leaves_shared_warnings_to_others() -> None:
+    def worker() -> tuple[bool, bool]:
+        leave_warnings_to_others()
+        shared = said(lambda: warn("of the node", seen_by="node"))
+        return bool(shared), bool(said(lambda: warn("of this process", seen_by="process")))
+
+    assert forked(worker) == (False, True)
 
 
 def test_a_thread_of_ours_points_to_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +131,14 @@ def test_a_thread_of_ours_points_to_the_main_thread(monkeypatch: pytest.MonkeyPa
 
 def test_a_main_thread_in_a_queue_is_passed_over() -> None:
     asked: queue.Queue[int] = queue.Queue()
-    namespace: dict[str, object] = {"__name__": "mdsx.anything", "warn": warn}
-    exec(
-        "def work(asked):\n    while not asked.not_empty._waiters: pass\n    warn('from a thread')\n    asked.put(1)",
-        namespace,
-    )
+    main = threading.get_ident()
+
+    def waits() -> bool:
+        names = [frame.f_globals["__name__"] for frame, _ in traceback.walk_stack(sys._current_frames()[main])]
+        return names[0] == "threading" and "queue" in names
+
+    namespace: dict[str, object] = {"__name__": "mdsx.anything", "warn": warn, "waits": waits}
+    exec("def work(asked):\n    while not waits(): pass\n    warn('from a thread')\n    asked.put(1)", namespace)
     work = namespace["work"]
     assert callable(work)
     with warnings.catch_warnings(record=True) as caught:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from mdsx.format.check import check_shard
 from mdsx.format.encoder import Encoded, Encoder
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
+from tests.forks import forked
 from tests.format import by_the_book
 
 Samples = Sequence[dict[str, Any]]
@@ -171,8 +174,19 @@ def test_a_finished_shard_can_be_gone_on_with(columns: dict[str, str]) -> None:
     assert bytes(builder.finish()) == one_shard(columns, samples)
 
 
-def test_a_builder_holds_no_more_memory_than_it_needs() -> None:
-    ShardBuilder(Schema.from_columns(TEXT), 2**62)  # would not fit anywhere
+def resident() -> int:
+    """The bytes of memory that this process takes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_builder_takes_only_the_memory_it_fills() -> None:
+    def growth() -> int:
+        encoded, before = encode(TEXT, [{"text": "x", "id": 1}]), resident()
+        builder = ShardBuilder(Schema.from_columns(TEXT), 2**62)
+        builder.add(encoded)
+        return resident() - before
+
+    assert forked(growth) < 2**22
 
 
 def test_a_shard_of_more_than_the_first_image_is_built_whole() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import AllSamples, Subset, select_fraction, select_run
-from mdsx.order import subset as module
 from tests.order import reference
 from tests.order.strategies import uint64
 
@@ -84,15 +83,22 @@ def test_a_share_is_about_as_large_as_asked() -> None:
     assert abs(int(share(stored, 0.5, 0.75).counts.sum()) - 75_000) < 1000
 
 
-def test_more_shards_than_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", 2)
-    monkeypatch.setattr(module, "_CHUNK", 7)
-    stored = [20] * 10
+def test_more_shards_than_are_kept_in_memory() -> None:
+    stored = [20] * 300  # 256 are kept
     subset = share(stored, 0.25, 1)
     assert numbers(subset, stored) == numbers(pickle.loads(pickle.dumps(subset)), stored)
     assert numbers(subset, stored) == [
-        n for n in range(200) if reference.in_selection(n, 0, Fraction(1, 4), Fraction(1))
+        n for n in range(6000) if reference.in_selection(n, 0, Fraction(1, 4), Fraction(1))
     ]
+
+
+def test_more_samples_in_a_shard_than_are_hashed_at_once() -> None:
+    size = 2**20 + 50  # 2^20 are hashed at once
+    whole = numbers(share([size], 0.25, 1), [size])
+    assert whole == numbers(share([size // 2] * 2, 0.25, 1), [size // 2] * 2)
+    first = 2**20 - 50
+    expected = [n for n in range(first, size) if reference.in_selection(n, 0, Fraction(1, 4), Fraction(1))]
+    assert [n for n in whole if n >= first] == expected
 
 
 def test_every_choice_has_a_name_of_its_own() -> None:
