@@ -114,7 +114,16 @@ def test_the_package_needs_neither_tools_nor_tests() -> None:
     assert not imported & {"tools", "tests", "pytest", "hypothesis", "matplotlib"}
 
 
+ABOUT_THE_WHOLE = {"fuzz", "public_page", "readme", "rooms", "security", "tools"}
+"""Tests that no single room has."""
+
+
 def test_tests_mirror_the_package() -> None:
-    folders = {path.name for path in (PACKAGE.parent / "tests").iterdir() if path.is_dir()}
-    rooms = {room_of(path) for path in FILES} & {path.name for path in PACKAGE.iterdir() if path.is_dir()}
-    assert rooms <= folders
+    """Each room has tests of its own, in a folder or a file of its name, and so has each package inside a room."""
+    tests = PACKAGE.parent / "tests"
+    files = [path.relative_to(tests) for path in tests.rglob("test_*.py")]
+    found = {path.parts[0].removeprefix("test_").removesuffix(".py") for path in files}
+    rooms = {room_of(path) for path in FILES} - {"mdsx", "__main__"}  # the public page, and a line that calls `cli`
+    assert found == rooms | ABOUT_THE_WHOLE
+    packages = {path.relative_to(PACKAGE).parent for path in FILES if path.name == "__init__.py"} - {Path()}
+    assert packages <= {path.parent for path in files}

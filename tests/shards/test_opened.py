@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.process.limits import most_descriptors, most_leases
 from mdsx.shards import opened as opened_module
 from mdsx.storage.cache import held
 from tests.forks import forked
@@ -168,10 +167,3 @@ def test_a_dataset_makes_room_for_itself(urls: tuple[str, str], tmp_path: Path) 
     del small
     data[N - 1]
     assert data.shards.is_open(N // PER_SHARD - 1)
-
-
-def test_half_of_the_descriptors_are_the_users() -> None:
-    assert with_limit(1024, most_leases) == 392
-    assert with_limit(256, most_leases) == 32
-    assert with_limit(8, most_leases) == 1
-    assert with_limit(200, most_descriptors) == 200
