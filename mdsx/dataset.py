@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -71,6 +72,7 @@ class Dataset:
         self.excerpt = excerpt
         self._view = View([excerpt])
         self._first = np.concatenate((np.zeros(1, np.int64), np.cumsum(excerpt.subset.counts)))
+        self._edges = array("q", self._first.tobytes())  # the same, as Python's integers
         self._asked: dict[int, int] = {}  # shard -> samples fetched by range
         return self
 
@@ -203,7 +205,7 @@ class Dataset:
 
     def _sample(self, number: int) -> Sample:
         """One sample: straight from its shard if that is open."""
-        first, excerpt = self._first.data, self.excerpt  # a memory view's items are Python's integers
+        first, excerpt = self._edges, self.excerpt
         count = first[-1]
         if -count <= number < count and not excerpt.subset.name:
             number += count if number < 0 else 0

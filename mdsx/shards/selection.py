@@ -21,7 +21,7 @@ class Selection:
     """`samples` (int64 [n]) of a shard: the row of sample i is `rows[take[i]]`, whose `start` counts from `heap`'s."""
 
     schema: Schema
-    file: str
+    file: str | None
     samples: NDArray[np.int64]
     rows: NDArray[np.void]
     take: NDArray[np.int64]
@@ -50,25 +50,25 @@ class Selection:
         return Selection(self.schema, self.file, self.samples, rows, np.arange(len(rows)), memoryview(heap))
 
 
-def select_mapped(view: ShardView, samples: NDArray[np.int64], *, file: str, verify: bool) -> Selection:
+def select_mapped(view: ShardView, samples: NDArray[np.int64], *, verify: bool) -> Selection:
     """`samples` of a shard in memory; with `verify` each is checked by its row checksum."""
     if verify:
-        _check_mapped(view, samples, file)
-    return Selection(view.schema, file, samples, view.rows, samples, view.heap)
+        _check_mapped(view, samples)
+    return Selection(view.schema, view.file, samples, view.rows, samples, view.heap)
 
 
-def _check_mapped(view: ShardView, samples: NDArray[np.int64], file: str) -> None:
+def _check_mapped(view: ShardView, samples: NDArray[np.int64]) -> None:
     schema, size = view.schema, view.schema.row_size
     starts = stops = np.zeros(len(samples), np.int64)
     if schema.variable:  # only what the extents are in, as rows may be long
         extents = np.empty(len(samples), schema.extents_dtype)
         extents["start"], extents["lengths"] = view.rows["start"][samples], view.rows["lengths"][samples]
-        starts, stops, _ = heap_extents(schema, extents, len(view.heap), file=file, samples=samples)
+        starts, stops, _ = heap_extents(schema, extents, len(view.heap), file=view.file, samples=samples)
     checksums = (view.rows["checksum"][samples] ^ np.uint64(view.row_key)).tolist()
     bounds = zip(samples.tolist(), starts.tolist(), stops.tolist(), checksums, strict=True)
     for sample, start, stop, checksum in bounds:
         at = view.rows_offset + sample * size
-        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, file)
+        check_row(view.buffer[at : at + size], view.heap[start:stop], sample, checksum, view.file)
 
 
 def select_ranges(

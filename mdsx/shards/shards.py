@@ -211,7 +211,7 @@ class Shards:
         opened.used = True
         try:
             self._count(shard, opened, len(samples))
-            return select_mapped(opened.view, samples, file=self.file(shard), verify=not opened.verified)
+            return select_mapped(opened.view, samples, verify=not opened.verified)
         except CorruptError:
             if self.cache is None:
                 raise
@@ -300,7 +300,7 @@ class Shards:
             return None
         try:
             view = self._view(shard, mapped)
-            return select_mapped(view, samples, file=self.file(shard), verify=not self._trust_cache).copied()
+            return select_mapped(view, samples, verify=not self._trust_cache).copied()
         except CorruptError:
             self._discard(self.cache, shard)
             return None

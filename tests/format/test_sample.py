@@ -38,7 +38,7 @@ def decoder(view: ShardView, *names: str) -> SampleDecoder:
 def batch(view: ShardView) -> list[Sample]:
     """All samples, read together."""
     numbers = np.arange(view.samples)
-    found = select_mapped(view, numbers, file="a shard", verify=True)
+    found = select_mapped(view, numbers, verify=True)
     sources = [(found, tuple(range(len(view.schema.columns))))]
     (columns,) = gather(view.schema, sources, numbers, [view.samples])
     return as_samples(present(view.schema, columns), view.samples)

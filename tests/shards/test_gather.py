@@ -37,7 +37,7 @@ def shard(columns: dict[str, str], samples: Sequence[Sample]) -> bytearray:
 def select(
     data: bytes | bytearray, samples: Sequence[int], name: str = "a shard", *, verify: bool = False
 ) -> Selection:
-    return select_mapped(ShardView.parse(data), np.array(samples, np.int64), file=name, verify=verify)
+    return select_mapped(ShardView.parse(data, file=name), np.array(samples, np.int64), verify=verify)
 
 
 def same(kind: str, found: Any, written: Any) -> bool:
