@@ -110,8 +110,10 @@ def _print_shard(shard: ShardRepair) -> None:
 
 
 def _print_index(done: Repair) -> None:
+    from mdsx.format import filenames
+
     if done.index == "missing":
-        print(f"damaged: {done.url}/index.json: it is not there")
+        print(f"damaged: {done.url}/{filenames.INDEX}: it is not there")
         print("  built anew from the shards; what followed the last one, and metadata, cannot be known")
         return
     print(f"damaged: {one_line(done.index_error)}")

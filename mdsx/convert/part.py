@@ -10,14 +10,14 @@ import time
 from contextlib import closing, suppress
 
 from mdsx.convert.archive import read_members
-from mdsx.convert.plan import FOLDER, Plan
+from mdsx.convert.plan import Plan
 from mdsx.convert.samples import TarSample, group_samples
 from mdsx.convert.skips import Tally, decode_tallies, encode_tallies, total
 from mdsx.convert.sources import Source, read_chunks
 from mdsx.convert.values import SampleReader
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MdsxError, MissingError, SampleError, UsageError
-from mdsx.format import Encoder, Schema
+from mdsx.format import Encoder, Schema, filenames
 from mdsx.storage import open_storage
 from mdsx.writer import Writer
 
@@ -57,7 +57,7 @@ def convert_part(plan: Plan, part: int, watcher: Watcher) -> Tally:
 
 def is_finished(url: str, connect_timeout: float | None = None) -> bool:
     storage = open_storage(url, connect_timeout=connect_timeout)
-    return any(entry.key == "index.json" for entry in storage.list("index.json"))
+    return any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX))
 
 
 class _Intake:
@@ -115,7 +115,7 @@ class Ledger:
     """The tallies of a part's tars, in order, kept in storage."""
 
     def __init__(self, out: str, part: int) -> None:
-        self._storage, self._key = open_storage(out), f"{FOLDER}part.{part:05d}.json"
+        self._storage, self._key = open_storage(out), filenames.convert_record(part)
         self.tallies: list[Tally] = []
         self._saved = time.monotonic()
         with suppress(MissingError):

@@ -16,12 +16,8 @@ import xxhash
 from mdsx.convert.names import Names
 from mdsx.convert.sources import Source
 from mdsx.errors import CorruptError
+from mdsx.format import filenames
 
-FOLDER = "_convert/"
-"""Where a conversion keeps what it needs for going on, below its output."""
-PLAN_KEY = FOLDER + "plan.json"
-SKIPPED_KEY = FOLDER + "skipped.json"
-"""What was skipped: stays with the finished dataset, if anything was."""
 MAX_PARTS = 256
 
 
@@ -40,7 +36,7 @@ class Plan:
     parts: int
 
     def part_url(self, part: int) -> str:
-        return self.out if self.parts == 1 else f"{self.out.rstrip('/')}/part-{part:05d}"
+        return self.out if self.parts == 1 else f"{self.out.rstrip('/')}/{filenames.part(part)}"
 
     def part_sources(self, part: int) -> tuple[Source, ...]:
         count = len(self.sources)

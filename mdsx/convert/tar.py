@@ -15,13 +15,14 @@ from mdsx.convert.columns import check_declared
 from mdsx.convert.look import look_at
 from mdsx.convert.names import FIRST_DOT, KEY, Names
 from mdsx.convert.part import Ledger, is_finished
-from mdsx.convert.plan import FOLDER, PLAN_KEY, SKIPPED_KEY, Plan, decode_plan, encode_plan, parts_for
+from mdsx.convert.plan import Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.processes import convert_parts
 from mdsx.convert.skips import Tally, decode_tallies, encode_tallies, total
 from mdsx.convert.sources import find_sources
 from mdsx.convert.tape import printable
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MissingError, UsageError, shown
+from mdsx.format import filenames
 from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
@@ -91,8 +92,8 @@ def convert_tars(
         return _finished_before(storage, plan, watcher)
     plan = _continued(storage, plan)
     watcher.planned(plan)
-    storage.delete(SKIPPED_KEY)  # of an output whose dataset was removed
-    storage.put(PLAN_KEY, encode_plan(plan))
+    storage.delete(filenames.CONVERT_SKIPPED)  # of an output whose dataset was removed
+    storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
     tally = total(convert_parts(plan, processes, watcher))
     _keep_skips(storage, tally)
     if plan.parts > 1:
@@ -103,7 +104,7 @@ def convert_tars(
 
 def _open_output(out: str | os.PathLike[str], connect_timeout: float | None) -> Storage:
     storage = open_storage(out, connect_timeout=connect_timeout)
-    path = storage.path("index.json")
+    path = storage.path(filenames.INDEX)
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
     no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
@@ -128,24 +129,28 @@ def _finished_before(storage: Storage, plan: Plan, watcher: Watcher) -> Conversi
 
 def _keep_skips(storage: Storage, tally: Tally) -> None:
     if tally.skipped:
-        storage.put(SKIPPED_KEY, encode_tallies([tally]))
+        storage.put(filenames.CONVERT_SKIPPED, encode_tallies([tally]))
 
 
 def _kept_skips(storage: Storage) -> Tally:
     """What a conversion that wrote its index skipped, also where it was killed just after that."""
-    kept = {entry.key for entry in storage.list(FOLDER)}
-    if SKIPPED_KEY in kept:
-        return total(decode_tallies(storage.get(SKIPPED_KEY).data, file=f"{storage.url}/{SKIPPED_KEY}"))
-    if PLAN_KEY not in kept:
+    kept = {entry.key for entry in storage.list(filenames.CONVERT_FOLDER)}
+    if filenames.CONVERT_SKIPPED in kept:
+        return total(
+            decode_tallies(
+                storage.get(filenames.CONVERT_SKIPPED).data, file=f"{storage.url}/{filenames.CONVERT_SKIPPED}"
+            )
+        )
+    if filenames.CONVERT_PLAN not in kept:
         return Tally()
-    begun = decode_plan(storage.get(PLAN_KEY).data, file=f"{storage.url}/{PLAN_KEY}")
+    begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
     return total(Ledger(begun.out, part).total(len(begun.sources)) for part in range(begun.parts))
 
 
 def _continued(storage: Storage, plan: Plan) -> Plan:
     """`plan`, in the parts in which an earlier run began it."""
     try:
-        begun = decode_plan(storage.get(PLAN_KEY).data, file=f"{storage.url}/{PLAN_KEY}")
+        begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
     except MissingError:
         return plan
     difference = begun.difference(plan)
@@ -153,24 +158,25 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
         difference = "without --on-error skip"
     if difference is None:
         return replace(plan, parts=begun.parts)
-    if any(_is_shard(entry.key) for prefix in ("shard.", "part-") for entry in storage.list(prefix)):
+    if any(
+        filenames.is_shard(entry.key)
+        for prefix in (filenames.SHARDS, filenames.PARTS)
+        for entry in storage.list(prefix)
+    ):
         raise UsageError(
             f"holds an unfinished conversion; this would be another: {difference}",
             file=storage.url,
             hint="finish that one by its own command, remove what is there, or give another output",
         )
-    for entry in [entry for prefix in ("_mdsx/", "part-", FOLDER) for entry in storage.list(prefix)]:
-        if "_mdsx/" in entry.key or entry.key.startswith(FOLDER):
+    prefixes = (filenames.WRITER_FOLDER, filenames.PARTS, filenames.CONVERT_FOLDER)
+    for entry in [entry for prefix in prefixes for entry in storage.list(prefix)]:
+        if filenames.work_folder(entry.key):
             storage.delete(entry.key)
     return plan
 
 
-def _is_shard(key: str) -> bool:
-    return key.endswith((".mdsx", ".mdsx.zst"))
-
-
 def _forget(storage: Storage) -> None:
     """Remove what is of use only until the dataset is finished."""
-    for entry in list(storage.list(FOLDER)):
-        if entry.key != SKIPPED_KEY:
+    for entry in list(storage.list(filenames.CONVERT_FOLDER)):
+        if entry.key != filenames.CONVERT_SKIPPED:
             storage.delete(entry.key)

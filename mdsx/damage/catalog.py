@@ -11,23 +11,18 @@ original, to the last byte. If the checksum itself was damaged, all its other di
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
-from mdsx.format import Index, Schema, ShardEntry, build_index, join_name, parse_index, parse_json
-from mdsx.shards import DOWNLOAD_TRIES, INDEX_KEY, read_index
+from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
+from mdsx.shards import DOWNLOAD_TRIES, read_index
 from mdsx.storage import Entry, Storage, open_storage
 
 _TOLD = 20  # names in an error
 _MOST_GAPS = 1000
-
-_SHARD = re.compile(r"(?:part-(\d{5,})/)?(?:repaired(?:-(\d+))?\.)?shard\.(\d{5,})\.mdsx(\.zst)?")
-_PART_INDEX = re.compile(r"part-(\d{5,})/index\.json")
-_AT_WORK = re.compile(r"(?:part-(\d{5,})/)?(_mdsx|_convert)/.*")
 
 
 Schemas = dict[tuple[Schema, int], str]
@@ -67,13 +62,13 @@ def read_catalog(storage: Storage) -> Catalog:
     problem: MdsxError | None = None
     with suppress(MissingError):
         for _ in range(DOWNLOAD_TRIES):  # what was damaged on its way is no damage
-            data = storage.get(INDEX_KEY).data
+            data = storage.get(filenames.INDEX).data
             try:
-                index = parse_index(data, file=f"{storage.url}/{INDEX_KEY}")
+                index = parse_index(data, file=f"{storage.url}/{filenames.INDEX}")
             except FormatError as error:
                 problem = error
                 continue
-            schemas = {(index.schema, index.rows_offset): INDEX_KEY}
+            schemas = {(index.schema, index.rows_offset): filenames.INDEX}
             return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
     return _by_names(storage, data, problem)
 
@@ -90,7 +85,7 @@ def unnamed(url: str | os.PathLike[str]) -> list[str]:
         return []
     names = {index.name(shard) for shard in range(len(index.counts))}
     keys = (entry.key for prefix in _PREFIXES for entry in storage.list(prefix))
-    return [key for key in keys if _SHARD.fullmatch(key) and key not in names]
+    return [key for key in keys if filenames.parse_shard(key) and key not in names]
 
 
 class _Named(Sequence[Place]):
@@ -109,79 +104,83 @@ class _Named(Sequence[Place]):
 
 def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> Catalog:
     stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
-    indexes = {int(match[1]): key for key in stored if (match := _PART_INDEX.fullmatch(key))}
+    numbered = ((filenames.part_number(key), key) for key in stored)
+    indexes = {
+        number: key
+        for number, key in numbered
+        if number is not None and key == filenames.within(filenames.part(number), filenames.INDEX)
+    }
     _check_nobody_writes(storage.url, stored, indexes, finished=data is not None)
     found: dict[int | None, dict[int, list[tuple[int, Entry]]]] = {}  # part, number of the shard, number of the repair
     for key, entry in stored.items():
-        if (match := _SHARD.fullmatch(key)) and _canonical(match[1]) and _canonical(match[3]):
-            part, repaired, number, _ = match.groups()
-            generation = int(repaired or 1) if "repaired" in key else 0
-            numbers = found.setdefault(None if part is None else int(part), {})
-            numbers.setdefault(int(number), []).append((generation, entry))
+        if (parsed := filenames.parse_shard(key)) and parsed.canonical:
+            found.setdefault(parsed.part, {}).setdefault(parsed.number, []).append((parsed.repair, entry))
     if None in found and (len(found) > 1 or indexes):
         hint = "move one of them away"
         raise UsageError("there are shards, and parts that have shards too", file=storage.url, hint=hint)
     if not found and not indexes:
         message, hint = "no dataset is here: neither an index nor shards", "check the URL"
         raise MissingError(message, file=storage.url, hint=hint)
-    suffix = _one_suffix(
-        storage.url, [entry for part in found.values() for files in part.values() for _, entry in files]
-    )
+    stored_as = [entry for part in found.values() for files in part.values() for _, entry in files]
+    compressed = _all_compressed(storage.url, stored_as)
     places, metadata, schemas = list[Place](), list[dict[str, Any]](), Schemas()
     for part in [None] if None in found else _all_parts(storage.url, {*found, *indexes}):
         index = None if part not in indexes else _part_index(storage, indexes[part])
-        prefix = "" if part is None else f"part-{part:05d}/"
+        folder = "" if part is None else filenames.part(part)
         if index is None:
-            places += _of_files(storage.url, prefix, found.get(part, {}), suffix)
+            places += _of_files(storage.url, folder, found.get(part, {}), compressed=compressed)
             continue
-        if (index.compression is not None) != suffix.endswith(".zst"):
-            raise UsageError("the parts are not compressed alike", file=f"{storage.url}/{prefix}")
+        if (index.compression is not None) != compressed:
+            raise UsageError("the parts are not compressed alike", file=f"{storage.url}/{folder}")
         metadata.append(index.metadata)
-        schemas.setdefault((index.schema, index.rows_offset), prefix + INDEX_KEY)
+        schemas.setdefault((index.schema, index.rows_offset), filenames.within(folder, filenames.INDEX))
         for shard in range(len(index.counts)):
             said = index.entry(shard)
-            said = said._replace(name=prefix + said.name)
+            said = said._replace(name=filenames.within(folder, said.name))
             places.append(Place(said.name, said, index))
     state: Literal["damaged", "missing"] = "missing" if data is None else "damaged"
     same = metadata[:1] if all(other == metadata[0] for other in metadata) else []
-    return Catalog(state, places, "zstd" if suffix.endswith(".zst") else None, data, None, error, same, schemas)
+    return Catalog(state, places, "zstd" if compressed else None, data, None, error, same, schemas)
 
 
-_PREFIXES = ("shard.", "repaired", "part-", "_mdsx/", "_convert/")
+_PREFIXES = (
+    filenames.SHARDS,
+    filenames.REPAIRS,
+    filenames.PARTS,
+    filenames.WRITER_FOLDER,
+    filenames.CONVERT_FOLDER,
+)
 
 
 def _check_nobody_writes(url: str, stored: Mapping[str, Entry], indexes: Mapping[int, str], *, finished: bool) -> None:
     """Shards of an unfinished dataset are no dataset: its writer goes on with them."""
     for key in stored:
-        if match := _AT_WORK.fullmatch(key):
-            part, folder = match.groups()
-            if finished if part is None else int(part) in indexes:
+        if folder := filenames.work_folder(key):
+            part = filenames.part_number(key)
+            if finished if part is None else part in indexes:
                 continue
-            where = url if part is None else f"{url}/part-{part}"
-            way = "run the same `mdsx convert` again" if folder == "_convert" else "write on with resume=True"
+            where = url if part is None else f"{url}/{filenames.part(part)}"
+            converting = folder == filenames.CONVERT_FOLDER
+            way = "run the same `mdsx convert` again" if converting else "write on with resume=True"
             raise UsageError("the dataset is unfinished: a writer is or was at work", file=where, hint=way)
-
-
-def _canonical(number: str | None) -> bool:
-    return number is None or number == f"{int(number):05d}"
 
 
 def _all_parts(url: str, found: set[Any]) -> list[int]:
     _check_gaps(url, found)
-    missing = [f"part-{number:05d}" for number in range(max(found)) if number not in found]
+    missing = [filenames.part(number) for number in range(max(found)) if number not in found]
     if missing:
         raise MissingError("parts are missing", file=url, found=_names(missing), hint="write them, then `mdsx merge`")
     return sorted(found)
 
 
-def _one_suffix(url: str, entries: Sequence[Entry]) -> str:
-    compressed = sorted(entry.key for entry in entries if entry.key.endswith(".zst"))
+def _all_compressed(url: str, entries: Sequence[Entry]) -> bool:
+    compressed = sorted(entry.key for entry in entries if filenames.is_compressed(entry.key))
     if compressed and len(compressed) < len(entries):
-        plain = sorted(entry.key for entry in entries if not entry.key.endswith(".zst"))
+        plain = sorted(entry.key for entry in entries if not filenames.is_compressed(entry.key))
         few = min(compressed, plain, key=len)
         hint = "move those away that do not belong to the dataset"
         raise UsageError("some shards are compressed and some are not", file=url, found=_names(few), hint=hint)
-    return ".mdsx.zst" if compressed else ".mdsx"
+    return bool(compressed)
 
 
 def _part_index(storage: Storage, key: str) -> Index | None:
@@ -198,11 +197,13 @@ def _check_gaps(url: str, numbers: Collection[int]) -> None:
         raise UsageError(message, file=url, place=f"number {max(numbers)}", found=f"{len(numbers)} files", hint=hint)
 
 
-def _of_files(url: str, prefix: str, found: Mapping[int, list[tuple[int, Entry]]], suffix: str) -> Iterator[Place]:
-    _check_gaps(f"{url}/{prefix}", found)
+def _of_files(
+    url: str, folder: str, found: Mapping[int, list[tuple[int, Entry]]], *, compressed: bool
+) -> Iterator[Place]:
+    _check_gaps(f"{url}/{folder}", found)
     for number in range(max(found, default=-1) + 1):
         files = tuple(entry for _, entry in sorted(found.get(number, ()), key=lambda file: file[0]))
-        yield Place(join_name(f"{prefix}shard.", suffix, number), files=files)
+        yield Place(filenames.within(folder, filenames.shard(number, compressed=compressed)), files=files)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -12,7 +12,18 @@ import numpy as np
 import xxhash
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
-from mdsx.format import Index, Layout, Ranges, Salvage, ShardEntry, ShardView, check_shard, own_layout, salvage
+from mdsx.format import (
+    Index,
+    Layout,
+    Ranges,
+    Salvage,
+    ShardEntry,
+    ShardView,
+    check_shard,
+    filenames,
+    own_layout,
+    salvage,
+)
 from mdsx.shards import Hashes, inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
 
@@ -72,7 +83,7 @@ def examine(storage: Storage, index: Index, entry: ShardEntry, *, first: int | N
 
 def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Finding:
     """A shard of which only its own header tells anything. Raises UnsupportedError for one of a later version."""
-    file, compressed = file_of(storage, stored.key), stored.key.endswith(".zst")
+    file, compressed = file_of(storage, stored.key), filenames.is_compressed(stored.key)
     try:
         view, entry = inspect_shard(storage, stored.key, stored.size, file=file)
         return Finding(stored.key, entry=entry, layout=_layout_of(view))

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -23,12 +22,10 @@ from mdsx.damage.catalog import Catalog, Place, Schemas, original, read_catalog
 from mdsx.damage.examine import Finding, examine, examine_alone, file_of
 from mdsx.damage.report import Progress, Repair, ShardRepair, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
-from mdsx.format import Schema, ShardEntry, build_index, compress, header_row_key, is_name, parse_index
-from mdsx.shards import INDEX_KEY
+from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.storage import Storage, open_storage
 
 _TOLD = 20  # problems of a shard, kinds of columns
-_REPAIRED = re.compile(r"(?:repaired(?:-\d+)?\.)?(.*)")
 
 
 def repair(
@@ -206,10 +203,9 @@ def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
 
 def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
     """Store a new shard beside the one of that name, and return its own: one that was free, or had the same bytes."""
-    folder, slash, base = name.rpartition("/")
-    match, number = _REPAIRED.fullmatch(base), 1
+    number = 1
     while True:
-        new = f"{folder}{slash}repaired{'' if number == 1 else f'-{number}'}.{match[1] if match else base}"
+        new = filenames.repaired(name, number)
         if not is_name(new):
             raise UsageError("the name is too long for a new file beside it", file=file_of(storage, name))
         there = next((entry for entry in storage.list(new) if entry.key == new), None)
@@ -227,17 +223,17 @@ def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
 def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
     """Put the index in the place of the `old` one, of which a copy is kept; its name."""
     try:
-        there: bytes | None = storage.get(INDEX_KEY).data
+        there: bytes | None = storage.get(filenames.INDEX).data
     except MissingError:
         there = None
     if there != old:
         message, hint = "the index was replaced while the shards were read", "run the repair again"
-        raise ChangedError(message, file=file_of(storage, INDEX_KEY), hint=hint)
+        raise ChangedError(message, file=file_of(storage, filenames.INDEX), hint=hint)
     copy = None
     if old is not None:  # named by its content, so that no other copy is ever overwritten
-        copy = f"index.before-repair-{xxhash.xxh3_64_hexdigest(old)}.json"
+        copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(old))
         storage.put(copy, old)
-    storage.put(INDEX_KEY, new)
+    storage.put(filenames.INDEX, new)
     return None if copy is None else file_of(storage, copy)
 
 

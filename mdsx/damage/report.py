@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from mdsx.errors import MdsxError, MissingError
-from mdsx.format import Ranges
+from mdsx.format import Ranges, filenames
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,7 +83,9 @@ class Repair:
     @property
     def damages(self) -> tuple[MdsxError, ...]:
         """What was found damaged: the index first, then the shards in order, of each the first problems."""
-        missing = MissingError("it is not there", file=f"{self.url}/index.json") if self.index == "missing" else None
+        missing = (
+            MissingError("it is not there", file=f"{self.url}/{filenames.INDEX}") if self.index == "missing" else None
+        )
         index = [error for error in (self.index_error or missing,) if error is not None]
         return (*index, *(problem for shard in self.damaged for problem in shard.problems))
 

@@ -3,11 +3,12 @@
 This module is the room's door: other rooms import from here.
 """
 
+from mdsx.format import filenames
 from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value_decoder, values_decoder, widen_bfloat16
 from mdsx.format.encoder import Encoded, Encoder
-from mdsx.format.filenames import is_name, join_name, split_name
+from mdsx.format.filenames import is_name, split_name
 from mdsx.format.frames import (
     FRAME_SIZE,
     HEAD_SIZE,
@@ -63,6 +64,7 @@ __all__ = [
     "claimed_raw_size",
     "compress",
     "decompress_frame",
+    "filenames",
     "fingerprint",
     "first_bytes",
     "format_ranges",
@@ -70,7 +72,6 @@ __all__ = [
     "header_row_key",
     "heap_extents",
     "is_name",
-    "join_name",
     "numpy_values",
     "own_layout",
     "parse_header",

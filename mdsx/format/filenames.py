@@ -1,22 +1,164 @@
-"""File names of shards, and the runs of them in the index: `["shard.", ".mdsx", 0, 3]` are three names.
+"""The names of a dataset's files: every one of them is made and recognised here, and nowhere else.
 
-A number is written with at least five digits. Names are relative to the index's folder, with `/` between components,
-and so made that none leads outside.
+Names are keys, relative to the dataset's folder, with `/` between components. A number has at least five digits.
+
+| file | content |
+|---|---|
+| `index.json` | the index, written last |
+| `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
+| `part-00000/` | the dataset of one of several writers |
+| `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
+| `index.before-repair-<hash>.json` | an index that a repair replaced |
+| `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
+| `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, its progress, and what it skipped |
+| `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
+
+The index lists the shards' names as runs: `["shard.", ".mdsx", 0, 3]` are three names. No name leads outside the
+dataset's folder.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
+
+INDEX = "index.json"
+SHARDS = "shard."
+"""Beginning of the names of shards; likewise `PARTS`, `REPAIRS` and `JOURNALS`."""
+PARTS = "part-"
+REPAIRS = "repaired"
+WRITER_FOLDER = "_mdsx/"
+WRITER_RECORD = WRITER_FOLDER + "writer.json"
+JOURNALS = WRITER_FOLDER + "journal."
+CONVERT_FOLDER = "_convert/"
+CONVERT_PLAN = CONVERT_FOLDER + "plan.json"
+CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
+"""What a conversion skipped: it stays with the finished dataset."""
 
 MAX_NAME_SIZE = 512
 
 Run = tuple[str, str, int, int]
 """Prefix, suffix, first number, how many."""
 
+_PLAIN, _ZSTD, _TEMPORARY = ".mdsx", ".mdsx.zst", ".mdsx-tmp"
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _NAME = re.compile(f"{_COMPONENT}(?:/{_COMPONENT})*")
 _NUMBER = re.compile("[0-9]{5,}")
+_PART = re.compile(r"part-([0-9]{5,})")
+_SHARD = re.compile(r"(?:(part-[0-9]{5,})/)?(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?")
+_REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
+
+
+class ShardKey(NamedTuple):
+    """The parts of a shard's key. `part`: the number of its part, None for a dataset without parts. `repair`: 0 for a
+    shard as the writer wrote it, else the number of the repair that replaced it."""
+
+    part: int | None
+    repair: int
+    number: int
+    compressed: bool
+    canonical: bool
+    """Whether its numbers are written as this module writes them."""
+
+
+# --- shards
+
+
+def shard(number: int, *, compressed: bool) -> str:
+    return join_name(SHARDS, shard_suffix(compressed=compressed), number)
+
+
+def shard_suffix(*, compressed: bool) -> str:
+    return _ZSTD if compressed else _PLAIN
+
+
+def is_shard(key: str) -> bool:
+    """Return whether a key ends as the names of shards do."""
+    return key.endswith((_PLAIN, _ZSTD))
+
+
+def is_compressed(key: str) -> bool:
+    """Return whether a shard's key is that of a compressed one."""
+    return key.endswith(_ZSTD)
+
+
+def parse_shard(key: str) -> ShardKey | None:
+    """Take apart the key of a shard, in a part or not, repaired or not. Return None for any other key."""
+    match = _SHARD.fullmatch(key)
+    if match is None:
+        return None
+    folder, repaired, repair, number, zstd = match.groups()
+    in_part = None if folder is None else int(folder.removeprefix(PARTS))
+    canonical = (in_part is None or folder == part(in_part)) and number == f"{int(number):05d}"
+    return ShardKey(in_part, int(repair or 1) if repaired else 0, int(number), zstd is not None, canonical)
+
+
+def shard_number(key: str) -> int | None:
+    """Return the number of a shard that a writer wrote to the dataset's own folder; None for any other key."""
+    found = parse_shard(key)
+    return None if found is None or (found.part, found.repair, found.canonical) != (None, 0, True) else found.number
+
+
+# --- parts, repairs, records
+
+
+def part(number: int) -> str:
+    return f"{PARTS}{number:05d}"
+
+
+def part_number(key: str) -> int | None:
+    """Return the number of the part whose folder `key` is in; None where that is not a part's folder."""
+    folder = key.partition("/")[0]
+    match = _PART.fullmatch(folder) if "/" in key else None
+    return None if match is None or folder != part(int(match[1])) else int(match[1])
+
+
+def within(folder: str, key: str) -> str:
+    """Return the key of a file in a folder; "" is the dataset's own."""
+    return f"{folder}/{key}" if folder else key
+
+
+def work_folder(key: str) -> str | None:
+    """Return the folder of a writer or a conversion, of the dataset or of a part, that `key` is in; None if in none."""
+    inner = key.partition("/")[2] if key.startswith(PARTS) else key
+    return next((folder for folder in (WRITER_FOLDER, CONVERT_FOLDER) if inner.startswith(folder)), None)
+
+
+def repaired(key: str, attempt: int) -> str:
+    """Return the key of the shard that replaces a damaged one. `attempt`: 1, and more where a name is taken."""
+    folder, slash, base = key.rpartition("/")
+    match = _REPAIRED.fullmatch(base)
+    return f"{folder}{slash}{REPAIRS}{'' if attempt == 1 else f'-{attempt}'}.{match[1] if match else base}"
+
+
+def replaced_index(hash: str) -> str:
+    """Return the key under which a repair keeps the index that it replaces, of that content."""
+    return f"index.before-repair-{hash}.json"
+
+
+def journal(number: int) -> str:
+    return f"{JOURNALS}{number:05d}.json"
+
+
+def convert_record(part: int) -> str:
+    """Return the key of the record of what a conversion's part did so far."""
+    return f"{CONVERT_FOLDER}part.{part:05d}.json"
+
+
+# --- temporary files of a local disk
+
+
+def temporary(name: str, token: str) -> str:
+    """Return the name of the file, beside the one of that name, in which its content is written."""
+    return f".{name[:100]}.{token}{_TEMPORARY}"
+
+
+def is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+# --- names in an index
 
 
 def join_name(prefix: str, suffix: str, number: int) -> str:
@@ -24,7 +166,7 @@ def join_name(prefix: str, suffix: str, number: int) -> str:
 
 
 def split_name(name: str) -> tuple[str, str, int] | None:
-    """Prefix, suffix and number, which is the last one in the name of five digits or more; None where there is none."""
+    """Return prefix, suffix and number: the last one in the name of at least five digits. None if there is none."""
     numbers = list(_NUMBER.finditer(name))
     if not numbers:
         return None
@@ -33,12 +175,12 @@ def split_name(name: str) -> tuple[str, str, int] | None:
 
 
 def is_name(name: str) -> bool:
-    """Whether `name` may be a shard's."""
+    """Return whether an index may give a shard this name."""
     return len(name) <= MAX_NAME_SIZE and _NAME.fullmatch(name) is not None
 
 
 def runs_of(names: Iterable[str]) -> list[Run]:
-    """The fewest runs that give `names` in their order. Raises ValueError for a name that is none."""
+    """Return the fewest runs that give `names` in their order. Raise ValueError for one that is not a shard's name."""
     runs: list[Run] = []
     following = None  # the name that would continue the last run
     for name in names:

@@ -1,6 +1,6 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
 
-from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, Hashes, inspect_shard, read_index, stream_shard
+from mdsx.shards.download import DOWNLOAD_TRIES, Hashes, inspect_shard, read_index, stream_shard
 from mdsx.shards.gather import Columns, joined, present
 from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards
@@ -8,7 +8,6 @@ from mdsx.shards.view import ColumnChoice, Excerpt, View
 
 __all__ = [
     "DOWNLOAD_TRIES",
-    "INDEX_KEY",
     "ColumnChoice",
     "Columns",
     "Excerpt",

@@ -18,11 +18,11 @@ from mdsx.format import (
     ShardView,
     check_shard,
     claimed_raw_size,
+    filenames,
     parse_index,
 )
 from mdsx.storage import Storage
 
-INDEX_KEY = "index.json"
 DOWNLOAD_TRIES = 2  # what was damaged on its way is fetched once more
 
 
@@ -38,16 +38,18 @@ def read_index(storage: Storage) -> Index:
 
 
 def _read_index(storage: Storage) -> Index:
-    file = f"{storage.url.rstrip('/')}/{INDEX_KEY}"
+    file = f"{storage.url.rstrip('/')}/{filenames.INDEX}"
     try:
-        data = storage.get(INDEX_KEY).data
+        data = storage.get(filenames.INDEX).data
     except MissingError as error:
         if "NoSuchBucket" in error.message:
             raise
         hint = "check the URL; a dataset that is still being written, or whose writer died, has no index yet"
-        if storage.url.endswith(f"/{INDEX_KEY}"):
-            hint = f"give the dataset's URL, without /{INDEX_KEY}: {storage.url.removesuffix(f'/{INDEX_KEY}')}"
-        raise MissingError("no dataset is here: it has no index.json", file=storage.url, hint=hint) from error
+        if storage.url.endswith(f"/{filenames.INDEX}"):
+            hint = (
+                f"give the dataset's URL, without /{filenames.INDEX}: {storage.url.removesuffix(f'/{filenames.INDEX}')}"
+            )
+        raise MissingError(f"no dataset is here: it has no {filenames.INDEX}", file=storage.url, hint=hint) from error
     return parse_index(data, file=file)
 
 
@@ -97,7 +99,7 @@ def inspect_shard(
     """Read and check a whole shard that no index speaks of (see `check_shard` for `schema` and `values`), and make its
     entry. Raises CorruptError, UnsupportedError, and what storage raises."""
     raw_size, raw = None, bytearray()
-    if key.endswith(".zst"):
+    if filenames.is_compressed(key):
         raw_size = claimed_raw_size(storage.get(key, start=max(0, size - TABLE_END)).data, file=file)
     hashes = stream_shard(storage, key, raw.extend, size=size, raw_size=raw_size, file=file)
     for problem in check_shard(raw, file=file, schema=schema, values=values):

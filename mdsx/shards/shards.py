@@ -30,9 +30,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
-from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard, parse_header
+from mdsx.format import Index, SampleDecoder, Schema, ShardView, check_shard, filenames, parse_header
 from mdsx.process.threads import REQUESTS, Share
-from mdsx.shards.download import DOWNLOAD_TRIES, INDEX_KEY, download_shard, hash_mismatch, read_index
+from mdsx.shards.download import DOWNLOAD_TRIES, download_shard, hash_mismatch, read_index
 from mdsx.shards.gather import keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
@@ -77,12 +77,12 @@ class Shards:
         """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
         self._trust_cache = cache.trusted
         self.storage: Storage = open_storage(url, connect_timeout=connect_timeout)
-        path = self.storage.path(INDEX_KEY)
+        path = self.storage.path(filenames.INDEX)
         self.cache: Cache | None = None
         if path is None:
             self.cache = cache.open()
             if connections and self.cache.is_empty():
-                self.storage.connect(INDEX_KEY, connections)
+                self.storage.connect(filenames.INDEX, connections)
         self.index: Index = read_index(self.storage)
         self._small = int(self.index.raw_sizes.sum()) < _SMALL * self.index.samples
         self.local = path is not None

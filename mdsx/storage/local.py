@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
+from mdsx.format import filenames
 from mdsx.process.limits import exhausted
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.system import map_file
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _CHUNK = 2**20
-_SUFFIX = ".mdsx-tmp"
 
 
 class LocalStorage:
@@ -87,7 +87,7 @@ class LocalStorage:
         path = self._path(key)
         with _errors(path):
             self._settle(path.parent)
-            temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{_SUFFIX}")
+            temporary = path.with_name(filenames.temporary(path.name, secrets.token_hex(8)))
             with open(temporary, "xb", buffering=0) as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,7 +104,7 @@ class LocalStorage:
         found = []
         with _errors(self._root / prefix):
             for folder, name in self._walk(prefix):
-                if (folder + name).startswith(prefix) and not _unfinished(name):
+                if (folder + name).startswith(prefix) and not filenames.is_temporary(name):
                     try:
                         status = os.stat(os.path.join(self._root, folder, name))
                     except FileNotFoundError:  # deleted meanwhile
@@ -129,7 +129,7 @@ class LocalStorage:
     def discard_unfinished(self, prefix: str = "") -> None:
         with _errors(self._root / prefix):
             for folder, name in self._walk(prefix):
-                if (folder + name[1:]).startswith(prefix) and _unfinished(name):
+                if (folder + name[1:]).startswith(prefix) and filenames.is_temporary(name):
                     _discard(self._root / folder / name)
 
     def _path(self, key: str) -> Path:
@@ -176,10 +176,6 @@ def open_file(path: str | os.PathLike[str]) -> io.FileIO:
         return file
     file.close()
     raise MissingError("it is not a file, but a FIFO or a device", file=str(path))
-
-
-def _unfinished(name: str) -> bool:
-    return name.startswith(".") and name.endswith(_SUFFIX)
 
 
 def _discard(path: Path) -> None:

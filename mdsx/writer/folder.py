@@ -17,16 +17,13 @@ from dataclasses import dataclass
 import zstandard
 
 from mdsx.errors import CorruptError, MissingError, UnsupportedError, UsageError, shown
-from mdsx.format import Schema, ShardEntry, build_index, join_name, parse_index, parse_json
+from mdsx.format import Schema, ShardEntry, build_index, filenames, parse_index, parse_json
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage
 from mdsx.warn import warn
 
-INDEX_KEY = "index.json"
-
 _COMPRESSION = re.compile(r"zstd(?::([1-9]|1[0-9]|2[0-2]))?")
 _DEFAULT_LEVEL = 3
-_SHARD = re.compile(r"shard\.([0-9]{5,})\.mdsx(\.zst)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +46,7 @@ class Options:
         return None if self.level is None else "zstd"
 
     def shard_key(self, number: int) -> str:
-        return join_name("shard.", ".mdsx" if self.level is None else ".mdsx.zst", number)
-
-
-def shard_number(key: str) -> int | None:
-    """The number in the key of a shard, compressed or not; None for any other key."""
-    match = _SHARD.fullmatch(key)
-    if match is None or (len(match[1]) > 5 and match[1][0] == "0"):
-        return None
-    return int(match[1])
+        return filenames.shard(number, compressed=self.level is not None)
 
 
 def _parse_level(compression: str | None) -> int | None:
@@ -74,9 +63,6 @@ def _parse_level(compression: str | None) -> int | None:
 JOURNALED = 64
 """Shards in a journal."""
 
-FOLDER = "_mdsx/"
-_WRITER_KEY = FOLDER + "writer.json"
-_JOURNALS = FOLDER + "journal."
 _FORMAT, _VERSION = "mdsx-writer", 1
 _SHARD_VERSION = "1.0"
 
@@ -88,7 +74,7 @@ class Folder:
         self._storage = storage
         self._options = options
         self._owner = secrets.token_hex(8)
-        self._file = f"{storage.url}/{_WRITER_KEY}"
+        self._file = f"{storage.url}/{filenames.WRITER_RECORD}"
 
     def begun(self) -> bool:
         """Whether a writer is or was at work here."""
@@ -117,7 +103,7 @@ class Folder:
 
     def claim(self) -> None:
         """Become the owner."""
-        self._storage.put(_WRITER_KEY, json.dumps(self._record(), ensure_ascii=False).encode())
+        self._storage.put(filenames.WRITER_RECORD, json.dumps(self._record(), ensure_ascii=False).encode())
 
     def check_owner(self) -> None:
         """Raises UsageError if another writer has become the owner since."""
@@ -128,7 +114,7 @@ class Folder:
 
     def journal(self, number: int) -> list[ShardEntry] | None:
         """The entries of a journal; None if it is not there or does not hold what it should."""
-        key, options = _journal_key(number), self._options
+        key, options = filenames.journal(number), self._options
         try:
             index = parse_index(self._storage.get(key).data, file=f"{self._storage.url}/{key}")
         except (MissingError, CorruptError):
@@ -140,20 +126,22 @@ class Folder:
         return entries
 
     def write_journal(self, number: int, entries: Sequence[ShardEntry]) -> None:
-        self._storage.put(_journal_key(number), build_index(self._options.schema, self._options.compression, entries))
+        self._storage.put(
+            filenames.journal(number), build_index(self._options.schema, self._options.compression, entries)
+        )
 
     def drop_journals(self, first: int) -> None:
         """Remove the journals from number `first` on."""
-        for entry in list(self._storage.list(_JOURNALS)):
-            if (len(entry.key), entry.key) >= (len(_journal_key(first)), _journal_key(first)):
+        for entry in list(self._storage.list(filenames.JOURNALS)):
+            if (len(entry.key), entry.key) >= (len(filenames.journal(first)), filenames.journal(first)):
                 self._storage.delete(entry.key)
 
     def remove(self) -> None:
         """Remove the folder; the record goes last."""
-        for entry in list(self._storage.list(FOLDER)):
-            if entry.key != _WRITER_KEY:
+        for entry in list(self._storage.list(filenames.WRITER_FOLDER)):
+            if entry.key != filenames.WRITER_RECORD:
                 self._storage.delete(entry.key)
-        self._storage.delete(_WRITER_KEY)
+        self._storage.delete(filenames.WRITER_RECORD)
 
     def _record(self) -> dict[str, object]:
         options = self._options
@@ -170,7 +158,7 @@ class Folder:
 
     def _read(self) -> dict[str, object] | None:
         try:
-            data = self._storage.get(_WRITER_KEY).data
+            data = self._storage.get(filenames.WRITER_RECORD).data
         except MissingError:
             return None
         try:
@@ -188,7 +176,3 @@ class Folder:
 
 
 _REMOVE = "remove what is there and begin anew"
-
-
-def _journal_key(number: int) -> str:
-    return f"{_JOURNALS}{number:05d}.json"

@@ -6,18 +6,15 @@ The root index names the parts' shards where they are, in the order of the parts
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdsx.errors import MissingError, UsageError
-from mdsx.format import Index, ShardEntry, build_index, check_shard_count, parse_index
+from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
 from mdsx.storage import Storage, open_storage
-from mdsx.writer.folder import FOLDER, INDEX_KEY
 
 _THREADS = 16
-_PART = re.compile(r"(part-([0-9]{5,}))/")
 
 
 def merge(
@@ -37,13 +34,13 @@ def merge(
     the part.
     """
     storage = open_storage(url, connect_timeout=connect_timeout)
-    if not overwrite and any(entry.key == INDEX_KEY for entry in storage.list(INDEX_KEY)):
+    if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
         hint = "give overwrite=True, or --overwrite"
-        raise UsageError("there is an index already", file=f"{storage.url}/{INDEX_KEY}", hint=hint)
-    if any(storage.list(FOLDER)):
+        raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)
+    if any(storage.list(filenames.WRITER_FOLDER)):
         hint = "finish or remove that dataset; each part is written to a folder of its own"
         raise UsageError("a writer is at work beside the parts", file=storage.url, hint=hint)
-    sizes = {entry.key: entry.size for entry in storage.list("part-")}
+    sizes = {entry.key: entry.size for entry in storage.list(filenames.PARTS)}
     names = _part_names(storage.url, sizes, parts)
     with ThreadPoolExecutor(_THREADS) as pool:
         indexes = list(pool.map(lambda name: _read(storage, name), names))
@@ -53,7 +50,7 @@ def merge(
         _check_equal(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)
         for shard in range(len(index.counts)):
             entry = index.entry(shard)
-            entry = entry._replace(name=f"{name}/{entry.name}")
+            entry = entry._replace(name=filenames.within(name, entry.name))
             if sizes.get(entry.name) != entry.size:
                 raise MissingError(
                     "a shard of the part is missing or has another size",
@@ -65,36 +62,34 @@ def merge(
             entries.append(entry)
     first = indexes[0]
     metadata = first.metadata if metadata is None else metadata
-    storage.discard_unfinished(INDEX_KEY)
-    storage.put(INDEX_KEY, build_index(first.schema, first.compression, entries, metadata))
+    storage.discard_unfinished(filenames.INDEX)
+    storage.put(filenames.INDEX, build_index(first.schema, first.compression, entries, metadata))
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
     """The names of parts 0 to K-1, which are all that have any of `keys`."""
     found = set()
     for key in keys:
-        match = _PART.match(key)
-        if match is None or match[1] != _part_name(int(match[2])):
+        number = filenames.part_number(key)
+        if number is None:
             name = key.partition("/")[0]
             message = "this looks like a part, but has no part's name"
-            raise UsageError(message, file=f"{url}/{name}", expected="part-00000, part-00001, ...")
-        found.add(int(match[2]))
+            raise UsageError(message, file=f"{url}/{name}", expected=f"{filenames.part(0)}, {filenames.part(1)}, ...")
+        found.add(number)
     count = max(found, default=0) + 1 if count is None else count
     for number in range(count):
         if number not in found:
-            raise MissingError("the part is missing", file=f"{url}/{_part_name(number)}", hint="write it, then merge")
+            raise MissingError(
+                "the part is missing", file=f"{url}/{filenames.part(number)}", hint="write it, then merge"
+            )
     for number in sorted(found):
         if number >= count:
-            raise UsageError("there are more parts", file=f"{url}/{_part_name(number)}", expected=f"{count} parts")
-    return [_part_name(number) for number in range(count)]
-
-
-def _part_name(number: int) -> str:
-    return f"part-{number:05d}"
+            raise UsageError("there are more parts", file=f"{url}/{filenames.part(number)}", expected=f"{count} parts")
+    return [filenames.part(number) for number in range(count)]
 
 
 def _read(storage: Storage, name: str) -> Index:
-    key = f"{name}/{INDEX_KEY}"
+    key = filenames.within(name, filenames.INDEX)
     try:
         return parse_index(storage.get(key).data, file=f"{storage.url}/{key}")
     except MissingError:

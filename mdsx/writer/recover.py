@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from mdsx.errors import CorruptError, MissingError, UsageError
-from mdsx.format import HEAD_SIZE, HEADER_SIZE, Index, ShardEntry, first_bytes, header_row_key, parse_index
+from mdsx.format import HEAD_SIZE, HEADER_SIZE, Index, ShardEntry, filenames, first_bytes, header_row_key, parse_index
 from mdsx.shards.download import inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
 from mdsx.warn import warn
-from mdsx.writer.folder import INDEX_KEY, JOURNALED, Folder, Options, shard_number
+from mdsx.writer.folder import JOURNALED, Folder, Options
 
 _THREADS = 4
 _LOOKS = 32  # looks at the headers of shards, at once
@@ -23,7 +23,7 @@ _LOOKS = 32  # looks at the headers of shards, at once
 
 def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
     """Number and listing of every shard there, compressed or not."""
-    found = ((shard_number(entry.key), entry) for entry in storage.list("shard."))
+    found = ((filenames.shard_number(entry.key), entry) for entry in storage.list(filenames.SHARDS))
     return [(number, entry) for number, entry in found if number is not None]
 
 
@@ -56,7 +56,7 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
 
 def _index(storage: Storage) -> Index | None:
     try:
-        return parse_index(storage.get(INDEX_KEY).data, file=f"{storage.url}/{INDEX_KEY}")
+        return parse_index(storage.get(filenames.INDEX).data, file=f"{storage.url}/{filenames.INDEX}")
     except MissingError:
         return None
 
@@ -72,7 +72,7 @@ def _check_index(index: Index, options: Options, url: str) -> None:
 
 def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEntry]:
     """The entries of the run that counts; everything else is removed."""
-    for prefix in ("shard.", "_mdsx/", INDEX_KEY):  # of this writer, never of parts below
+    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX):  # of this writer, never of parts below
         storage.discard_unfinished(prefix)
     shards = stored_shards(storage)
     sizes = {entry.key: entry.size for _, entry in shards}
@@ -86,7 +86,7 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
 def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
     """The raw bytes of a shard that counts. Raises CorruptError if they are not what was hashed."""
     file, raw = f"{storage.url}/{entry.name}", bytearray()
-    raw_size = entry.raw_size if entry.name.endswith(".zst") else None
+    raw_size = entry.raw_size if filenames.is_compressed(entry.name) else None
     hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
     if hashes.raw != entry.raw_hash:
         raise CorruptError(
@@ -131,7 +131,7 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
 
 def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
     """Whether the header of a shard has another row key than its journal says."""
-    compressed = entry.name.endswith(".zst")
+    compressed = filenames.is_compressed(entry.name)
     head = storage.get(entry.name, stop=min(entry.size, HEAD_SIZE if compressed else HEADER_SIZE)).data
     try:
         found = header_row_key(first_bytes(head) if compressed else head)

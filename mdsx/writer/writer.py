@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from mdsx.errors import ChangedError, UsageError
-from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, raw_size
+from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
 from mdsx.storage import open_storage
-from mdsx.writer.folder import INDEX_KEY, Folder, Options
+from mdsx.writer.folder import Folder, Options
 from mdsx.writer.recover import begin, load_shard, stored_shards
 from mdsx.writer.uploads import Uploads
 
@@ -203,7 +203,7 @@ class Writer:
         self._folder.check_owner()
         self._check_stored(entries)
         options = self._options
-        self._storage.put(INDEX_KEY, build_index(options.schema, options.compression, entries, self._metadata))
+        self._storage.put(filenames.INDEX, build_index(options.schema, options.compression, entries, self._metadata))
         self._folder.remove()
 
     def _check_stored(self, entries: list[ShardEntry]) -> None:
