@@ -27,11 +27,12 @@ from mdsx.errors import TransportError, UsageError
 from mdsx.process.limits import exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
+from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
 from mdsx.storage.cache.eviction import Evictor
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import PART, Foresight
+from mdsx.storage.cache.policy import Foresight
 from mdsx.storage.cache.shard_files import Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.system import network_file_system
 from mdsx.warn import warn
@@ -127,11 +128,11 @@ class Cache:
 
     def path(self, key: CacheKey) -> Path:
         """Where the shard is, if it is here."""
-        return self.directory / key.fingerprint / f"{key.raw_hash}.mdsx"
+        return self.directory / key.fingerprint / filenames.shard(key.raw_hash)
 
     def is_empty(self) -> bool:
         """Whether it holds no shard at all."""
-        return not any(self.directory.glob("*/*.mdsx"))
+        return not any(self.directory.glob(filenames.SHARDS))
 
     def usage(self) -> int:
         """Bytes that the directory holds, those in flight included."""
@@ -176,7 +177,7 @@ class Cache:
         if (mapped := self.open(key)) is not None:
             return mapped
         path = self.path(key)
-        part = path.with_name(path.name + PART)
+        part = path.with_name(filenames.unfinished(path.name))
         try:
             found = self._admit(key, path, part, needed_in)
             if not isinstance(found, Hold):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
 from mdsx.process.limits import exhausted
+from mdsx.storage.cache import filenames
 from mdsx.warn import warn
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -97,7 +98,7 @@ def _failure(directory: Path, error: OSError) -> MdsxError:
 
 def _unreadable(directory: Path) -> Path | None:
     """What is there of the directory and its lock, but not for this process to read."""
-    for path in (directory, directory / "lock"):
+    for path in (directory, directory / filenames.LOCK):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW * (path != directory)))
         except PermissionError:

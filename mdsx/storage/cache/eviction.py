@@ -13,8 +13,9 @@ from collections import deque
 from operator import attrgetter
 from pathlib import Path
 
+from mdsx.storage.cache import filenames
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.storage.cache.policy import PART, Candidate, Foresight, candidates, distance, may_evict
+from mdsx.storage.cache.policy import Candidate, Foresight, candidates, distance, may_evict
 from mdsx.storage.cache.shard_files import evict, look_at
 
 _RESCAN = 50.0  # times as long as it takes, a scan stays true: which shards are needed last
@@ -57,7 +58,7 @@ class Evictor:
         then in use."""
         total = self.scan()
         for _, file, _ in self._candidates:
-            if file.path.endswith(PART) and evict(file.path):
+            if filenames.is_unfinished(file.path) and evict(file.path):
                 total -= file.size
         return self.make(total, 0, limit, 0.0)
 

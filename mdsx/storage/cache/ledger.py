@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import shutil
 import time
 import weakref
@@ -21,14 +20,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import make_folder
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import PART, Cached
+from mdsx.storage.cache.policy import Cached
 from mdsx.system import boot
 
-_DEFAULT = ".default"
-_TALLY = re.compile(r"tally\.(?P<boot>[^.]+)\.(?P<bytes>[0-9]+)")
-_LIMIT = re.compile(r"[0-9]+(\.default)?")
 _DEFAULT_SHARE = 0.8
 _PATIENCE = 60.0  # seconds; the lock is held for milliseconds, but by a process that was stopped
 _LONGEST_PAUSE = 0.005
@@ -39,13 +36,13 @@ class Ledger:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._limits = directory / "limits"
+        self._limits = directory / filenames.LIMITS
         self._registered: Hold | None = None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Alone among all processes and threads. Raises OSError where the directory cannot be written."""
-        path = self._directory / "lock"
+        path = self._directory / filenames.LOCK
         while True:
             if not self._directory.is_dir():
                 self._directory.parent.mkdir(parents=True, exist_ok=True)
@@ -67,17 +64,18 @@ class Ledger:
 
     def take_tally(self) -> int | None:
         """The tally, which is gone until `write_tally`; None where only a scan can tell."""
-        found = [(path, match) for path in self._directory.iterdir() if (match := _TALLY.fullmatch(path.name))]
+        found = [(path, tally) for path in self._directory.iterdir() if (tally := filenames.parse_tally(path.name))]
         for path, _ in found:
             path.unlink()
-        if len(found) != 1 or found[0][1]["boot"] != boot():
+        if len(found) != 1:
             return None
-        return int(found[0][1]["bytes"])
+        ((_, (booted, total)),) = found
+        return total if booted == boot() else None
 
     def write_tally(self, total: int) -> None:
         """To be done last: all changes are made. Where the disk is full, there is none: a scan finds out."""
         with suppress(OSError):
-            (self._directory / f"tally.{boot()}.{total}").touch(mode=0o600)
+            (self._directory / filenames.tally(boot(), total)).touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
         """All files that take room, whatever they are, and what was begun."""
@@ -97,7 +95,7 @@ class Ledger:
                         status = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if status.st_size or entry.name.endswith(PART):
+                    if status.st_size or filenames.is_unfinished(entry.name):
                         found.append(Cached(entry.path, status.st_size, status.st_atime))
         return found
 
@@ -108,20 +106,20 @@ class Ledger:
         if self._registered is not None:
             self._registered.release()
         if limit is None:
-            name = next((path.name for path in self._live() if path.name.endswith(_DEFAULT)), None)
+            name = next((path.name for path in self._live() if filenames.is_default(path.name)), None)
             if name is None:
                 held = sum(file.size for file in self.scan())
                 free = shutil.disk_usage(self._directory).free
-                name = f"{int(_DEFAULT_SHARE * free) + held}{_DEFAULT}"
+                name = filenames.limit(int(_DEFAULT_SHARE * free) + held, default=True)
         else:
-            name = str(limit)
+            name = filenames.limit(limit, default=False)
         self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, self._registered.release)
         self._registered.lock(fcntl.LOCK_SH)  # only tried for under the lock that we hold: no wait
 
     def limit(self) -> int:
         """The smallest limit of the processes that live. One of them is ours, unless the directory was removed."""
-        return min((_bytes(path) for path in self._live()), default=0)
+        return min((limit for path in self._live() if (limit := filenames.limit_of(path.name)) is not None), default=0)
 
     def is_registered(self) -> bool:
         """Whether this process's limit counts: it does not any more where the directory was removed."""
@@ -131,7 +129,7 @@ class Ledger:
     def _live(self) -> list[Path]:
         live = []
         for path in self._limits.iterdir():
-            if not _LIMIT.fullmatch(path.name):  # not ours
+            if filenames.limit_of(path.name) is None:  # not ours
                 continue
             hold = Hold(path, os.O_RDWR)
             if hold.try_lock(fcntl.LOCK_EX):
@@ -149,7 +147,3 @@ def _wait_for(hold: Hold, path: Path) -> None:
             raise TimeoutError(errno.ETIMEDOUT, f"the cache's lock was not free for {_PATIENCE:.0f} seconds", str(path))
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _bytes(path: Path) -> int:
-    return int(path.name.removesuffix(_DEFAULT))

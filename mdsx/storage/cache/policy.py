@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-PART = ".part"
+from mdsx.storage.cache import filenames
 
 
 class Cached(NamedTuple):
@@ -53,7 +53,7 @@ def candidates(files: Iterable[Cached], now: float, foresights: Foresights) -> l
     for fingerprint, members in by_dataset.items():
         needs: Sequence[int | None] = [None] * len(members)
         if (foresight := foresights.get(fingerprint)) is not None:
-            needs = foresight.needs([file.path.rpartition("/")[2].removesuffix(".mdsx") for file in members])
+            needs = foresight.needs([filenames.raw_hash(file.path) for file in members])
         for file, position in zip(members, needs, strict=True):
             found.append(Candidate(_distance(file, position, now, foresight), file, position))
     found.sort()
@@ -69,7 +69,7 @@ def distance(candidate: Candidate, now: float, foresights: Foresights) -> float:
 def _distance(file: Cached, position: int | None, now: float, foresight: Foresight | None) -> float:
     if foresight is not None and position is not None:
         return foresight.seconds_to(position)
-    return math.inf if file.path.endswith(PART) else abs(now - file.needed)
+    return math.inf if filenames.is_unfinished(file.path) else abs(now - file.needed)
 
 
 def _fingerprint(file: Cached) -> str:

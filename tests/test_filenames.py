@@ -1,0 +1,55 @@
+"""File names of datasets and caches are written in one module each: nothing else in the package spells them out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mdsx
+
+PACKAGE = Path(mdsx.__file__).parent
+HOMES = {PACKAGE / "format" / "filenames.py", PACKAGE / "storage" / "cache" / "filenames.py"}
+NAMES = re.compile(
+    r"\bindex\.json|\bpart[-.]|\.part\b|_mdsx/|_convert/|\bshard\.|\.mdsx|\.zst\b|mdsx-tmp|journal\.|writer\.json"
+    r"|plan\.json|skipped\.json|\brepaired[-.]|before-repair|tally\.|^lock$|^limits$"
+)
+NOT_OURS = {PACKAGE / "convert"}
+"""Tars have names of their own, such as `.tar.zst`."""
+
+
+def literals(source: str) -> Iterator[tuple[str, int]]:
+    """The text constants of a module that may be file names: no docstring, and no prose, which has spaces."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            for part in node.values:
+                if isinstance(part, ast.Constant):
+                    yield str(part.value), node.lineno
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            yield node.value, node.lineno
+
+
+def named(source: str, *, tars: bool = False) -> list[tuple[str, int]]:
+    found = ((text, line) for text, line in literals(source) if NAMES.search(text))
+    return [(text, line) for text, line in found if not (tars and re.search(r"^\.?(tar\.)?(gz|zst|tgz)$", text))]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['key = "index.json"', 'f"part-{number:05d}"', 'f"{url}/index.json: it is missing"', 'key.endswith(".mdsx")'],
+)
+def test_a_literal_file_name_is_found(source: str) -> None:
+    assert named(source)
+
+
+def test_file_names_are_written_in_one_module() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text!r}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path not in HOMES
+        for text, line in named(path.read_text(encoding="utf-8"), tars=path.parent in NOT_OURS)
+    ]
+    assert not wrong, "\n".join(wrong)
