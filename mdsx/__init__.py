@@ -1,6 +1,6 @@
 """mdsx: training samples in fixed-offset shards, streamed from object storage in an order that is a spec.
 
-The whole public page but for `mdsx.torch` (StreamingDataset, StreamingDataLoader), which needs PyTorch.
+The public names, except those of `mdsx.torch` (StreamingDataset, StreamingDataLoader), which need PyTorch.
 """
 
 from __future__ import annotations
@@ -24,32 +24,42 @@ from mdsx.errors import (
 )
 
 if TYPE_CHECKING:
-    from mdsx.convert import convert_tars
-    from mdsx.damage import repair, verify
+    from mdsx.convert import Conversion, MemberNames, convert_tars
+    from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
     from mdsx.mixture import Component, Mixture
-    from mdsx.order import Order
+    from mdsx.order import Order, Shuffle
+    from mdsx.progress import Progress
+    from mdsx.storage.cache import Cache
     from mdsx.writer import Writer, merge
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "ChangedError",
     "Component",
+    "Conversion",
     "CorruptError",
     "Dataset",
     "ForbiddenError",
     "FormatError",
     "MdsxError",
+    "MemberNames",
     "MissingError",
     "Mixture",
     "Order",
+    "Progress",
+    "Repair",
     "SampleError",
+    "ShardRepair",
+    "Shuffle",
     "StateError",
     "TransportError",
     "TruncatedError",
     "UnsupportedError",
     "UsageError",
+    "Verification",
     "Writer",
     "convert_tars",
     "merge",
@@ -58,10 +68,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Cache": "mdsx.storage.cache",
     "Component": "mdsx.mixture",
+    "Conversion": "mdsx.convert",
     "Dataset": "mdsx.dataset",
+    "MemberNames": "mdsx.convert",
     "Mixture": "mdsx.mixture",
     "Order": "mdsx.order",
+    "Progress": "mdsx.progress",
+    "Repair": "mdsx.damage",
+    "ShardRepair": "mdsx.damage",
+    "Shuffle": "mdsx.order",
+    "Verification": "mdsx.damage",
     "Writer": "mdsx.writer",
     "convert_tars": "mdsx.convert",
     "merge": "mdsx.writer",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.order import select_fraction, select_run
 from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, View
-from mdsx.storage.cache import CacheOptions, Verdict, VerifyCached
+from mdsx.storage.cache import Cache, CacheLike, Verdict
 
 Sample = dict[str, Any]
 
@@ -52,15 +52,12 @@ class Dataset:
         self,
         url: str | os.PathLike[str],
         *,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
-        verify_cached: VerifyCached = "full",
-        mmap: bool = True,
         columns: ColumnChoice | None = None,
+        cache: CacheLike = None,
+        mmap: bool = True,
         connect_timeout: float | None = None,
     ) -> None:
-        options = CacheOptions(cache, cache_limit, verify_cached)
-        excerpt = _whole(Shards(url, cache=options, mmap=mmap, connect_timeout=connect_timeout))
+        excerpt = _whole(Shards(url, cache=Cache.of(cache), mmap=mmap, connect_timeout=connect_timeout))
         self._show(excerpt if columns is None else excerpt.choose(columns))
 
     @classmethod
@@ -100,7 +97,7 @@ class Dataset:
             subset = select_run(excerpt.subset, start, stop)
         return self._like(replace(excerpt, subset=subset))
 
-    def choose(self, columns: ColumnChoice) -> Dataset:
+    def select_columns(self, columns: ColumnChoice) -> Dataset:
         """The same samples with only `columns`: names, or a mapping name -> name in this dataset."""
         return self._like(self.excerpt.choose(columns))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,9 +14,7 @@ from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
 from mdsx.order import Weight, exact_weight
 from mdsx.shards import ColumnChoice, Excerpt, Shards, View
-from mdsx.storage.cache import CacheOptions, VerifyCached
-
-_DEFAULT_CACHE = CacheOptions()
+from mdsx.storage.cache import Cache, CacheLike
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,9 @@ class Component:
     `columns` are the names of those to be read, or a mapping: the name in the mixture -> the name in this dataset.
     """
 
-    source: str | os.PathLike[str] | Dataset | Mixture
+    dataset: str | os.PathLike[str] | Dataset | Mixture
     proportion: Weight | None = None
+    _: KW_ONLY
     repeat: Weight | None = None
     samples: int | None = None
     columns: ColumnChoice | None = None
@@ -71,19 +70,18 @@ class Mixture:
         self,
         components: Sequence[Any] | Mapping[str, Any],
         *,
-        epoch_samples: int | None = None,
         columns: ColumnChoice | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
-        verify_cached: VerifyCached = "full",
+        component_column: str | None = None,
+        epoch_samples: int | None = None,
+        cache: CacheLike = None,
         connect_timeout: float | None = None,
     ) -> None:
         named = components.items() if isinstance(components, Mapping) else enumerate(components)
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
             raise UsageError("a mixture needs a component")
-        options = CacheOptions(cache, cache_limit, verify_cached)
-        opened = [_open(component, columns, options, connect_timeout) for _, component in given]
+        self.component_column = component_column
+        opened = [_open(component, columns, cache, connect_timeout) for _, component in given]
         amounts = _amounts(
             given, [_size(component, inner) for (_, component), inner in zip(given, opened, strict=True)]
         )
@@ -160,18 +158,17 @@ class Mixture:
     def view(
         self,
         columns: ColumnChoice | None = None,
-        component_column: str | None = None,
-        cache: CacheOptions = _DEFAULT_CACHE,
+        cache: CacheLike = None,
     ) -> View:
-        """The components' shards as one; `component_column` names a column that tells a sample's component."""
+        """Return the components' shards as one. `cache` is that of components which were given as a URL alone."""
         excerpts = []
         for member in self._members:
             excerpt = member.excerpt
-            if member.default_cache and cache != _DEFAULT_CACHE:
-                excerpt = replace(excerpt, shards=excerpt.shards.with_cache(cache))
+            if member.default_cache and cache is not None:
+                excerpt = replace(excerpt, shards=excerpt.shards.with_cache(Cache.of(cache)))
             excerpt.shards.check_cache()
             excerpts.append(excerpt if columns is None else excerpt.choose(columns))
-        return View(excerpts, component_column)
+        return View(excerpts, self.component_column)
 
     def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
         if len(proportions) != len(self._members):
@@ -219,7 +216,7 @@ def _component(given: Any) -> Component:
 
 def _once(component: Component) -> bool:
     """Whether an epoch has all of it, each sample once."""
-    if isinstance(component.source, Mixture) and component.source.weighted:
+    if isinstance(component.dataset, Mixture) and component.dataset.weighted:
         return False
     return component.proportion is None and component.repeat is None and component.samples is None
 
@@ -227,23 +224,28 @@ def _once(component: Component) -> bool:
 def _open(
     component: Component,
     columns: ColumnChoice | None,
-    cache: CacheOptions,
+    cache: CacheLike,
     connect_timeout: float | None,
 ) -> list[_Member]:
     """The datasets of a component, each with its amount in it."""
-    source = component.source
+    source = component.dataset
     if isinstance(source, Mixture):
+        if source.component_column is not None:
+            raise UsageError(
+                "a mixture within another one has no component_column",
+                found=source.component_column,
+                hint="give component_column to the outer one, which numbers the components of both",
+            )
         if len(source.phases) > 1:
             raise UsageError("a mixture within another one has one phase", hint="reweight the outer one")
         members = list(source._members)
     else:
-        given = isinstance(source, Dataset)
         excerpt = (
             source.excerpt
             if isinstance(source, Dataset)
-            else Excerpt.whole(Shards(source, cache=cache, connect_timeout=connect_timeout))
+            else Excerpt.whole(Shards(source, cache=Cache.of(cache), connect_timeout=connect_timeout))
         )
-        default_cache = not given and cache == _DEFAULT_CACHE
+        default_cache = cache is None and not isinstance(source, Dataset)
         members = [_Member("", excerpt, default_cache, Fraction(int(excerpt.subset.counts.sum())))]
     for chosen in (component.columns, columns):
         if chosen is not None:
@@ -253,8 +255,8 @@ def _open(
 
 def _size(component: Component, members: Sequence[_Member]) -> int:
     """The samples of a component that is read once."""
-    if isinstance(component.source, Mixture):
-        return component.source.epoch_samples
+    if isinstance(component.dataset, Mixture):
+        return component.dataset.epoch_samples
     return sum(int(member.excerpt.subset.counts.sum()) for member in members)
 
 

@@ -50,7 +50,7 @@ def main() -> None:
         assert [data[number]["text"] for number in range(COUNT)] == [f"text {number}" for number in range(COUNT)]
         for workers in (0, 2):
             options: dict[str, Any] = {"multiprocessing_context": "spawn"} if workers else {}
-            streaming = StreamingDataset(url, cache=cache, cache_limit="1MB")
+            streaming = StreamingDataset(url, cache=mdsx.Cache(cache, limit="1MB"))
             loader = StreamingDataLoader(streaming, 20, num_workers=workers, drop_last=False, **options)
             for _ in range(2):
                 assert sorted(number for batch in loader for number in batch["id"].tolist()) == list(range(COUNT))

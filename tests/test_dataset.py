@@ -76,7 +76,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path, local_url: str) -> m
         return mdsx.Dataset(local_url, mmap=kind == "in place")
     url = f"{request.getfixturevalue('s3_url')}/dataset" if "s3" in kind else str(tmp_path / "zstd")
     write(url, compression="zstd" if "zstd" in kind else None)
-    return mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit="1MB")
+    return mdsx.Dataset(url, cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
 
 
 def test_samples_by_number_slice_and_list(dataset: mdsx.Dataset) -> None:
@@ -146,8 +146,8 @@ def test_where_no_dataset_is_the_error_says_so(tmp_path: Path, s3_url: str) -> N
 
 def test_a_limit_below_the_largest_shard_is_refused_with_what_is_needed(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
-    with pytest.raises(mdsx.UsageError, match=r"cache_limit=\d+ or more"):
-        mdsx.Dataset(f"{s3_url}/dataset", cache=tmp_path / "cache", cache_limit=1000)
+    with pytest.raises(mdsx.UsageError, match=r"mdsx.Cache\(limit=\d+\) or more"):
+        mdsx.Dataset(f"{s3_url}/dataset", cache=mdsx.Cache(tmp_path / "cache", limit=1000))
 
 
 # --- never a wrong byte
@@ -213,7 +213,7 @@ def test_samples_read_one_by_one_through_the_cache_are_right_though_it_rots(
 ) -> None:
     """A row that changes in a cached file is found, and the shard fetched anew."""
     write(f"{s3_url}/dataset")
-    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
+    options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB")}
     list(mdsx.Dataset(f"{s3_url}/dataset", **options))
     for path in (tmp_path / "cache").rglob("*.mdsx"):
         os.chmod(path, 0o600)
@@ -226,7 +226,7 @@ def test_samples_read_one_by_one_through_the_cache_are_right_though_it_rots(
 
 def test_a_cached_shard_that_rotted_is_fetched_anew(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
-    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
+    options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB")}
     list(mdsx.Dataset(f"{s3_url}/dataset", **options))
     cached = sorted((tmp_path / "cache").rglob("*.mdsx"))
     assert cached
@@ -251,7 +251,7 @@ def test_a_shard_that_is_gone_or_cut_is_named(tmp_path: Path) -> None:
 
 def test_ten_samples_of_a_remote_dataset_do_not_download_it(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
-    dataset = mdsx.Dataset(f"{s3_url}/dataset", cache=tmp_path / "cache", cache_limit="1MB")
+    dataset = mdsx.Dataset(f"{s3_url}/dataset", cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
     for number in range(0, N, N // 10):
         check(dataset[number], number)
     assert not list((tmp_path / "cache").rglob("*.mdsx"))

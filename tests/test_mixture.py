@@ -156,6 +156,6 @@ def test_a_projection_decodes_only_what_is_asked_for(tmp_path: Path, monkeypatch
     assert list(data[0]) == ["renamed", "good"]
     assert set(decoded) == {"str"}
     assert data.fingerprint == mdsx.Dataset(tmp_path / "d").fingerprint  # the same samples in the same order
-    assert list(data.choose(["good"])[0]) == ["good"]
+    assert list(data.select_columns(["good"])[0]) == ["good"]
     with pytest.raises(UsageError, match="no such column"):
-        data.choose(["more"])
+        data.select_columns(["more"])

@@ -34,8 +34,8 @@ def test_binary_and_decimal_units_are_told_apart(text: str, size: int) -> None:
     ["", "MB", "-1", "1,5GB", "64 Mo", "1e9", "9 parsecs", "٣MB", 0, -5, "0", "0.1B", 1.5, None, True, 5000 * "9"],
 )
 def test_what_is_no_size_is_refused_with_the_option_s_name(size: object) -> None:
-    with pytest.raises(UsageError, match="cache_limit"):
-        parse_size(size, name="cache_limit")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="shard_size"):
+        parse_size(size, name="shard_size")  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 2**62))

@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> StreamingDataset:
     with mdsx.Writer(tmp_path / "d", {"data": "uint8[512]"}, shard_size=4096, compression="zstd") as out:
         for _ in range(700):
             out.write({"data": [7] * 512})
-    return StreamingDataset(tmp_path / "d", batch_size=10, cache=tmp_path / "cache", cache_limit=65536)
+    return StreamingDataset(tmp_path / "d", batch_size=10, cache=mdsx.Cache(tmp_path / "cache", limit=65536))
 
 
 def test_a_small_cache_is_reported_at_the_loop_once(data: StreamingDataset) -> None:
@@ -80,7 +80,7 @@ def test_only_the_first_rank_warns(data: StreamingDataset, monkeypatch: pytest.M
 
 def test_a_rank_that_was_given_counts(data: StreamingDataset, tmp_path: Path) -> None:
     for rank, expected in ((1, 0), (0, 2)):
-        one = StreamingDataset(tmp_path / "d", cache=tmp_path / "c", cache_limit=65536, rank=rank, world_size=2)
+        one = StreamingDataset(tmp_path / "d", cache=mdsx.Cache(tmp_path / "c", limit=65536), rank=rank, world_size=2)
         assert len(said(lambda one=one: next(iter(StreamingDataLoader(one, 10))))) == expected  # type: ignore[misc]
 
 

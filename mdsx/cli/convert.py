@@ -99,13 +99,13 @@ def tar(
                 key_until=key_until,
                 rename=renames,
                 drop=drop or (),
-                nan=nan,
-                on_error=on_error,
+                nan=nan.value,
+                on_error=on_error.value,
                 shard_size=shard_size,
                 compression=compression,
                 processes=processes,
                 connect_timeout=connect_timeout,
-                watcher=watcher,
+                watch=watcher,
             )
     except KeyboardInterrupt:
         complain("interrupted; the same command goes on from here", kind="")

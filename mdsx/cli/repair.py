@@ -9,7 +9,8 @@ import typer
 from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, one_line, print_json
 
 if TYPE_CHECKING:
-    from mdsx.damage import Progress, Repair, ShardRepair
+    from mdsx.damage import Repair, ShardRepair
+    from mdsx.progress import Progress
 
 EXAMPLE = "mdsx repair s3://bucket/corpus --drop-damaged"
 _PROBLEMS = 5  # told of a shard

@@ -28,15 +28,15 @@ def verify(
     Exit status: 0 sound, 1 damage was found or the dataset could not be read.
     """
     import mdsx
-    from mdsx.damage import Progress, unnamed
+    from mdsx.damage import unnamed
 
     files = Counter[str]()
     with Bar("verifying") as bar:
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: mdsx.Progress) -> None:
             bar.expect(progress.of_size)
             bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
-            for damage in progress.damages:
+            for damage in progress.problems:
                 file = damage.file or ""
                 files[file] += 1
                 if not as_json and files[file] <= _LINES:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mdsx.convert.names import MemberNames
 from mdsx.convert.plan import Plan
 from mdsx.convert.tar import Conversion, convert_tars
 from mdsx.convert.watcher import Watcher
 
-__all__ = ["Conversion", "Plan", "Watcher", "convert_tars"]
+__all__ = ["Conversion", "MemberNames", "Plan", "Watcher", "convert_tars"]

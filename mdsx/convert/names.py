@@ -10,12 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import Schema
 
 KEY = "__key__"
 FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
+
+
+class MemberNames(TypedDict, total=False):
+    """How `convert_tars` reads the names of members: a sample's key, a dot, and an extension.
+
+    Attributes:
+        key_until: Where the key ends: "first-dot" (the default, as in WebDataset) or "last-dot", for keys with dots in
+            them.
+        rename: Column -> the extensions that become it: `{"image": ["jpg", "png"]}`, or `{"image": "jpg;png"}`.
+        drop: Extensions, or names of files such as "README", to leave out.
+    """
+
+    key_until: str
+    rename: Mapping[str, str | Sequence[str]]
+    drop: str | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +43,14 @@ class Names:
     drop: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, key_until: str, rename: Mapping[str, str | Sequence[str]], drop: str | Sequence[str]) -> Names:
-        """From options as the caller gives them. Raises UsageError."""
+    def parse(
+        cls,
+        key_until: str = FIRST_DOT,
+        rename: Mapping[str, str | Sequence[str]] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Names:
+        """Return the options that the caller gave, checked. Raise UsageError."""
+        rename = rename or {}
         if key_until not in (FIRST_DOT, LAST_DOT):
             raise UsageError("key_until is unknown", found=shown(key_until), expected=f"{FIRST_DOT} or {LAST_DOT}")
         renamed = {column: tuple(sorted({*map(_extension, _several(rename[column]))})) for column in sorted(rename)}

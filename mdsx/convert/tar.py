@@ -8,12 +8,13 @@ unless there is no shard yet.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, Unpack
 
 from mdsx.convert.columns import check_declared
 from mdsx.convert.look import look_at
-from mdsx.convert.names import FIRST_DOT, KEY, Names
+from mdsx.convert.names import KEY, MemberNames, Names
 from mdsx.convert.part import Ledger, is_finished
 from mdsx.convert.plan import Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.processes import convert_parts
@@ -23,6 +24,7 @@ from mdsx.convert.tape import printable
 from mdsx.convert.watcher import Watcher
 from mdsx.errors import MissingError, UsageError, shown
 from mdsx.format import filenames
+from mdsx.progress import Progress
 from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
@@ -42,20 +44,18 @@ class Conversion:
 
 
 def convert_tars(
-    sources: Sequence[str],
-    out: str | os.PathLike[str],
+    sources: str | Sequence[str],
+    url: str | os.PathLike[str],
     *,
     columns: Mapping[str, str] | None = None,
-    key_until: str = FIRST_DOT,
-    rename: Mapping[str, str | Sequence[str]] | None = None,
-    drop: str | Sequence[str] = (),
-    nan: str = "error",
-    on_error: str = "raise",
+    nan: Literal["error", "null"] = "error",
+    on_error: Literal["raise", "skip"] = "raise",
     shard_size: int | str = "64MiB",
     compression: str | None = None,
     processes: int = 1,
     connect_timeout: float | None = None,
-    watcher: Watcher | None = None,
+    watch: Callable[[Progress], object] | None = None,
+    **member_names: Unpack[MemberNames],
 ) -> Conversion:
     """Convert the tars that `sources` name (paths, URLs, braces, globs), in that order, to a dataset at `out`.
 
@@ -71,17 +71,18 @@ def convert_tars(
     Raises MissingError, CorruptError or SampleError that name tar, member and offset; no index is written then. Warns
     where the names seem to be meant otherwise: of a single sample, or of more than 50 inferred columns.
     """
-    watcher = watcher or Watcher()
+    watcher = watch if isinstance(watch, Watcher) else Watcher(watch)
+    sources = [sources] if isinstance(sources, str) else sources
     if processes < 1:
         raise UsageError("processes must be at least 1", found=processes)
     for option, value, choices in (("nan", nan, ("error", "null")), ("on_error", on_error, ("raise", "skip"))):
         if value not in choices:
             raise UsageError(f"{option} is unknown", found=shown(value), expected=" or ".join(choices))
-    names, declared = Names.parse(key_until, rename or {}, drop), check_declared(columns or {})
+    names, declared = Names.parse(**member_names), check_declared(columns or {})
     names.check_declared(declared)
     size = parse_size(shard_size, name="shard_size")
     Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
-    storage = _open_output(out, connect_timeout)
+    storage = _open_output(url, connect_timeout)
     found = find_sources(sources, connect_timeout=connect_timeout)
     look = look_at(found, declared, names, skip=on_error == "skip")
     for warning in look.warnings:
@@ -102,8 +103,8 @@ def convert_tars(
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 
 
-def _open_output(out: str | os.PathLike[str], connect_timeout: float | None) -> Storage:
-    storage = open_storage(out, connect_timeout=connect_timeout)
+def _open_output(url: str | os.PathLike[str], connect_timeout: float | None) -> Storage:
+    storage = open_storage(url, connect_timeout=connect_timeout)
     path = storage.path(filenames.INDEX)
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))

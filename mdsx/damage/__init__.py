@@ -2,7 +2,7 @@
 
 from mdsx.damage.catalog import unnamed
 from mdsx.damage.repair import repair
-from mdsx.damage.report import Progress, Repair, ShardRepair, Verification
+from mdsx.damage.report import Repair, ShardRepair, Verification
 from mdsx.damage.verify import verify
 
-__all__ = ["Progress", "Repair", "ShardRepair", "Verification", "repair", "unnamed", "verify"]
+__all__ = ["Repair", "ShardRepair", "Verification", "repair", "unnamed", "verify"]

@@ -20,9 +20,10 @@ import xxhash
 
 from mdsx.damage.catalog import Catalog, Place, Schemas, original, read_catalog
 from mdsx.damage.examine import Finding, examine, examine_alone, file_of
-from mdsx.damage.report import Progress, Repair, ShardRepair, in_order
+from mdsx.damage.report import Repair, ShardRepair, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
+from mdsx.progress import Progress
 from mdsx.storage import Storage, open_storage
 
 _TOLD = 20  # problems of a shard, kinds of columns
@@ -101,7 +102,7 @@ def _survey(storage: Storage, catalog: Catalog, threads: int, watch: Callable[[P
             survey.schemas.setdefault((finding.layout.schema, finding.layout.rows_offset), finding.name)
         first = None if first is None or finding.layout is None else first + finding.layout.samples
         survey.samples, size = survey.samples + finding.kept, size + _size(places[number])
-        watch(Progress(number + 1, survey.samples, size, len(places), of_size))
+        watch(Progress(survey.samples, size, of_size, number + 1, len(places)))
     _check(storage.url, survey)
     return survey
 

@@ -129,19 +129,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a verification or a repair is. `size` counts the bytes of stored objects. `damages`: those of the last
-    shard, of a verification."""
-
-    shards: int
-    samples: int
-    size: int
-    of_shards: int
-    of_size: int
-    damages: tuple[MdsxError, ...] = ()
-
-
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """The result for each item; as many items as threads are at work, counting one that waits to be taken."""
     running: deque[Future[Result]] = deque()

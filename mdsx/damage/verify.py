@@ -13,9 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from mdsx.damage.examine import examine, file_of
-from mdsx.damage.report import Progress, Verification, in_order
+from mdsx.damage.report import Verification, in_order
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import Index
+from mdsx.progress import Progress
 from mdsx.shards import read_index
 from mdsx.storage import Storage, open_storage
 
@@ -36,7 +37,7 @@ def verify(
     try:
         index = read_index(storage)
     except CorruptError as error:
-        watch(Progress(0, 0, 0, 0, 0, (error,)))
+        watch(Progress(0, 0, 0, problems=(error,)))
         return Verification(storage.url, 0, 0, 0, (error,))
     firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
@@ -48,7 +49,7 @@ def verify(
     for shard, found in enumerate(in_order(examined, range(of_shards), threads)):
         damages += found
         size += int(index.sizes[shard])
-        watch(Progress(shard + 1, int(firsts[shard + 1]), size, of_shards, of_size, tuple(found)))
+        watch(Progress(int(firsts[shard + 1]), size, of_size, shard + 1, of_shards, tuple(found)))
     return Verification(storage.url, index.samples, of_shards, size, tuple(damages))
 
 

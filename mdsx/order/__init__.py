@@ -13,7 +13,7 @@ from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NOTHING_NEW, active_shards, shards_needed
-from mdsx.order.order import ORDER_VERSION, Order
+from mdsx.order.order import ORDER_VERSION, Order, Shuffle
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "MixtureCourse",
     "MixtureOrder",
     "Order",
+    "Shuffle",
     "Subset",
     "Weight",
     "active_shards",

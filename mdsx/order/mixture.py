@@ -192,10 +192,10 @@ class _Stream:
     """One component's samples, epoch after epoch."""
 
     def __init__(self, counts: ArrayLike, seed: int, lanes: int, shuffle_block: int) -> None:
-        first = Order(counts, seed, 0, lanes, shuffle_block)
+        first = Order(counts, seed=seed, lanes=lanes, shuffle_block=shuffle_block)
         self.size = len(first)
         self.lane_wise = self.size >= _LANE_WISE * first.lanes
-        self._first = first if self.lane_wise else Order(counts, seed, 0, 1, shuffle_block)
+        self._first = first if self.lane_wise else Order(counts, seed=seed, lanes=1, shuffle_block=shuffle_block)
         self._epochs: list[Order] = [self._first] * _EPOCHS_KEPT
 
     def locate(

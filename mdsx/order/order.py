@@ -32,6 +32,23 @@ def default_shuffle_block(samples: int, shards: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Shuffle:
+    """How far a shuffled order mixes, see format-spec.md, Order.
+
+        data = StreamingDataset(url, seed=7, shuffle=mdsx.Shuffle(shuffle_block=2**20))
+
+    Args:
+        lanes: How many interleaved sub-streams the order has. Ranks read separate shards where their number divides
+            the lanes, or is a multiple of them.
+        shuffle_block: Samples are shuffled within blocks of this many. Larger blocks mix better, and keep more shards
+            in use at a time. The default is about 64 shards of samples, at most 262,144.
+    """
+
+    lanes: int = 8
+    shuffle_block: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Tile:
     """A run of whole blocks of one lane (or what is left of the lane): where each offset's sample is."""
 
@@ -69,11 +86,12 @@ class Order:
     def __init__(
         self,
         counts: ArrayLike,
+        *,
         seed: int = 0,
         epoch: int = 0,
+        shuffle: bool = True,
         lanes: int = 8,
         shuffle_block: int | None = None,
-        shuffle: bool = True,
     ) -> None:
         counts = integers(counts, "counts", MAX_SAMPLES).copy()
         counts.flags.writeable = False
@@ -130,7 +148,7 @@ class Order:
         raise AttributeError(f"an Order does not change ({name})")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Order, (self.counts, self.seed, self.epoch, self.lanes, self.shuffle_block, self.shuffle)
+        return _rebuild, (self.counts, self.seed, self.epoch, self.shuffle, self.lanes, self.shuffle_block)
 
     def __repr__(self) -> str:
         return (
@@ -246,3 +264,7 @@ def groups(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]
     edges = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(values)]
     for first, last in pairwise(edges):
         yield int(ordered[first]), order[first:last]
+
+
+def _rebuild(counts: NDArray[np.int64], seed: int, epoch: int, shuffle: bool, lanes: int, shuffle_block: int) -> Order:
+    return Order(counts, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes, shuffle_block=shuffle_block)

@@ -8,7 +8,7 @@ Rules of the room:
   or the whole shard, by its XXH3-128 (`whole=True`). A check of the whole counts as long as the file's identity is the
   one seen before it (`Identity`): it is looked at for each run of batches and each read of a large sample. A damaged
   file of the cache is dropped and fetched anew; a damaged shard in place is an error that names the sample where it
-  can. With `verify_cached="size"`, files of the cache are trusted.
+  can. With `Cache(verify="size")`, files of the cache are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
 - Everything that a fork or a pickle must not carry along lives in `_Runtime`, made anew in each process.
 """
@@ -38,7 +38,7 @@ from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.ranges import FramedShard, PlainShard, RawShard, StoredObject
 from mdsx.shards.selection import Selection, select_mapped, select_ranges
 from mdsx.storage import Storage, open_storage
-from mdsx.storage.cache import Cache, CacheKey, CacheOptions, Verdict
+from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Verdict
 from mdsx.storage.local import map_whole
 from mdsx.system import network_file_system
 
@@ -47,7 +47,7 @@ _RAW_SHARDS = 1024  # of which ranges are read, whose ETags and last frames are 
 
 T = TypeVar("T")
 
-_DEFAULT_CACHE = CacheOptions()
+_DEFAULT_CACHE = Cache()
 
 
 class _Runtime:
@@ -69,16 +69,16 @@ class Shards:
         self,
         url: str | os.PathLike[str],
         *,
-        cache: CacheOptions = _DEFAULT_CACHE,
+        cache: Cache = _DEFAULT_CACHE,
         mmap: bool = True,
         connections: int = 0,
         connect_timeout: float | None = None,
     ) -> None:
         """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
-        self._trust_cache = cache.trusted
+        self._trust_cache = cache.verify == "size"
         self.storage: Storage = open_storage(url, connect_timeout=connect_timeout)
         path = self.storage.path(filenames.INDEX)
-        self.cache: Cache | None = None
+        self.cache: CacheDirectory | None = None
         if path is None:
             self.cache = cache.open()
             if connections and self.cache.is_empty():
@@ -93,10 +93,10 @@ class Shards:
             self.cache = cache.open()
         self._runtime_or_none: _Runtime | None = None
 
-    def with_cache(self, cache: CacheOptions) -> Shards:
+    def with_cache(self, cache: Cache) -> Shards:
         """The same shards, read through another cache where they are read through one."""
         other = copy(self)
-        other._trust_cache = cache.trusted
+        other._trust_cache = cache.verify == "size"
         if self.cache is not None:
             other.cache = cache.open()
         return other
@@ -155,7 +155,7 @@ class Shards:
         return mapped is not None and self._keep_cached(self.cache, shard, identity, mapped, whole=whole)
 
     def fetch(self, shard: int, *, needed_in: float = 0.0) -> Verdict | None:
-        """Bring a shard into the cache and map it; None when it is there, else why not (see Cache.fetch)."""
+        """Bring a shard into the cache and map it; None when it is there, else why not (see CacheDirectory.fetch)."""
         assert self.cache is not None
         if self.open(shard, whole=True):
             return None
@@ -321,13 +321,13 @@ class Shards:
                     raise
                 opened.damaged = True
 
-    def _discard(self, cache: Cache, shard: int) -> None:
+    def _discard(self, cache: CacheDirectory, shard: int) -> None:
         """A file of the cache was found damaged."""
         self.close(shard)
         cache.discard(self.key(shard))
 
     def _fetch(
-        self, cache: Cache, shard: int, needed_in: float, received: Callable[[int], None] | None = None
+        self, cache: CacheDirectory, shard: int, needed_in: float, received: Callable[[int], None] | None = None
     ) -> tuple[mmap.mmap | Verdict, bool]:
         """The shard, or why not; and whether it was made here, not found."""
         made = False
@@ -373,7 +373,14 @@ class Shards:
         return FramedShard(stored, size=size, raw_size=int(self.index.raw_sizes[shard]))
 
     def _keep_cached(
-        self, cache: Cache, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False
+        self,
+        cache: CacheDirectory,
+        shard: int,
+        identity: Identity,
+        mapped: mmap.mmap,
+        *,
+        whole: bool,
+        verified: bool = False,
     ) -> bool:
         """Whether the mapped file is sound, as far as was checked; one that is not is dropped, to be fetched anew."""
         try:

@@ -23,7 +23,8 @@ def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_si
             f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
             f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
             f"An epoch costs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
-            f"times slower; give cache_limit={needed} or more, or a shuffle_block below {course.shuffle_block}"
+            f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a shuffle_block below "
+            f"{course.shuffle_block}"
         )
 
 

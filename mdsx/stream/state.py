@@ -111,7 +111,7 @@ class OrderIdentity:
                     place=name,
                     found=shown(found),
                     expected=repr(expected),
-                    hint=_HINTS.get(name, f"construct the dataset with {name}={_argument(found)} to resume"),
+                    hint=_HINTS.get(name, f"construct the dataset with {_argument(name, state)} to resume"),
                 )
         if position > self.epoch_samples:
             expected = self.epoch_samples
@@ -224,9 +224,15 @@ def _shares(weights: Sequence[Weight]) -> list[Fraction]:
     return [weight / sum(exact) for weight in exact]
 
 
-def _argument(found: object) -> str:
-    """A field's value as an argument: a seed is text in a state."""
-    return found if isinstance(found, str) and found.isdecimal() and len(found) <= 20 else shown(found)
+def _argument(name: str, state: Mapping[str, Any]) -> str:
+    """Return the argument of the dataset that gives the field `name` its value in `state`."""
+    found = state[name]
+    if name in _FREE_AT_START:
+        fields = [f"{field}={shown(state[field])}" for field in _FREE_AT_START if field in state]
+        return f"shuffle=mdsx.Shuffle({', '.join(fields)})" if state.get("shuffle") is not False else "shuffle=False"
+    if isinstance(found, str) and found.isdecimal() and len(found) <= 20:  # a seed is text in a state
+        return f"{name}={found}"
+    return f"{name}={shown(found)}"
 
 
 def _number(state: Mapping[str, Any], name: str) -> int:

@@ -7,6 +7,6 @@ except ModuleNotFoundError as error:
 
 from mdsx.torch.collation import collate
 from mdsx.torch.dataset import StreamingDataset
-from mdsx.torch.loader import StreamingDataLoader
+from mdsx.torch.loader import StreamingDataLoader, WorkerOptions
 
-__all__ = ["StreamingDataLoader", "StreamingDataset", "collate"]
+__all__ = ["StreamingDataLoader", "StreamingDataset", "WorkerOptions", "collate"]

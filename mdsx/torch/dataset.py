@@ -17,9 +17,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import CorruptError, StateError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
-from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Weight
+from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, Weight
 from mdsx.shards import ColumnChoice, Shards, View
-from mdsx.storage.cache import CacheOptions, VerifyCached
+from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import (
     Batch,
     Batching,
@@ -75,40 +75,30 @@ class StreamingDataset(IterableDataset[Any]):
 
     def __init__(
         self,
-        url: str | os.PathLike[str] | Dataset | Mixture,
+        dataset: str | os.PathLike[str] | Dataset | Mixture,
         *,
+        columns: ColumnChoice | None = None,
         seed: int = 0,
-        shuffle: bool = True,
-        lanes: int = 8,
-        shuffle_block: int | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_limit: int | str | None = None,
-        verify_cached: VerifyCached = "full",
+        shuffle: bool | Shuffle = True,
+        epoch_samples: int | None = None,
+        cache: CacheLike = None,
         rank: int | None = None,
         world_size: int | None = None,
         transform: Callable[[Sample], Any] | None = None,
+        zero_copy: bool = False,
         batch_size: int | None = None,
         drop_last: bool | None = None,
-        columns: ColumnChoice | None = None,
-        epoch_samples: int | None = None,
-        component_column: str | None = None,
-        zero_copy: bool = False,
-        connect_timeout: float | None = None,
     ) -> None:
-        if connect_timeout is not None and isinstance(url, Dataset | Mixture):
-            raise UsageError(f"connect_timeout is given to the mdsx.{type(url).__name__}, not beside it")
-        options = CacheOptions(cache, cache_limit, verify_cached)
-        if isinstance(url, Dataset) and options != CacheOptions():
-            raise UsageError("cache, cache_limit and verify_cached are given to the mdsx.Dataset, not beside it")
-        if not isinstance(url, Dataset | Mixture):
-            shards = Shards(url, cache=options, connections=_CONNECTIONS, connect_timeout=connect_timeout)
-            url = Dataset.of(shards)
-        self.dataset = url
-        if isinstance(url, Mixture):
-            self.view = url.view(columns, component_column, options)
+        if isinstance(dataset, Dataset) and cache is not None:
+            raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
+        if not isinstance(dataset, Dataset | Mixture):
+            dataset = Dataset.of(Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS))
+        self.dataset = dataset
+        if isinstance(dataset, Mixture):
+            self.view = dataset.view(columns, cache)
         else:
-            self.view = View([url.excerpt if columns is None else url.excerpt.choose(columns)], component_column)
-        self.course = _course(url, self.view, seed, lanes, shuffle_block, shuffle, epoch_samples)
+            self.view = View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
+        self.course = _course(dataset, self.view, seed, shuffle, epoch_samples)
         if isinstance(seed, bool):
             raise UsageError("seed must be an integer", found=shown(seed))
         self._seed, self._shuffle = int(seed), bool(shuffle)
@@ -487,17 +477,15 @@ def _course(
     dataset: Dataset | Mixture,
     view: View,
     seed: int,
-    lanes: int,
-    shuffle_block: int | None,
-    shuffle: bool,
+    shuffle: bool | Shuffle,
     epoch_samples: int | None,
 ) -> Course:
+    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
+    lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
     if epoch_samples is None and isinstance(dataset, Mixture):
         epoch_samples = dataset.epoch_samples
     if not isinstance(dataset, Mixture) or not dataset.phases:
-        order = Order(
-            view.counts, seed=seed, lanes=lanes if shuffle else 1, shuffle_block=shuffle_block, shuffle=shuffle
-        )
+        order = Order(view.counts, seed=seed, shuffle=bool(shuffle), lanes=lanes, shuffle_block=shuffle_block)
         return DatasetCourse(order, epoch_samples)
     if not shuffle:
         raise UsageError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from traceback import clear_frames
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from weakref import WeakSet, ref
 
 # NumPy imports these two when they are first used. They must be there before workers are forked: what a worker inherits
@@ -43,6 +43,24 @@ _TOGETHER = 16
 _GRACE = 1.0  # seconds
 _FAILURES = 3  # in a row of one batch, until the error says how to go past it
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two with what was handed out
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What PyTorch's `DataLoader` takes about worker processes, for `StreamingDataLoader(num_workers=n)` with n > 0.
+
+    Attributes:
+        prefetch_factor: Batches that each worker prepares ahead.
+        persistent_workers: Whether workers stay for the next epoch.
+        multiprocessing_context: "fork", "spawn", "forkserver", or a context of `multiprocessing`.
+        worker_init_fn: Called in each worker with its number.
+        timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
+    """
+
+    prefetch_factor: int | None
+    persistent_workers: bool
+    multiprocessing_context: Any
+    worker_init_fn: Callable[[int], None] | None
+    timeout: float
 
 
 class StreamingDataLoader:
@@ -84,17 +102,13 @@ class StreamingDataLoader:
         dataset: StreamingDataset,
         batch_size: int,
         *,
-        num_workers: int = 0,
         drop_last: bool = True,
         collate_fn: Collate | None = None,
         uneven: Uneven = "empty",
         on_error: OnError = "raise",
         pin_memory: bool = False,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        multiprocessing_context: Any = None,
-        worker_init_fn: Callable[[int], None] | None = None,
-        timeout: float = 0,
+        num_workers: int = 0,
+        **worker_options: Unpack[WorkerOptions],
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
@@ -107,6 +121,9 @@ class StreamingDataLoader:
                 expected=dataset.drop_last,
                 hint=f"give drop_last={dataset.drop_last} to the loader, or none to the dataset",
             )
+        if unknown := set(worker_options) - set(WorkerOptions.__annotations__):
+            raise TypeError(f"StreamingDataLoader() got an unexpected keyword argument {min(unknown)!r}")
+        prefetch_factor = worker_options.get("prefetch_factor")
         for name, value, least in (("num_workers", num_workers, 0), ("prefetch_factor", prefetch_factor, 1)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
@@ -130,17 +147,14 @@ class StreamingDataLoader:
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         self._checked_tail = False
         self._current: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
-        self._worker_options = {
+        self._worker_options: dict[str, Any] = {
+            **worker_options,
             "num_workers": num_workers,
-            "prefetch_factor": prefetch_factor,
-            "persistent_workers": persistent_workers,
-            "multiprocessing_context": multiprocessing_context,
-            "worker_init_fn": BeginWorker(worker_init_fn),
-            "timeout": timeout,
+            "worker_init_fn": BeginWorker(worker_options.get("worker_init_fn")),
         }
         self._workers: tuple[DataLoader[Any], TaskSampler] | None = None
         self._workers_batching: Batching | None = None
-        if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
+        if num_workers == 0 and (prefetch_factor is not None or worker_options.get("persistent_workers")):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
         if (known := self._data.known_batching(batch_size, drop_last)) is not None:
             self._check_tail(known)

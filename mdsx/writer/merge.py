@@ -20,9 +20,9 @@ _THREADS = 16
 def merge(
     url: str | os.PathLike[str],
     *,
-    overwrite: bool = False,
     parts: int | None = None,
     metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
     connect_timeout: float | None = None,
 ) -> None:
     """Writes the index of the dataset at `url` from its parts 0 to K-1, which are all that are there.

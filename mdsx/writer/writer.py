@@ -60,8 +60,8 @@ class Writer:
         *,
         shard_size: int | str = "64MiB",
         compression: str | None = None,
-        resume: bool = False,
         metadata: dict[str, Any] | None = None,
+        resume: bool = False,
         connect_timeout: float | None = None,
     ) -> None:
         self._options = Options.parse(columns, shard_size, compression)

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 import zstandard
 
-from mdsx import CorruptError, Dataset, MdsxError, MissingError, SampleError, UsageError
-from mdsx.convert import Conversion, Watcher, convert_tars
+from mdsx import CorruptError, Dataset, MissingError, Progress, SampleError, UsageError
+from mdsx.convert import Conversion, convert_tars
 from mdsx.storage import open_storage
 from tests.convert.tars import JPEG, Members, npy, png, sample_members, tar_bytes, write_tar
 
 
-class Skips(Watcher):
+class Skips:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def skipped(self, error: MdsxError) -> None:
-        self.told.append(str(error))
+    def __call__(self, progress: Progress) -> None:
+        self.told += map(str, progress.problems)
 
 
 def convert(folder: Path, *names: str, **options: Any) -> Conversion:
@@ -251,7 +251,7 @@ def test_an_error_in_one_process_ends_all_and_names_its_tar(four: Path) -> None:
 
 def test_skips_are_told_and_counted_across_processes(large: Path) -> None:
     skips = Skips()
-    conversion = convert(large, processes=2, on_error="skip", watcher=skips)
+    conversion = convert(large, processes=2, on_error="skip", watch=skips)
     assert (conversion.samples, conversion.skipped) == (6000, 1)
     assert [told.partition("x-0003.tar: ")[2][:16] for told in skips.told] == ["member 'bad.txt'"]
 
@@ -330,7 +330,7 @@ def test_skipping_goes_on_and_tells_each(tmp_path: Path, name: str) -> None:
     (tmp_path / "bad.tar").write_bytes(data)
     write_tar(tmp_path / "good.tar", sample_members(range(5)))
     skips = Skips()
-    conversion = convert(tmp_path, "good.tar", "bad.tar", on_error="skip", watcher=skips)
+    conversion = convert(tmp_path, "good.tar", "bad.tar", on_error="skip", watch=skips)
     got = samples(tmp_path)
     assert [sample["txt"] for sample in got] == [f"text of {int(sample['__key__'][-5:])}" for sample in got]
     assert len(got) == conversion.samples
@@ -400,9 +400,9 @@ def test_what_was_skipped_is_told_again(four: Path, processes: int) -> None:
         write_tar(four / f"x-{tar:04d}.tar", [*sample_members(range(50 * tar, 50 * tar + 50)), ("bad.txt", b"")])
     first, second = Skips(), Skips()
     options: dict[str, Any] = {"on_error": "skip", "processes": processes}
-    done = convert(four, **options, watcher=first)
+    done = convert(four, **options, watch=first)
     kept = files(four / "out")
-    again = convert(four, **options, watcher=second)
+    again = convert(four, **options, watch=second)
     assert (done.samples, done.skipped, done.already) == (200, 2, False)
     assert (again.samples, again.skipped, again.already) == (200, 2, True)
     assert sorted(second.told) == sorted(first.told)
@@ -428,7 +428,7 @@ def test_of_each_tar_the_first_100_skips_are_kept(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [*sample_members(range(70)), *bad])
     assert convert(tmp_path, on_error="skip").skipped == 130
     skips = Skips()
-    assert convert(tmp_path, on_error="skip", watcher=skips).skipped == 130
+    assert convert(tmp_path, on_error="skip", watch=skips).skipped == 130
     assert len(skips.told) == 100
 
 
@@ -521,19 +521,14 @@ def test_a_rerun_does_not_read_again_the_tars_that_are_done(large: Path, monkeyp
     monkeypatch.setattr("mdsx.convert.part._SAVE_EVERY", 0)
     with pytest.raises(SampleError):
         convert(large, shard_size="10KB")
-    told: list[tuple[int, int]] = []
-
-    class Listener(Watcher):
-        def progress(self, source_bytes: int, samples: int) -> None:
-            told.append((source_bytes, samples))
-
-    convert(large, shard_size="10KB", on_error="skip", watcher=Listener())
+    seen: list[Progress] = []
+    convert(large, shard_size="10KB", on_error="skip", watch=seen.append)
     sizes = [path.stat().st_size for path in sorted(large.glob("*.tar"))]
-    (before, durable), *read = told
+    before, durable = seen[1].size, seen[1].samples  # the first call is made before anything is read
     assert before in (sizes[0], sum(sizes[:2]), sum(sizes[:3]))  # as far as shards were durable
     assert durable >= 1500
-    assert sum(size for size, _ in read) == sum(sizes) - before
-    assert durable + sum(count for _, count in read) == 6000
+    assert (seen[-1].size, seen[-1].of_size) == (sum(sizes), sum(sizes))
+    assert seen[-1].samples == 6000
 
 
 # --- S3

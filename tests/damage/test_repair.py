@@ -570,7 +570,7 @@ def test_a_shard_that_changes_between_two_looks_is_not_replaced(plain: Path) -> 
     flip(path, -1)
     last = len(shards(plain))
 
-    def meddle(progress: mdsx.damage.Progress) -> None:
+    def meddle(progress: mdsx.Progress) -> None:
         if progress.shards == last:
             flip(path, 500)
 

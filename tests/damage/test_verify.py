@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.damage import Progress, verify
+from mdsx import Progress
+from mdsx.damage import verify
 
 COLUMNS = {"text": "str", "number": "int64", "blob": "bytes?"}
 STORED = [None, "zstd"]
@@ -37,7 +38,7 @@ def test_a_sound_dataset_has_no_damage_and_all_of_it_was_seen(dataset: Path) -> 
     seen: list[Progress] = []
     assert list(verify(dataset, watch=seen.append)) == []
     size = sum(path.stat().st_size for path in shards(dataset))
-    assert seen[-1] == Progress(len(shards(dataset)), 200, size, len(shards(dataset)), size)
+    assert seen[-1] == Progress(200, size, size, len(shards(dataset)), len(shards(dataset)))
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -146,5 +147,5 @@ def test_a_verification_is_a_report_of_its_damages(dataset: Path) -> None:
     found = verify(dataset, watch=seen.append)
     assert not found.ok
     assert len(found) == len(list(found)) >= 2
-    assert [damage for progress in seen for damage in progress.damages] == list(found)
+    assert [damage for progress in seen for damage in progress.problems] == list(found)
     assert repr(found) == f"<Verification of {dataset}: {len(found)} damages in 200 samples in {len(seen)} shards>"

@@ -76,7 +76,7 @@ def everything(folder: Path) -> None:
     """Verified, read sample by sample, all at once, by range, and printed."""
     problems = list(verify(folder, threads=1))
     for in_place in (True, False):
-        dataset = mdsx.Dataset(folder, mmap=in_place, cache=folder / "cache", cache_limit="64MiB")
+        dataset = mdsx.Dataset(folder, mmap=in_place, cache=mdsx.Cache(folder / "cache", limit="64MiB"))
         for number in range(min(len(dataset), 3)):
             dataset[number]
         dataset[: min(len(dataset), 20)]

@@ -125,7 +125,7 @@ def _dataset(data: bytes) -> None:
         Path(folder, index["shards"]["files"][0][0] + "00000" + index["shards"]["files"][0][1]).write_bytes(stored)
         with contextlib.suppress(MdsxError):
             list(verify(folder))
-        dataset = mdsx.Dataset(folder, mmap=bool(lies[0] & 2), cache=Path(folder, "cache"), cache_limit="16MiB")
+        dataset = mdsx.Dataset(folder, mmap=bool(lies[0] & 2), cache=mdsx.Cache(Path(folder, "cache"), limit="16MiB"))
         some = min(len(dataset), _MOST)
         with contextlib.suppress(MdsxError):
             dataset[:some]
@@ -227,7 +227,7 @@ def _weights(data: bytes) -> None:
         with contextlib.suppress(MdsxError):
             mdsx.Mixture([("nowhere", value)])
         with contextlib.suppress(MdsxError):
-            parse_size(value, name="cache_limit")
+            parse_size(value, name="shard_size")
 
 
 def _object(data: bytes) -> Any:

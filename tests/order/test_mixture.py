@@ -165,7 +165,7 @@ def test_a_lane_of_the_mixture_reads_that_lane_of_each_large_component() -> None
     mixture = MixtureOrder([[5000], [6000]], [1, 1], seed=9, lanes=4, shuffle_block=256)
     lane = np.arange(2, 8000, 4)
     drawn, _, samples = mixture.locate(lane)
-    order = Order([6000], key(9, 4, 1), 0, 4, 256)
+    order = Order([6000], seed=key(9, 4, 1), lanes=4, shuffle_block=256)
     own = order.locate(np.arange(2, 6000, 4))[1]
     assert samples[drawn == 1].tolist() == own[: (drawn == 1).sum()].tolist()
 
@@ -232,7 +232,7 @@ def test_a_component_of_no_weight_is_never_drawn_and_may_be_empty() -> None:
 def test_one_component_alone_is_its_own_order_epoch_after_epoch() -> None:
     mixture = MixtureOrder([[9000, 1000]], [3], seed=8, lanes=4, shuffle_block=64)
     for epoch in (0, 1):
-        order = Order([9000, 1000], key(8, 4, 0), epoch, 4, 64)
+        order = Order([9000, 1000], seed=key(8, 4, 0), epoch=epoch, lanes=4, shuffle_block=64)
         shards, samples = order.locate(range(10_000))
         run = range(epoch * 10_000, (epoch + 1) * 10_000)
         assert places(mixture, run) == [(0, *p) for p in zip(shards.tolist(), samples.tolist(), strict=True)]

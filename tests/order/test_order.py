@@ -46,7 +46,7 @@ def test_every_sample_stands_at_exactly_one_position(order: Order) -> None:
 def test_the_order_is_that_of_a_naive_implementation_of_the_specification(
     counts: list[int], seed: int, epoch: int, lanes: int, shuffle_block: int, shuffle: bool
 ) -> None:
-    order = Order(counts, seed, epoch, lanes, shuffle_block, shuffle)
+    order = Order(counts, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes, shuffle_block=shuffle_block)
     assert places(order) == reference.whole_order(counts, seed, epoch, lanes, shuffle_block, shuffle)
 
 
@@ -60,7 +60,7 @@ def test_every_size_near_a_power_of_two_is_a_permutation(samples: int, lanes: in
 def test_many_lanes_and_tiny_blocks_are_the_same_order_as_in_the_specification() -> None:
     counts = [300, 0, 5, 1000, 77]
     for lanes, block in [(1, 1), (1, 7), (100, 3), (2000, 1), (3, 50), (7, 10**18)]:
-        order = Order(counts, 5, 9, lanes, block)
+        order = Order(counts, seed=5, epoch=9, lanes=lanes, shuffle_block=block)
         assert places(order) == reference.whole_order(counts, 5, 9, lanes, block)
 
 
@@ -70,6 +70,10 @@ def test_without_shuffle_the_order_is_that_of_the_index() -> None:
     assert order.lanes == 1, "one lane: a global batch is then split over the ranks in order"
 
 
+def fields_of(order: Order) -> dict[str, Any]:
+    return {name: getattr(order, name) for name in ("seed", "epoch", "shuffle", "lanes", "shuffle_block")}
+
+
 # --- calls ---------------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +81,7 @@ def test_without_shuffle_the_order_is_that_of_the_index() -> None:
 def test_positions_are_located_alike_in_one_call_or_in_many_and_in_any_order(order: Order, data: Any) -> None:
     expected = places(order)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(order)), max_size=5)))
-    again = Order(order.counts, order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle)
+    again = Order(order.counts, **fields_of(order))
     parts = [
         place for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True) for place in places(again, range(a, b))
     ]
@@ -130,7 +134,7 @@ def test_a_lane_has_the_same_samples_in_every_epoch(
     counts: list[int], seed: int, epochs: list[int], lanes: int, shuffle_block: int
 ) -> None:
     def lane_samples(epoch: int) -> list[Places]:
-        order = Order(counts, seed, epoch, lanes, shuffle_block)
+        order = Order(counts, seed=seed, epoch=epoch, lanes=lanes, shuffle_block=shuffle_block)
         return [sorted(places(order, range(lane, len(order), lanes))) for lane in range(lanes)]
 
     assert all(lane_samples(epoch) == lane_samples(epochs[0]) for epoch in epochs)
@@ -138,16 +142,18 @@ def test_a_lane_has_the_same_samples_in_every_epoch(
 
 @given(orders(), uint64)
 def test_at_epoch_is_the_order_of_that_epoch(order: Order, epoch: int) -> None:
-    expected = Order(order.counts, order.seed, epoch, order.lanes, order.shuffle_block, order.shuffle)
+    expected = Order(order.counts, **{**fields_of(order), "epoch": epoch})
     other = order.at_epoch(epoch)
     assert (other.epoch, other.seed, other.lanes) == (epoch, order.seed, order.lanes)
     assert places(other) == places(expected)
 
 
 def test_another_epoch_another_seed_another_order() -> None:
-    made = [Order([50] * 10, seed, epoch) for seed in (0, 1, 7, 2**64 - 1) for epoch in (0, 1, 2, 2**64 - 1)]
+    made = [Order([50] * 10, seed=seed, epoch=epoch) for seed in (0, 1, 7, 2**64 - 1) for epoch in (0, 1, 2, 2**64 - 1)]
     assert len({tuple(places(order)) for order in made}) == len(made)
-    assert places(Order([50] * 10, 7, 1)) != places(Order([50] * 10, 8, 0)), "seed and epoch do not just add up"
+    assert places(Order([50] * 10, seed=7, epoch=1)) != places(Order([50] * 10, seed=8, epoch=0)), (
+        "seed and epoch do not just add up"
+    )
 
 
 def test_epochs_of_few_large_shards_do_not_resemble_each_other() -> None:
@@ -206,7 +212,7 @@ def test_an_order_of_nothing_has_no_positions() -> None:
 
 def test_an_order_carries_what_was_resolved_and_does_not_change() -> None:
     counts = np.array([3, 4])
-    order = mdsx.Order(counts, 5, 6)
+    order = mdsx.Order(counts, seed=5, epoch=6)
     counts[0] = 100
     assert order.counts.tolist() == [3, 4]
     assert (order.seed, order.epoch, order.lanes, order.shuffle_block, order.shuffle) == (5, 6, 8, 256, True)
@@ -274,4 +280,6 @@ def test_positions_out_of_range_are_refused(positions: Any, message: str) -> Non
 
 @pytest.mark.parametrize("edge", [0, 2**64 - 1])
 def test_seed_and_epoch_take_all_64_bits(edge: int) -> None:
-    assert places(Order([9], edge, edge, 2, 4)) == reference.whole_order([9], edge, edge, 2, 4)
+    assert places(Order([9], seed=edge, epoch=edge, lanes=2, shuffle_block=4)) == reference.whole_order(
+        [9], edge, edge, 2, 4
+    )

@@ -42,7 +42,9 @@ def test_every_change_of_the_world_size_at_every_batch(before: int, after: int) 
     size_before, size_after = before * PER_RANK[before], after * PER_RANK[after] + (before == after)
     for killed_after in range(-(-len(ORDER) // size_before) + 1):
         first, position = read(ORDER, 0, before, size_before, killed_after)
-        fresh = Order(ORDER.counts, ORDER.seed, ORDER.epoch, ORDER.lanes, ORDER.shuffle_block)  # a new process
+        fresh = Order(
+            ORDER.counts, seed=ORDER.seed, epoch=ORDER.epoch, lanes=ORDER.lanes, shuffle_block=ORDER.shuffle_block
+        )  # a new process
         second, position = read(fresh, position, after, size_after, None)
         assert position == len(ORDER)
         assert lost_and_repeated(ORDER, first + second) == (0, 0)

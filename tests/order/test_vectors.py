@@ -44,7 +44,7 @@ def test_order(number: int) -> None:
     if isinstance(counts, dict):
         counts = np.full(counts["times"], counts["repeat"])
     options = {name: vector[name] for name in ("epoch", "lanes", "shuffle_block", "shuffle")}
-    located = Order(counts, int(vector["seed"]), **options).locate(vector["positions"])
+    located = Order(counts, seed=int(vector["seed"]), **options).locate(vector["positions"])
     assert np.stack(located, axis=1).tolist() == vector["value"]
 
 
@@ -70,7 +70,7 @@ def test_mixture(vector: dict[str, Any]) -> None:
 
 
 # The worked example of format-spec.md: an empty shard (1), one that a lane's start divides (0), chunks, short blocks.
-EXAMPLE = ([4, 0, 7, 3, 6], 7, 1, 2, 6)  # counts, seed, epoch, lanes, shuffle_block
+EXAMPLE = Order([4, 0, 7, 3, 6], seed=7, epoch=1, lanes=2, shuffle_block=6)
 EXAMPLE_PLACES = [
     *[(0, 0), (0, 1), (4, 3), (2, 2), (4, 4), (2, 3), (4, 0), (0, 2), (4, 5), (0, 3)],
     *[(4, 2), (2, 4), (3, 0), (2, 0), (4, 1), (2, 5), (3, 1), (2, 6), (3, 2), (2, 1)],
@@ -78,7 +78,7 @@ EXAMPLE_PLACES = [
 
 
 def test_the_worked_example_of_the_specification() -> None:
-    shards, samples = Order(*EXAMPLE).locate(range(20))
+    shards, samples = EXAMPLE.locate(range(20))
     assert list(zip(shards.tolist(), samples.tolist(), strict=True)) == EXAMPLE_PLACES
 
 

@@ -38,8 +38,8 @@ def main(where: str, bucket: str) -> None:
     tell(lambda: write(f"{with_password}/ds", 1))
     with contextlib.suppress(KeyError):
         write(f"{with_password}/left", 30, then=KeyError())  # which leaves an unfinished dataset with its record
-    dataset = mdsx.Dataset(f"{with_password}/ds", cache=folder / "cache", cache_limit="10MB")
-    stream = StreamingDataset(f"{with_password}/ds", cache=folder / "cache", cache_limit="10MB", batch_size=1)
+    dataset = mdsx.Dataset(f"{with_password}/ds", cache=mdsx.Cache(folder / "cache", limit="10MB"))
+    stream = StreamingDataset(f"{with_password}/ds", cache=mdsx.Cache(folder / "cache", limit="10MB"), batch_size=1)
     print(dataset, dataset[0], stream, json.dumps(stream.state_dict()), mdsx.Mixture([(f"{with_password}/ds", 1)]))
     print([str(pickle.dumps(thing)) for thing in (dataset, dataset.shards.storage)], vars(dataset.shards.storage))
     for url in (f"{with_password}/ds", f"{with_password}/left", f"{with_password}/none"):

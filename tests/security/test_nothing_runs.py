@@ -116,10 +116,11 @@ def test_no_url_in_a_dataset_is_followed(tmp_path: Path) -> None:
         from mdsx.convert import convert_tars
         sys.addaudithook(lambda event, args: seen.append((event, args)) if event.startswith(watched) else None)
         folder = sys.argv[1]
-        dataset = mdsx.Dataset(folder + "/ds", cache=folder + "/cache", cache_limit="10MB")
+        dataset = mdsx.Dataset(folder + "/ds", cache=mdsx.Cache(folder + "/cache", limit="10MB"))
         dataset[:], dataset.metadata
         assert not list(mdsx.damage.verify(folder + "/ds"))
-        stream = mdsx.torch.StreamingDataset(folder + "/ds", cache=folder + "/cache", cache_limit="10MB", batch_size=2)
+        cache = mdsx.Cache(folder + "/cache", limit="10MB")
+        stream = mdsx.torch.StreamingDataset(folder + "/ds", cache=cache, batch_size=2)
         assert sum(len(batch["text"]) for batch in mdsx.torch.StreamingDataLoader(stream, batch_size=2)) >= 4
         convert_tars([folder + "/a.tar"], folder + "/out")
         assert not seen, seen

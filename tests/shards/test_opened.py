@@ -58,7 +58,7 @@ def leased(cache: Path) -> int:
 
 def test_all_datasets_share_the_leases_of_their_process(urls: tuple[str, str], tmp_path: Path) -> None:
     def work() -> tuple[int, int]:
-        several = [mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit="1GB") for _ in range(4)]
+        several = [mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1GB")) for _ in range(4)]
         for number in range(N):
             for data in several:
                 assert data[number]["id"] == number
@@ -89,7 +89,7 @@ def test_the_least_recently_used_is_closed(urls: tuple[str, str], monkeypatch: p
 
 
 def test_a_forked_child_holds_no_lease_and_reads_on(urls: tuple[str, str], tmp_path: Path) -> None:
-    data = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit="1GB")
+    data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1GB"))
     read_all(data)
     assert leased(tmp_path / "cache") > 10
     told, go = os.pipe(), os.pipe()
@@ -107,7 +107,7 @@ def test_a_forked_child_holds_no_lease_and_reads_on(urls: tuple[str, str], tmp_p
     del data
     try:
         assert leased(tmp_path / "cache") == 0  # while the child lives
-        other = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=5 * SIZE)
+        other = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=5 * SIZE))
         other[0]
         assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/*.mdsx")) <= 5 * SIZE
     finally:
@@ -124,7 +124,7 @@ def test_a_child_closes_what_its_parent_had_open(urls: tuple[str, str]) -> None:
 @pytest.mark.parametrize("kind", [0, 1])
 def test_too_many_open_files_is_an_error_that_names_the_limit(urls: tuple[str, str], tmp_path: Path, kind: int) -> None:
     def work() -> str:
-        data = mdsx.Dataset(urls[kind], cache=tmp_path / "cache", cache_limit="1GB")
+        data = mdsx.Dataset(urls[kind], cache=mdsx.Cache(tmp_path / "cache", limit="1GB"))
         data[0]
         users = []
         try:
@@ -146,12 +146,12 @@ def test_too_many_open_files_is_an_error_that_names_the_limit(urls: tuple[str, s
 
 def test_a_dataset_lets_others_evict_what_it_read(urls: tuple[str, str], tmp_path: Path) -> None:
     limit = 20 * SIZE
-    data = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=limit)
+    data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=limit))
     for number in range(N):
         assert data[number]["id"] == number
         assert data.shards.is_open(number // PER_SHARD)  # never by range for good
     assert leased(tmp_path / "cache") <= 20 // 8 + 1
-    other = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=limit)
+    other = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=limit))
     for number in range(20 * PER_SHARD):
         assert other[number]["id"] == number
         assert other.shards.is_open(number // PER_SHARD)
@@ -159,10 +159,10 @@ def test_a_dataset_lets_others_evict_what_it_read(urls: tuple[str, str], tmp_pat
 
 def test_a_dataset_makes_room_for_itself(urls: tuple[str, str], tmp_path: Path) -> None:
     """Even where its share is larger than what others leave of the cache."""
-    data = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit="1MB")
+    data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
     for number in range(40):
         data[number]
-    small = mdsx.Dataset(urls[1], cache=tmp_path / "cache", cache_limit=2 * SIZE)  # counts for all
+    small = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=2 * SIZE))  # counts for all
     small[N - 1]
     del small
     data[N - 1]

@@ -68,7 +68,7 @@ def test_another_compressed_shard_is_an_error(
     write(tmp_path / "data", 0, "zstd")
     write(tmp_path / "other", 1000, "zstd")
     for number in replace(tmp_path / "data"):
-        data = mdsx.Dataset(tmp_path / "data", cache=tmp_path / "cache", cache_limit="1MB")
+        data = mdsx.Dataset(tmp_path / "data", cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
         with pytest.raises(mdsx.MdsxError, match=f"shard.0000{number // 16}.mdsx"):
             READS[read](data, number)
 
@@ -76,7 +76,7 @@ def test_another_compressed_shard_is_an_error(
 def test_a_cached_file_of_another_shard_is_not_used(tmp_path: Path) -> None:
     """Also where the cache is trusted: opening compares the row keys."""
     write(tmp_path / "data", 0, "zstd")
-    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB", "verify_cached": "size"}
+    options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB", verify="size")}
     expected = mdsx.Dataset(tmp_path / "data", **options)[:]
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.stat().st_size > 60_000]
     assert len(files) == 4

@@ -10,7 +10,7 @@ import pytest
 import mdsx
 from mdsx.shards import Shards
 from mdsx.storage import open_storage
-from mdsx.storage.cache import CacheOptions
+from mdsx.storage.cache import Cache
 from tools.fault_proxy import Proxy
 from tools.fault_proxy import flip as flip_on_its_way
 
@@ -41,7 +41,7 @@ def other_shard(s3_url: str, number: int) -> bytes:
 
 
 def dataset(url: str, tmp_path: Path) -> mdsx.Dataset:
-    return mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit="1MB")
+    return mdsx.Dataset(url, cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
 
 
 def flip(data: bytes, place: int) -> bytes:
@@ -103,13 +103,13 @@ def test_a_shard_of_another_size_is_not_the_one_that_the_index_names(url: str, t
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_file_of_the_cache_that_rotted_is_fetched_anew(url: str, tmp_path: Path, whole: bool) -> None:
-    first = Shards(url, cache=CacheOptions(tmp_path / "cache", "1MB"))
+    first = Shards(url, cache=Cache(tmp_path / "cache", "1MB"))
     assert first.fetch(1) is None
     first.close(1)
     (path,) = (path for path in (tmp_path / "cache").rglob("*.mdsx") if path.stat().st_size)
     path.write_bytes(flip(path.read_bytes(), path.stat().st_size // 2))
 
-    later = Shards(url, cache=CacheOptions(tmp_path / "cache", "1MB"))
+    later = Shards(url, cache=Cache(tmp_path / "cache", "1MB"))
     assert later.open(1, whole=whole) is not whole  # else its samples are checked one by one
     for sample in range(PER_SHARD):
         later.select(1, np.array([sample]))  # raises where a checksum does not match

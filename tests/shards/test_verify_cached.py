@@ -14,7 +14,7 @@ import pytest
 
 import mdsx
 from mdsx.shards import Shards
-from mdsx.storage.cache import CacheOptions
+from mdsx.storage.cache import Cache
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 N, PER_SHARD = 64, 16
@@ -39,13 +39,14 @@ def sample_of(found: dict[str, Any]) -> int:
     return int(found["id"])
 
 
-def one_by_one(url: str, cache: Path, **options: Any) -> list[int]:
-    return [sample_of(found) for found in map(mdsx.Dataset(url, cache=cache, **options).__getitem__, range(N))]
+def one_by_one(url: str, cache: Path, verify: Literal["size", "full"] = "full") -> list[int]:
+    data = mdsx.Dataset(url, cache=mdsx.Cache(cache, verify=verify))
+    return [sample_of(found) for found in map(data.__getitem__, range(N))]
 
 
-def streamed(url: str, cache: Path, **options: Any) -> list[int]:
+def streamed(url: str, cache: Path, verify: Literal["size", "full"] = "full") -> list[int]:
     """Two epochs."""
-    loader = StreamingDataLoader(StreamingDataset(url, shuffle=False, cache=cache, **options), 8)
+    loader = StreamingDataLoader(StreamingDataset(url, shuffle=False, cache=mdsx.Cache(cache, verify=verify)), 8)
     batches = [batch for _ in range(2) for batch in loader]
     found = [sample_of({"id": n, "text": t}) for each in batches for n, t in zip(each["id"], each["text"], strict=True)]
     assert found[:N] == found[N:]
@@ -120,16 +121,16 @@ def test_size_a_file_of_another_size_or_with_a_damaged_header_is_fetched_anew(
 ) -> None:
     for path in cached(cache):
         damage(path)
-    assert read(url, cache, verify_cached="size") == list(range(N))
+    assert read(url, cache, verify="size") == list(range(N))
 
 
-@pytest.mark.parametrize(("verify_cached", "hashed"), [("full", 4), ("size", 0)])
+@pytest.mark.parametrize(("verify", "hashed"), [("full", 4), ("size", 0)])
 def test_size_reads_no_byte_that_is_not_asked_for(
-    url: str, cache: Path, verify_cached: Literal["size", "full"], hashed: int, monkeypatch: pytest.MonkeyPatch
+    url: str, cache: Path, verify: Literal["size", "full"], hashed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: list[int] = []
     monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: verified.append(shard))
-    shards = Shards(url, cache=CacheOptions(cache, verify_cached=verify_cached))
+    shards = Shards(url, cache=Cache(cache, verify=verify))
     assert all(shards.open(shard, whole=True) for shard in range(4))
     assert len(verified) == hashed
 
@@ -138,13 +139,13 @@ def test_what_this_process_has_just_downloaded_is_not_hashed_once_more(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: pytest.fail("hashed again"))
-    shards = Shards(url, cache=CacheOptions(tmp_path / "cache"))
+    shards = Shards(url, cache=Cache(tmp_path / "cache"))
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
 
 def test_full_a_file_is_hashed_each_time_a_stream_opens_it(url: str, cache: Path) -> None:
     """It may rot while a run does not hold it."""
-    shards = Shards(url, cache=CacheOptions(cache))
+    shards = Shards(url, cache=Cache(cache))
     assert all(shards.open(shard, whole=True) for shard in range(4))
     for shard in range(4):
         shards.close(shard)
@@ -156,22 +157,16 @@ def test_full_a_file_is_hashed_each_time_a_stream_opens_it(url: str, cache: Path
 
 def test_a_mixture_and_its_components_take_it(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MDSX_CACHE", str(cache))
-    mixture = mdsx.Mixture([url], cache=cache, verify_cached="size")
-    late = StreamingDataset(mdsx.Mixture([url]), cache=cache, verify_cached="size")
+    mixture = mdsx.Mixture([url], cache=Cache(cache, verify="size"))
+    late = StreamingDataset(mdsx.Mixture([url]), cache=Cache(cache, verify="size"))
     for view in (mixture.view(), late.view):
         assert view.excerpts[0].shards._trust_cache
     assert not mdsx.Mixture([url]).view().excerpts[0].shards._trust_cache
 
 
 def test_anything_else_is_refused(url: str, tmp_path: Path) -> None:
-    makers: list[Callable[..., object]] = [
-        mdsx.Dataset,
-        StreamingDataset,
-        lambda url, **more: mdsx.Mixture([url], **more),
-    ]
-    for make in makers:
-        for wrong in ("none", "", None, True):
-            with pytest.raises(mdsx.UsageError, match='"size" or "full"'):
-                make(url, cache=tmp_path, verify_cached=wrong)
-    with pytest.raises(mdsx.UsageError, match="not beside it"):
-        StreamingDataset(mdsx.Dataset(url, cache=tmp_path), verify_cached="size")
+    for wrong in ("none", "", None, True):
+        with pytest.raises(mdsx.UsageError, match='"full" or "size"'):
+            mdsx.Cache(tmp_path, verify=wrong)  # type: ignore[arg-type]
+    with pytest.raises(mdsx.UsageError, match=r"give cache= to the mdsx\.Dataset"):
+        StreamingDataset(mdsx.Dataset(url, cache=tmp_path), cache=mdsx.Cache(tmp_path, verify="size"))

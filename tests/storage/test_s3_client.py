@@ -195,7 +195,7 @@ def test_every_door_takes_connect_timeout(nobody: None) -> None:
     url, columns = "s3://bucket/data", {"a": "int64"}
     doors: list[Callable[[], object]] = [
         lambda: mdsx.Dataset(url, connect_timeout=0),
-        lambda: StreamingDataset(url, connect_timeout=0),
+        lambda: StreamingDataset(mdsx.Dataset(url, connect_timeout=0)),
         lambda: mdsx.Mixture([url], connect_timeout=0),
         lambda: mdsx.Writer(url, columns, connect_timeout=0),
         lambda: mdsx.merge(url, connect_timeout=0),
@@ -211,14 +211,6 @@ def test_every_door_takes_connect_timeout(nobody: None) -> None:
 def test_a_connect_timeout_is_a_number_of_seconds(value: float, tmp_path: Path) -> None:
     with pytest.raises(mdsx.UsageError, match="connect_timeout"):
         mdsx.Dataset(tmp_path, connect_timeout=value)
-
-
-def test_connect_timeout_belongs_to_what_opens_the_url(tmp_path: Path) -> None:
-    with mdsx.Writer(tmp_path, {"a": "int64"}) as out:
-        out.write({"a": 1})
-    for opened in (mdsx.Dataset(tmp_path), mdsx.Mixture([tmp_path])):
-        with pytest.raises(mdsx.UsageError, match="connect_timeout"):
-            StreamingDataset(opened, connect_timeout=1)
 
 
 # --- buckets that do not exist

@@ -11,7 +11,7 @@ import warnings
 
 from mdsx.order import DatasetCourse, Order
 from mdsx.shards import Excerpt, Shards, View
-from mdsx.storage.cache import CacheOptions
+from mdsx.storage.cache import Cache
 from mdsx.stream import Batching, RankReader
 
 
@@ -23,7 +23,7 @@ def text(url: str, number: int) -> str:
 def main() -> None:
     url, cache, limit, rank, world = sys.argv[1:]
     warnings.simplefilter("ignore")  # the cache is small on purpose
-    shards = Shards(url, cache=CacheOptions(cache, int(limit)))
+    shards = Shards(url, cache=Cache(cache, int(limit)))
     batching = Batching(shards.index.samples, 8, int(world), drop_last=False)
     course = DatasetCourse(Order(shards.index.counts, seed=3))
     reader = RankReader(View([Excerpt.whole(shards)]), course, batching, int(rank), processes=int(world))

@@ -28,11 +28,11 @@ def course(view: View, block: int) -> DatasetCourse:
 
 
 def test_a_cache_below_what_is_in_use_at_a_time(url: Path, tmp_path: Path) -> None:
-    view = View([mdsx.Dataset(url, cache=tmp_path / "cache", cache_limit=65536).excerpt])
-    with pytest.warns(UserWarning, match="cache_limit=") as caught:
+    view = View([mdsx.Dataset(url, cache=mdsx.Cache(tmp_path / "cache", limit=65536)).excerpt])
+    with pytest.warns(UserWarning, match=r"mdsx.Cache\(limit=") as caught:
         warn_of_small_cache(view, course(view, 350), ranks_here=1, world_size=1)
-    needed = int(str(caught[0].message).split("cache_limit=")[1].split()[0])
-    ample = View([mdsx.Dataset(url, cache=tmp_path / "ample", cache_limit=needed).excerpt])
+    needed = int(str(caught[0].message).split("limit=")[1].split(")")[0])
+    ample = View([mdsx.Dataset(url, cache=mdsx.Cache(tmp_path / "ample", limit=needed)).excerpt])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_small_cache(ample, course(ample, 350), ranks_here=1, world_size=1)

@@ -15,7 +15,7 @@ import pytest
 import mdsx
 from mdsx.order import DatasetCourse, Order
 from mdsx.shards import Excerpt, Shards, View
-from mdsx.storage.cache import CacheOptions
+from mdsx.storage.cache import Cache
 from mdsx.storage.local import LocalStorage
 from mdsx.stream import Batching, RankReader
 from tests.stream.test_prefetch import idle
@@ -65,7 +65,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[RankReader]:
     found = []
     for rank in range(ranks):
-        shards = Shards(url, cache=CacheOptions(cache, limit))
+        shards = Shards(url, cache=Cache(cache, limit))
         course = DatasetCourse(Order(shards.index.counts, seed=3, lanes=lanes, shuffle_block=32 * SAMPLES))
         batching = Batching(shards.index.samples, BATCH // ranks, ranks, drop_last=True)
         found.append(RankReader(View([Excerpt.whole(shards)]), course, batching, rank, processes=ranks))
@@ -77,7 +77,7 @@ def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[R
 def test_downloads_of_the_later_epochs(
     url: str, tmp_path: Path, downloads: list[int], part: float, most: float, ranks: int, lanes: int, joined: bool
 ) -> None:
-    raw = int(Shards(url, cache=CacheOptions(tmp_path / "other")).index.raw_sizes.sum())
+    raw = int(Shards(url, cache=Cache(tmp_path / "other")).index.raw_sizes.sum())
     group = readers(url, tmp_path / "cache", int(part * raw), ranks, lanes)
     seen: list[int] = []
     for epoch in range(EPOCHS):

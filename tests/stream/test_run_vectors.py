@@ -73,7 +73,9 @@ def test_the_ends_of_an_epoch(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", VECTORS["epochs"], ids=lambda vector: f"{vector['epoch_samples']} samples")
 def test_epochs_of_another_length(vector: dict[str, Any]) -> None:
     world, length = vector["world"], vector["epoch_samples"]
-    order = Order(vector["counts"], int(vector["seed"]), 0, vector["lanes"], vector["shuffle_block"])
+    order = Order(
+        vector["counts"], seed=int(vector["seed"]), lanes=vector["lanes"], shuffle_block=vector["shuffle_block"]
+    )
     course, batching = DatasetCourse(order, length), Batching(length, 1, vector["batch"], False)
     found = []
     for epoch in range(3):

@@ -20,6 +20,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
+import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 PATIENCE = 30.0  # seconds for what was begun to end
@@ -84,7 +85,7 @@ class Left:
 def main() -> None:
     url, cache, workers, method = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    data = StreamingDataset(url, seed=4, cache=cache, cache_limit="60kB")
+    data = StreamingDataset(url, seed=4, cache=mdsx.Cache(cache, limit="60kB"))
     options: dict[str, Any] = {"num_workers": int(workers), "drop_last": False}
     if int(workers):
         options["multiprocessing_context"] = multiprocessing.get_context(method)

@@ -17,7 +17,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
 def at_random(url: str, cache: str) -> Iterator[list[int]]:
-    data = mdsx.Dataset(url, cache=cache, cache_limit="1GB")
+    data = mdsx.Dataset(url, cache=mdsx.Cache(cache, limit="1GB"))
     yield [int(sample["id"]) for sample in data]
     yield data.take(range(len(data))[::-1])["id"].tolist()  # all shards at once
     yield [int(data[number]["id"]) for number in range(len(data))]
@@ -25,7 +25,7 @@ def at_random(url: str, cache: str) -> Iterator[list[int]]:
 
 def streamed(urls: list[str], cache: str, workers: int) -> list[int]:
     source = urls[0] if len(urls) == 1 else mdsx.Mixture(urls)
-    data = StreamingDataset(source, cache=cache, cache_limit="1GB", seed=3)
+    data = StreamingDataset(source, cache=mdsx.Cache(cache, limit="1GB"), seed=3)
     loader = StreamingDataLoader(data, 1000, num_workers=workers, drop_last=False)
     return [number for batch in loader for number in batch["id"].tolist()]
 

@@ -205,7 +205,7 @@ def test_an_error_in_the_prefetch_thread_reaches_next_once(
         return bring(self, *arguments, **options)
 
     monkeypatch.setattr(View, "bring", fails_once)
-    data = StreamingDataset(remote_url, seed=4, cache=tmp_path / "cache", cache_limit="1MB")
+    data = StreamingDataset(remote_url, seed=4, cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
     batches, found, raised = iter(StreamingDataLoader(data, 17, drop_last=False)), list[int](), list[str]()
     while True:
         try:

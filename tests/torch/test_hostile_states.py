@@ -60,10 +60,12 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def dataset(urls: list[str], weighted: bool) -> StreamingDataset:
     if not weighted:
-        return StreamingDataset(mdsx.Mixture(urls), seed=3, lanes=2, batch_size=BATCH, drop_last=False)
+        return StreamingDataset(
+            mdsx.Mixture(urls), seed=3, shuffle=mdsx.Shuffle(lanes=2), batch_size=BATCH, drop_last=False
+        )
     mixture = mdsx.Mixture([(urls[0], 2), (urls[1], 1)])
     mixture.reweight([1, 2], position=EPOCH)
-    return StreamingDataset(mixture, seed=3, lanes=2, batch_size=BATCH, drop_last=False)
+    return StreamingDataset(mixture, seed=3, shuffle=mdsx.Shuffle(lanes=2), batch_size=BATCH, drop_last=False)
 
 
 def ids(batches: Iterable[Any]) -> list[int]:

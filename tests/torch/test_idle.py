@@ -7,9 +7,10 @@ import sys
 
 IDLE = """
 import sys, time
+import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
-data = StreamingDataset(sys.argv[1], cache=sys.argv[2], cache_limit="10MB")
+data = StreamingDataset(sys.argv[1], cache=mdsx.Cache(sys.argv[2], limit="10MB"))
 batches = iter(StreamingDataLoader(data, 8))
 next(batches)
 before, since, calm = time.process_time(), time.monotonic(), 0

@@ -173,7 +173,7 @@ def test_views_stay_right_when_all_else_is_gone_and_the_cache_is_another_dataset
     with mdsx.Writer(other, {"raw": "bytes"}, shard_size=32768, compression="zstd") as out:
         for _ in range(100):
             out.write({"raw": b"\xee" * 10_000})
-    cache: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": "1MB"}
+    cache: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB")}
     options: dict[str, Any] = {} if place == "in place" else cache
     data = StreamingDataset(url, seed=3, zero_copy=True, **options)
     batches = iter(StreamingDataLoader(data, BATCH, num_workers=workers, drop_last=False))
@@ -190,7 +190,7 @@ def test_views_stay_right_when_all_else_is_gone_and_the_cache_is_another_dataset
 
 # --- a damaged shard in the midst of a run
 
-ORDER: dict[str, Any] = {"seed": 3, "lanes": 1, "shuffle_block": 100}
+ORDER: dict[str, Any] = {"seed": 3, "shuffle": mdsx.Shuffle(1, 100)}
 WAYS: list[dict[str, Any]] = [
     {},
     {"num_workers": 1},

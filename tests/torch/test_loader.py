@@ -26,7 +26,9 @@ def ids(batches: Any) -> list[list[int]]:
 
 def order_of(data: StreamingDataset) -> mdsx.Order:
     order = data.identity
-    return mdsx.Order(data.view.counts, order.seed, 0, order.lanes, order.shuffle_block, order.shuffle)
+    return mdsx.Order(
+        data.view.counts, seed=order.seed, shuffle=order.shuffle, lanes=order.lanes, shuffle_block=order.shuffle_block
+    )
 
 
 def expected(data: StreamingDataset, epoch: int, batch: int, rank: int = 0, world: int = 1) -> list[list[int]]:
@@ -79,8 +81,8 @@ def test_workers_may_be_spawned(local_url: str) -> None:
 
 
 def test_from_s3_through_a_small_cache_the_batches_are_the_same(remote_url: str, tmp_path: Any) -> None:
-    data = StreamingDataset(remote_url, seed=5, cache=tmp_path / "cache", cache_limit=20_000)
-    with pytest.warns(UserWarning, match="cache_limit"):
+    data = StreamingDataset(remote_url, seed=5, cache=mdsx.Cache(tmp_path / "cache", limit=20_000))
+    with pytest.warns(UserWarning, match="the cache may hold"):
         assert ids(StreamingDataLoader(data, batch_size=32)) == expected(data, 0, 32)
     assert ids(StreamingDataLoader(data, batch_size=32, num_workers=2)) == expected(data, 0, 32)
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) <= 20_000

@@ -14,6 +14,7 @@ from tools.fault_proxy import Proxy, stall
 
 ITERATIONS = """
 import os, sys
+import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 def threads():
@@ -22,7 +23,7 @@ def threads():
 url, cache = sys.argv[1:]
 before, most = threads(), 0
 loaders = [
-    StreamingDataLoader(StreamingDataset(url, seed=seed, cache=f"{cache}/{seed % 4}", cache_limit="40kB"), 50)
+    StreamingDataLoader(StreamingDataset(url, seed=seed, cache=mdsx.Cache(f"{cache}/{seed % 4}", limit="40kB")), 50)
     for seed in range(20)
 ]
 iterations = [iter(loader) for loader in loaders]

@@ -80,19 +80,19 @@ def checked_batch(batch: dict[str, Any]) -> list[int]:
 
 
 def by_range(url: str, cache: Path) -> Iterator[int]:
-    dataset = mdsx.Dataset(url, cache=cache, cache_limit="10MB")
+    dataset = mdsx.Dataset(url, cache=mdsx.Cache(cache, limit="10MB"))
     for number in range(0, N, PER_SHARD // 2):
         yield checked(dataset[number])
 
 
 def whole_shards(url: str, cache: Path) -> Iterator[int]:
-    dataset = mdsx.Dataset(url, cache=cache, cache_limit="10MB")
+    dataset = mdsx.Dataset(url, cache=mdsx.Cache(cache, limit="10MB"))
     for number in range(N):
         yield checked(dataset[number])
 
 
 def loader(url: str, cache: Path, workers: int = 0) -> StreamingDataLoader:
-    data = StreamingDataset(url, seed=3, cache=cache, cache_limit="10MB")
+    data = StreamingDataset(url, seed=3, cache=mdsx.Cache(cache, limit="10MB"))
     return StreamingDataLoader(data, BATCH, num_workers=workers, drop_last=False)
 
 

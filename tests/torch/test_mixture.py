@@ -29,20 +29,20 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+def mixed(components: Any, **options: Any) -> mdsx.Mixture:
+    return mdsx.Mixture(components, component_column="from", **options)
+
+
 def weighted(urls: dict[str, str], **options: Any) -> mdsx.Mixture:
-    return mdsx.Mixture(
-        {"wiki": (urls["wiki"], 0.5), "web": (urls["web"], 0.4), "code": (urls["code"], 0.1)}, **options
-    )
+    return mixed({"wiki": (urls["wiki"], 0.5), "web": (urls["web"], 0.4), "code": (urls["code"], 0.1)}, **options)
 
 
 def loaders(
-    mixture: mdsx.Mixture, world: int, batch: int, workers: int = 0, **options: Any
+    mixture: mdsx.Mixture, world: int, batch: int, workers: int = 0, lanes: int = 4, **options: Any
 ) -> list[StreamingDataLoader]:
     return [
         StreamingDataLoader(
-            StreamingDataset(
-                mixture, rank=rank, world_size=world, component_column="from", **{"seed": 5, "lanes": 4, **options}
-            ),
+            StreamingDataset(mixture, seed=5, shuffle=mdsx.Shuffle(lanes), rank=rank, world_size=world, **options),
             batch,
             num_workers=workers,
             drop_last=False,
@@ -88,14 +88,14 @@ def test_each_component_is_read_epoch_by_epoch_of_its_own(urls: dict[str, str]) 
 
 
 def test_without_proportions_an_epoch_is_every_sample_once(urls: dict[str, str]) -> None:
-    found = loaders(mdsx.Mixture(list(urls.values())), 3, 7)
+    found = loaders(mixed(list(urls.values())), 3, 7)
     expected = Counter((component, n) for component, size in enumerate(SIZES.values()) for n in range(size))
     for _ in range(2):
         assert Counter(chained(global_batches(found))) == expected
 
 
 def test_repeat_and_samples_say_how_much_of_each_an_epoch_has(urls: dict[str, str]) -> None:
-    mixture = mdsx.Mixture(
+    mixture = mixed(
         [
             mdsx.Component(urls["wiki"], repeat=0.5),
             mdsx.Component(urls["web"], samples=1200),
@@ -193,11 +193,11 @@ def test_phases_planned_beforehand_are_those_of_a_run_that_changed(urls: dict[st
 def test_a_state_of_other_weights_is_refused(urls: dict[str, str]) -> None:
     (loader,) = loaders(weighted(urls), 1, 50)
     global_batches([loader], 2)
-    other = mdsx.Mixture([(urls["wiki"], 0.4), (urls["web"], 0.5), (urls["code"], 0.1)])
+    other = mixed([(urls["wiki"], 0.4), (urls["web"], 0.5), (urls["code"], 0.1)])
     with pytest.raises(mdsx.StateError, match="weights") as caught:
         loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
     assert caught.value.place == "phases"
-    swapped = mdsx.Mixture([(urls["web"], 0.5), (urls["wiki"], 0.4), (urls["code"], 0.1)])
+    swapped = mixed([(urls["web"], 0.5), (urls["wiki"], 0.4), (urls["code"], 0.1)])
     with pytest.raises(mdsx.StateError, match="fingerprint"):
         loaders(swapped, 1, 50)[0].load_state_dict(loader.state_dict())
 
@@ -209,8 +209,8 @@ def test_a_mixture_streams_from_s3_through_one_small_cache(s3_url: str, tmp_path
         with mdsx.Writer(urls[name], {"id": "int64", "text": "str"}, shard_size=4096) as out:
             for number in range(size):
                 out.write({"id": number, "text": f"{name} {number}"})
-    mixture = mdsx.Mixture({name: (url, 1) for name, url in urls.items()}, epoch_samples=3000)
-    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": 32768}
+    mixture = mixed({name: (url, 1) for name, url in urls.items()}, epoch_samples=3000)
+    options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit=32768)}
     with pytest.warns(UserWarning, match="the cache may hold"):
         seen = chained(global_batches(loaders(mixture, 2, 30, **options)))
     assert len(seen) == 3000
@@ -224,6 +224,6 @@ def test_only_mixtures_are_reweighted_and_only_those_with_proportions(urls: dict
     with pytest.raises(mdsx.UsageError, match="only a mixture"):
         StreamingDataLoader(StreamingDataset(urls["wiki"]), 5).reweight([1])
     with pytest.raises(mdsx.UsageError, match="without proportions"):
-        loaders(mdsx.Mixture(list(urls.values())), 1, 5)[0].reweight([1, 1, 1])
+        loaders(mixed(list(urls.values())), 1, 5)[0].reweight([1, 1, 1])
     with pytest.raises(mdsx.UsageError, match="shuffled"):
         StreamingDataset(weighted(urls), shuffle=False)

@@ -66,7 +66,7 @@ def ids(batch: dict[str, Any]) -> list[int]:
 
 
 def loader(url: Any, *, transform: Any = None, batch_size: int = BATCH, **options: Any) -> StreamingDataLoader:
-    names = ("rank", "world_size", "shuffle", "cache", "cache_limit")
+    names = ("rank", "world_size", "shuffle", "cache")
     of_data = {name: options.pop(name) for name in names if name in options}
     data = StreamingDataset(url, **{"seed": 5, "shuffle": True, **of_data}, transform=transform)
     return StreamingDataLoader(data, batch_size, **{**SKIP, **options})
@@ -118,7 +118,7 @@ def test_damaged_samples_of_a_cached_dataset_are_skipped(
     sound: Path, damaged: Path, s3: S3Server, s3_url: str, tmp_path: Path, limit: str, plain: bool, workers: int
 ) -> None:
     shutil.copytree(damaged, s3.directory / s3_url.removeprefix("s3://") / "data")
-    options: dict[str, Any] = {"cache": tmp_path / "cache", "cache_limit": limit, "num_workers": workers}
+    options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit=limit), "num_workers": workers}
     transform = None if plain else partial(picky, bad=frozenset())
     found = loader(f"{s3_url}/data", transform=transform, **options)
     assert [ids(batch) for batch in found] == expected(sound)
@@ -302,7 +302,7 @@ def test_sound_samples_of_a_shard_with_a_damaged_header_come(sound: Path, tmp_pa
 
 def test_an_empty_batch_of_a_mixture_has_its_component_column(sound: Path, damaged: Path) -> None:
     damage(damaged, *({*range(10)} - BAD))
-    data = StreamingDataset(mdsx.Mixture([damaged, sound]), shuffle=False, component_column="part")
+    data = StreamingDataset(mdsx.Mixture([damaged, sound], component_column="part"), shuffle=False)
     batches = list(StreamingDataLoader(data, BATCH, on_error="skip"))
     assert batches[0]["part"].shape == (0,)
     assert (batches[0]["part"].dtype, ids(batches[1])) == (torch.int64, [*range(10, 20)])

@@ -337,7 +337,9 @@ def test_after_an_outage_the_loop_goes_on_with_the_batch_that_failed(
             monkeypatch.setenv(name, value)
         url = server.make_bucket("outage") + "/data"
         write(url, N)
-        data = StreamingDataset(url, seed=8, lanes=1, shuffle_block=64, cache=tmp_path / "cache", cache_limit="60kB")
+        data = StreamingDataset(
+            url, seed=8, shuffle=mdsx.Shuffle(1, 64), cache=mdsx.Cache(tmp_path / "cache", limit="60kB")
+        )
         loader, read = StreamingDataLoader(data, 16, drop_last=False, **WAYS[way]), list[int]()
 
         def train() -> None:
@@ -493,8 +495,10 @@ def test_a_dataset_refuses_to_move_while_a_loader_reads_it(local_url: str) -> No
 
 
 def test_two_loaders_of_a_dataset_have_a_run_and_weights_each(local_url: str) -> None:
-    mixture = mdsx.Mixture([(local_url, 1), (mdsx.Dataset(local_url).select(0, 500), 1)], epoch_samples=400)
-    data = StreamingDataset(mixture, component_column="from")
+    mixture = mdsx.Mixture(
+        [(local_url, 1), (mdsx.Dataset(local_url).select(0, 500), 1)], epoch_samples=400, component_column="from"
+    )
+    data = StreamingDataset(mixture)
     one, two = StreamingDataLoader(data, 40), StreamingDataLoader(data, 40)
     taken = itertools.islice(one, 2)
     list(taken)

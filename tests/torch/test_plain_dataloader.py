@@ -63,7 +63,7 @@ def test_a_dataset_is_given_as_a_dataset_too(local_url: str) -> None:
         StreamingDataset(local_url, seed=3, batch_size=64)
     )
     with pytest.raises(mdsx.UsageError, match=r"mdsx\.Dataset"):
-        StreamingDataset(dataset, cache_limit="1GB")
+        StreamingDataset(dataset, cache=mdsx.Cache(limit="1GB"))
 
 
 # --- resuming: the workers keep to themselves how far they are, so the batches are counted
@@ -244,7 +244,7 @@ def test_costs_are_warned_of_in_the_main_process_only(
     with mdsx.Writer(tmp_path / "d", {"data": "uint8[512]"}, shard_size=4096, compression="zstd") as out:
         for _ in range(700):
             out.write({"data": [7] * 512})
-    data = StreamingDataset(tmp_path / "d", batch_size=10, cache=tmp_path / "cache", cache_limit=65536)
+    data = StreamingDataset(tmp_path / "d", batch_size=10, cache=mdsx.Cache(tmp_path / "cache", limit=65536))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for epoch in range(2):

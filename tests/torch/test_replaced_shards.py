@@ -112,7 +112,7 @@ def test_a_dataset_never_reads_a_shard_replaced_before(place: Place, tmp_path: P
     place.replace(2)
     place.swap(4, 5)
     for limit in ("1GB", 3000):
-        data = mdsx.Dataset(place.url, cache=tmp_path / "cache", cache_limit=limit)
+        data = mdsx.Dataset(place.url, cache=mdsx.Cache(tmp_path / "cache", limit=limit))
         for _ in range(2):
             found, error = read(data, at_once)
             assert not right(found, error)
@@ -128,7 +128,7 @@ def test_a_dataset_never_reads_a_shard_replaced_meanwhile(
     place: Place, tmp_path: Path, change: str, at_once: int
 ) -> None:
     for limit in ("1GB", 3000):
-        data = mdsx.Dataset(place.url, cache=tmp_path / "cache", cache_limit=limit)
+        data = mdsx.Dataset(place.url, cache=mdsx.Cache(tmp_path / "cache", limit=limit))
         assert right(*read(data, at_once)) or limit == 3000  # it was changed before
         if limit != 3000:
             getattr(place, change)(3, 6)
@@ -179,7 +179,9 @@ def test_a_loader_never_reads_a_replaced_shard(
     for change in changes:
         shutil.copytree(backup, place.folder, dirs_exist_ok=True)
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-        data = StreamingDataset(place.url, cache=tmp_path / "cache", cache_limit=limit, shuffle_block=32)
+        data = StreamingDataset(
+            place.url, cache=mdsx.Cache(tmp_path / "cache", limit=limit), shuffle=mdsx.Shuffle(shuffle_block=32)
+        )
         batches = iter(StreamingDataLoader(data, 8, num_workers=workers))
         found: list[int] = []
         failed: mdsx.MdsxError | None = None

@@ -13,13 +13,14 @@ import signal
 import sys
 from pathlib import Path
 
+import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
 def main() -> None:
     url, cache, out, batch, workers, *state = sys.argv[1:]
     rank = os.environ["RANK"]
-    data = StreamingDataset(url, seed=4, cache=cache, cache_limit="60kB")
+    data = StreamingDataset(url, seed=4, cache=mdsx.Cache(cache, limit="60kB"))
     loader = StreamingDataLoader(data, int(batch), num_workers=int(workers), drop_last=False)
     if state:
         loader.load_state_dict(json.loads(Path(state[0]).read_text()))

@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.quickstart.model import LENGTH, PADDING, ByteModel
 from tools.quickstart.run import Consumed, Report, Run
@@ -37,10 +38,8 @@ def train(run: Run, rank: int) -> None:
     data = StreamingDataset(
         run.url,
         seed=run.seed,
-        lanes=run.lanes,
-        shuffle_block=run.shuffle_block,
-        cache=run.cache,
-        cache_limit=run.cache_limit,
+        shuffle=mdsx.Shuffle(run.lanes, run.shuffle_block),
+        cache=mdsx.Cache(run.cache, limit=run.cache_limit),
         transform=first_bytes,
     )
     loader = StreamingDataLoader(data, run.batch_size, num_workers=run.workers, drop_last=False)

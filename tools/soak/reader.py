@@ -53,7 +53,7 @@ def dataset_of(plan: JobPlan, root: str, **options: Any) -> StreamingDataset:
     if plan.weights:
         mixed = {data.name: (url, weight) for data, url, weight in zip(plan.data, urls, plan.weights, strict=True)}
         source = mdsx.Mixture(mixed, columns=_MIXED, epoch_samples=8_000)
-    return StreamingDataset(source, seed=plan.seed, lanes=_LANES, shuffle_block=_BLOCK, **options)
+    return StreamingDataset(source, seed=plan.seed, shuffle=mdsx.Shuffle(_LANES, _BLOCK), **options)
 
 
 def read(reading: Reading) -> None:
@@ -103,8 +103,7 @@ def _open(reading: Reading) -> StreamingDataLoader:
     data = dataset_of(
         reading.plan,
         reading.root,
-        cache=reading.cache,
-        cache_limit=reading.cache_limit,
+        cache=mdsx.Cache(reading.cache, limit=reading.cache_limit),
         rank=reading.rank,
         world_size=shape.world,
     )

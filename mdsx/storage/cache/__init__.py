@@ -1,8 +1,8 @@
 """The bounded cache on local disk: `cache.py` has the rules, `ledger.py` the books, `policy.py` who leaves first."""
 
-from mdsx.storage.cache.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.locks import held
-from mdsx.storage.cache.options import CacheOptions, VerifyCached
+from mdsx.storage.cache.options import Cache, CacheLike
 from mdsx.storage.cache.policy import Foresight
 
-__all__ = ["Cache", "CacheKey", "CacheOptions", "Foresight", "Verdict", "VerifyCached", "held"]
+__all__ = ["Cache", "CacheDirectory", "CacheKey", "CacheLike", "Foresight", "Verdict", "held"]

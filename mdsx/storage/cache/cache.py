@@ -65,7 +65,7 @@ class _Process:
     limit: int | None = None  # when it was last looked at
 
 
-class Cache:
+class CacheDirectory:
     """The cache in `directory` (default: `$MDSX_CACHE`, else `~/.cache/mdsx`), which stays within `limit` bytes.
 
     `limit` is bytes or text such as "200GB"; by default 80 % of the free space and what the cache holds already. The
@@ -77,7 +77,7 @@ class Cache:
         if directory is None:
             directory = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
         self.directory = Path(os.path.abspath(expanded(os.fspath(directory))))
-        self._given = None if limit is None else parse_size(limit, name="cache_limit")
+        self._given = None if limit is None else parse_size(limit, name="the cache's limit")
         self._process_or_none: _Process | None = None
         if network_file_system(self.directory):
             warn(
@@ -109,14 +109,14 @@ class Cache:
         needed = f"the largest shard ({format_size(largest)})"
         if self._given is not None and self._given < largest:
             raise UsageError(
-                f"cache_limit is {format_size(self._given)}, below {needed}",
+                f"the cache's limit is {format_size(self._given)}, below {needed}",
                 file=file,
-                hint=f"give cache_limit={largest} or more",
+                hint=f"give cache=mdsx.Cache(limit={largest}) or more",
             )
         warn(
             f"{self.directory}: the cache may hold {format_size(self.limit)}, below {needed} of {file}: the disk is "
-            "nearly full, or another job gave a small cache_limit; what is not there is read by range, in each epoch "
-            "again; give another directory (cache=, or $MDSX_CACHE), or make room",
+            "nearly full, or another job gave the cache a small limit; what is not there is read by range, in each "
+            "epoch again; give another directory (cache=, or $MDSX_CACHE), or make room",
             seen_by="node",
         )
 

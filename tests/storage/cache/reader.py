@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from mdsx.storage.cache import Cache, Verdict
+from mdsx.storage.cache import CacheDirectory, Verdict
 from tests.storage.cache.reading import content, fetch
 
 
 def main() -> None:
     directory, limit, job, shards, rounds, seed = sys.argv[1:]
-    cache = Cache(directory, limit)
+    cache = CacheDirectory(directory, limit)
     around = 0
     held = None  # one lease is held while the next shard is fetched, as a reader of several lanes does
     for step in range(int(rounds)):

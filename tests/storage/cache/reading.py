@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.shard_files import Write
 
@@ -33,7 +33,7 @@ def key(job: str, number: int) -> CacheKey:
     return CacheKey(job.ljust(32, "0"), xxhash.xxh3_128_hexdigest(content(job, number)), SIZE)
 
 
-def fetch(cache: Cache, job: str, number: int, needed_in: float = 0.0) -> mmap.mmap | Verdict:
+def fetch(cache: CacheDirectory, job: str, number: int, needed_in: float = 0.0) -> mmap.mmap | Verdict:
     def fill(write: Write) -> None:
         data = content(job, number)
         for start in range(0, SIZE, PIECE):
@@ -116,13 +116,13 @@ class Reader:
                 chance = random.Random(seed)
                 if place is not None:
                     PLACES[place](chance.randint(1, 6))
-                status = self._read(Cache(directory, limit), job, shards, chance)
+                status = self._read(CacheDirectory(directory, limit), job, shards, chance)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(status)
 
-    def _read(self, cache: Cache, job: str, shards: int, chance: random.Random) -> int:
+    def _read(self, cache: CacheDirectory, job: str, shards: int, chance: random.Random) -> int:
         held: list[mmap.mmap] = []  # a lease is held while others are fetched, as a reader of several lanes does
         while not self._told[0]:
             number = chance.randrange(shards)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import mdsx
-from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.shard_files import Write
@@ -32,7 +32,7 @@ def key(number: int, size: int = SIZE) -> CacheKey:
     return CacheKey("f" * 32, xxhash.xxh3_128_hexdigest(content(number, size)), size)
 
 
-def fetch(cache: Cache, number: int, needed_in: float = 0.0, size: int = SIZE) -> object:
+def fetch(cache: CacheDirectory, number: int, needed_in: float = 0.0, size: int = SIZE) -> object:
     def fill(write: Write) -> None:
         for start in range(0, size, 300):
             write(content(number, size)[start : start + 300])
@@ -40,7 +40,7 @@ def fetch(cache: Cache, number: int, needed_in: float = 0.0, size: int = SIZE) -
     return cache.fetch(key(number, size), fill, needed_in=needed_in)
 
 
-def there(cache: Cache) -> set[str]:
+def there(cache: CacheDirectory) -> set[str]:
     return {path.stem for path in cache.directory.rglob("*.mdsx")}
 
 
@@ -49,11 +49,11 @@ def names(*numbers: int) -> set[str]:
 
 
 def test_what_was_fetched_is_there_for_everybody(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", "10kB")
+    cache = CacheDirectory(tmp_path / "cache", "10kB")
     assert cache.open(key(1)) is None
     mapped = fetch(cache, 1)
     assert bytes(memoryview(mapped)) == content(1)  # type: ignore[arg-type]
-    other = Cache(tmp_path / "cache").open(key(1))
+    other = CacheDirectory(tmp_path / "cache").open(key(1))
     assert other is not None
     assert other[:] == content(1)
     assert cache.usage() == SIZE
@@ -61,7 +61,7 @@ def test_what_was_fetched_is_there_for_everybody(tmp_path: Path) -> None:
 
 
 def test_the_least_recently_used_leaves_but_never_what_is_leased(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", 3 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
     leases = {number: fetch(cache, number) for number in (1, 2, 3)}
     assert fetch(cache, 4) is Verdict.NO_ROOM
     view = np.frombuffer(leases[2], np.uint8)[100:200]  # type: ignore[call-overload]
@@ -78,7 +78,7 @@ def test_the_least_recently_used_leaves_but_never_what_is_leased(tmp_path: Path)
 
 
 def test_a_prefetch_evicts_only_what_is_needed_later(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     for number, needed_in in ((1, 100.0), (2, 200.0)):
         fetch(cache, number)
         cache.touch(key(number), needed_in)
@@ -88,7 +88,7 @@ def test_a_prefetch_evicts_only_what_is_needed_later(tmp_path: Path) -> None:
 
 
 def test_a_shard_being_made_is_busy_and_counts_at_its_full_size(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     seen: list[object] = []
 
     def fill(write: Write) -> None:
@@ -105,7 +105,7 @@ def test_a_shard_being_made_is_busy_and_counts_at_its_full_size(tmp_path: Path) 
 
 @pytest.mark.parametrize("wrong", ["raises", "short", "long"])
 def test_a_failed_fill_leaves_nothing_and_can_be_tried_again(tmp_path: Path, wrong: str) -> None:
-    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
 
     def fill(write: Write) -> None:
         write(content(1)[:-1] if wrong == "short" else content(1))
@@ -121,7 +121,7 @@ def test_a_failed_fill_leaves_nothing_and_can_be_tried_again(tmp_path: Path, wro
 
 
 def test_what_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
     gc.collect()
     for number in (1, 2):
@@ -134,24 +134,24 @@ def test_what_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_the_smallest_limit_that_lives_counts_and_lowering_it_evicts(tmp_path: Path) -> None:
-    first = Cache(tmp_path / "cache", 5 * SIZE)
+    first = CacheDirectory(tmp_path / "cache", 5 * SIZE)
     for number in range(5):
         fetch(first, number)
     gc.collect()
     assert first.usage() == 5 * SIZE
-    second = Cache(tmp_path / "cache", 2 * SIZE)
+    second = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     assert second.limit == first.limit == 2 * SIZE
     assert first.usage() <= 2 * SIZE
 
 
 def test_the_default_limit_is_a_share_of_the_free_space_given_once(tmp_path: Path) -> None:
-    first = Cache(tmp_path / "cache")
+    first = CacheDirectory(tmp_path / "cache")
     assert first.limit > 10**6
-    assert Cache(tmp_path / "cache").limit == first.limit
+    assert CacheDirectory(tmp_path / "cache").limit == first.limit
 
 
 def test_a_damaged_shard_is_discarded_and_the_room_is_free(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", SIZE)
+    cache = CacheDirectory(tmp_path / "cache", SIZE)
     fetch(cache, 1)
     cache.discard(key(1))
     assert cache.open(key(1)) is None
@@ -159,7 +159,7 @@ def test_a_damaged_shard_is_discarded_and_the_room_is_free(tmp_path: Path) -> No
 
 
 def test_a_cache_that_was_removed_while_in_use_is_made_anew(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", 3 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
     mapped = fetch(cache, 1)
     os.rename(tmp_path / "cache", tmp_path / "gone")
     assert cache.open(key(1)) is None
@@ -169,7 +169,7 @@ def test_a_cache_that_was_removed_while_in_use_is_made_anew(tmp_path: Path) -> N
 
 
 def test_it_crosses_pickle_and_is_shared_by_threads(tmp_path: Path) -> None:
-    cache = pickle.loads(pickle.dumps(Cache(tmp_path / "cache", 4 * SIZE)))
+    cache = pickle.loads(pickle.dumps(CacheDirectory(tmp_path / "cache", 4 * SIZE)))
     errors: list[str] = []
 
     def work(seed: int) -> None:
@@ -200,7 +200,7 @@ class CacheMachine(RuleBasedStateMachine):
         import tempfile
 
         self.place = tempfile.TemporaryDirectory()
-        self.caches = [Cache(self.place.name, 3 * SIZE) for _ in range(2)]
+        self.caches = [CacheDirectory(self.place.name, 3 * SIZE) for _ in range(2)]
         self.leases: dict[int, object] = {}
 
     @rule(number=numbers, which=which, needed_in=st.sampled_from([0.0, 5.0, 50.0]))
@@ -254,7 +254,7 @@ TestCacheMachine = CacheMachine.TestCase
 
 def test_a_process_that_dies_within_an_admission_leaves_no_tally_that_is_wrong(tmp_path: Path) -> None:
     """It has made the file, and not yet written down how full the cache is."""
-    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
     child = os.fork()
     if child == 0:
@@ -273,7 +273,7 @@ def test_a_shard_that_is_evicted_while_it_is_being_opened_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between opening the file and locking it another process may remove it: its bytes would count for nobody."""
-    cache = Cache(tmp_path / "cache", 2 * SIZE)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
     gc.collect()
     try_lock = Hold.try_lock

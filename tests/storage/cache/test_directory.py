@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.storage.cache import Cache, Verdict
+from mdsx.storage.cache import CacheDirectory, Verdict
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.shard_files import Write
 from tests.forks import ROOT, as_another_user, forked, let_through
@@ -28,7 +28,7 @@ LIMIT = 4 * SIZE
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """The directory of a cache that holds shard 1, in a place that everybody may enter."""
-    fetch(Cache(tmp_path / "cache", LIMIT), 1)
+    fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
     gc.collect()
     let_through(tmp_path)
     return tmp_path / "cache"
@@ -49,7 +49,7 @@ def listing(path: Path) -> set[str]:
 def test_folders_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     def work() -> set[int]:
         os.umask(umask)
-        held = fetch(Cache(tmp_path / "new" / "cache", LIMIT), 1)
+        held = fetch(CacheDirectory(tmp_path / "new" / "cache", LIMIT), 1)
         assert bytes(memoryview(held)) == content(1)  # type: ignore[arg-type]
         (part,) = (tmp_path / "new" / "cache").rglob("*.mdsx")
         assert part.stat().st_mode & 0o777 == 0o600
@@ -67,7 +67,7 @@ def test_folders_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path, umas
 def test_another_users_cache_is_an_error_that_names_directory_owner_and_way_out(cache: Path) -> None:
     before = listing(cache)
     with pytest.raises(mdsx.MdsxError) as raised:
-        as_another_user(lambda: Cache(cache, LIMIT).limit, denied=cache)
+        as_another_user(lambda: CacheDirectory(cache, LIMIT).limit, denied=cache)
     error = raised.value
     assert type(error) is mdsx.ForbiddenError
     assert error.file == str(cache)
@@ -75,7 +75,7 @@ def test_another_users_cache_is_an_error_that_names_directory_owner_and_way_out(
     assert "cache=" in str(error)
     assert "MDSX_CACHE" in str(error)
     assert listing(cache) == before
-    assert bytes(memoryview(fetch(Cache(cache, LIMIT), 1))) == content(1)  # type: ignore[arg-type]
+    assert bytes(memoryview(fetch(CacheDirectory(cache, LIMIT), 1))) == content(1)  # type: ignore[arg-type]
 
 
 def test_in_a_directory_open_to_all_the_cache_is_the_first_ones_who_uses_it(tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_in_a_directory_open_to_all_the_cache_is_the_first_ones_who_uses_it(tmp_
     let_through(tmp_path)
 
     def first() -> bytes:
-        return bytes(memoryview(fetch(Cache(tmp_path / "cache", LIMIT), 1)))  # type: ignore[arg-type]
+        return bytes(memoryview(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)))  # type: ignore[arg-type]
 
     assert as_another_user(first) == content(1)
     folders = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
     if ROOT:
         with pytest.raises(mdsx.ForbiddenError, match=r"belongs to .*\(uid 65534\)"):
-            forked(lambda: Cache(tmp_path / "cache", LIMIT).limit, uid=1234)
+            forked(lambda: CacheDirectory(tmp_path / "cache", LIMIT).limit, uid=1234)
 
 
 def test_a_place_in_which_it_cannot_be_made_is_an_error_that_names_it_and_its_owner(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_place_in_which_it_cannot_be_made_is_an_error_that_names_it_and_its_ow
     tmp_path.chmod(0o555)
     try:
         with pytest.raises(mdsx.ForbiddenError, match="cannot be made") as raised:
-            as_another_user(lambda: Cache(tmp_path / "deep" / "cache", LIMIT).limit)
+            as_another_user(lambda: CacheDirectory(tmp_path / "deep" / "cache", LIMIT).limit)
         assert str(tmp_path) in str(raised.value)
         assert f"(uid {os.geteuid()})" in str(raised.value)
     finally:
@@ -111,7 +111,7 @@ def test_a_place_in_which_it_cannot_be_made_is_an_error_that_names_it_and_its_ow
 def test_a_file_where_the_cache_should_be_is_an_error_that_names_it(tmp_path: Path, below: str) -> None:
     (tmp_path / "cache").write_text("precious")
     with pytest.raises(mdsx.UsageError, match=str(tmp_path / "cache")):
-        _ = Cache(tmp_path / "cache" / below if below != "." else tmp_path / "cache", LIMIT).limit
+        _ = CacheDirectory(tmp_path / "cache" / below if below != "." else tmp_path / "cache", LIMIT).limit
     assert (tmp_path / "cache").read_text() == "precious"
 
 
@@ -127,7 +127,7 @@ def test_a_symbolic_link_in_it_is_not_followed_out_but_named(tmp_path: Path, nam
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / name).symlink_to(victim / "new" if name == "lock" else victim)
     with pytest.raises(mdsx.UsageError, match=f"{name}.*a symbolic link"):
-        fetch(Cache(tmp_path / "cache", LIMIT), 1)
+        fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
     assert listing(victim) == {"1000", "12345"}
 
 
@@ -141,7 +141,7 @@ def test_a_link_or_a_pipe_in_a_shards_place_is_taken_away_and_leads_nowhere(
     path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
     path.parent.mkdir(parents=True)
     path.symlink_to(victim) if kind == "link" else os.mkfifo(path)
-    found = forked(lambda: bytes(memoryview(fetch(Cache(tmp_path / "cache", LIMIT), 1))))  # type: ignore[arg-type]
+    found = forked(lambda: bytes(memoryview(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1))))  # type: ignore[arg-type]
     assert found == content(1)
     assert victim.read_bytes() == b"x" * SIZE
     assert not path.is_symlink()
@@ -185,7 +185,7 @@ def read_all(cache: Path, limit: int | None = LIMIT) -> tuple[int, bytes, bool, 
     """The limit, shard 1 as it was fetched, whether there was room for shard 2, and the warnings of all that."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        reader = Cache(cache, limit)
+        reader = CacheDirectory(cache, limit)
         bound = reader.limit
         found = bytes(memoryview(fetch(reader, 1)))  # type: ignore[arg-type]
         assert not told  # it is complete, as far as we know
@@ -220,7 +220,7 @@ def test_on_a_full_disk_there_is_no_room_one_warning_and_nothing_left_behind(tmp
         resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, SIZE // 2))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            cache = Cache(tmp_path / "cache", LIMIT)
+            cache = CacheDirectory(tmp_path / "cache", LIMIT)
             room = [fetch(cache, number) is not Verdict.NO_ROOM for number in range(5)]
         return any(room), [str(warning.message) for warning in told], listing(tmp_path / "cache")
 
@@ -229,7 +229,7 @@ def test_on_a_full_disk_there_is_no_room_one_warning_and_nothing_left_behind(tmp
     assert len(told) == 1
     assert "the disk is full" in told[0]
     assert not [name for name in left if ".mdsx" in name]
-    assert not isinstance(fetch(Cache(tmp_path / "cache", LIMIT), 1), Verdict)
+    assert not isinstance(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1), Verdict)
 
 
 @pytest.mark.parametrize("size", ["size=16k", "size=1m,nr_inodes=8"])
@@ -239,7 +239,7 @@ def test_a_small_disk_takes_what_it_can_and_the_rest_finds_no_room(tmp_path: Pat
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root can mount a small disk")
     try:
-        cache = Cache(tmp_path / "cache", 100 * SIZE)
+        cache = CacheDirectory(tmp_path / "cache", 100 * SIZE)
         with pytest.warns(UserWarning, match="the disk is full"):
             found = [fetch(cache, number) for number in range(9)]
         good = [number for number, shard in enumerate(found) if not isinstance(shard, Verdict)]
@@ -250,7 +250,9 @@ def test_a_small_disk_takes_what_it_can_and_the_rest_finds_no_room(tmp_path: Pat
         del found
         gc.collect()
         if "inodes" not in size:  # without one even a smaller limit cannot be told
-            assert not isinstance(fetch(Cache(tmp_path / "cache", len(good) * SIZE), 20), Verdict)  # room is made again
+            assert not isinstance(
+                fetch(CacheDirectory(tmp_path / "cache", len(good) * SIZE), 20), Verdict
+            )  # room is made again
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
@@ -259,7 +261,7 @@ def test_a_disk_that_fills_while_a_shard_is_written_gives_back_what_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a file system that does not keep the promise of blocks. Storage is not blamed, nor asked again."""
-    cache, asked = Cache(tmp_path / "cache", LIMIT), []
+    cache, asked = CacheDirectory(tmp_path / "cache", LIMIT), []
 
     def fill(write: Write) -> None:
         asked.append(1)
@@ -299,7 +301,7 @@ def read_around(url: str, cache: Path) -> list[str]:
 
 def test_a_default_limit_below_a_shard_warns_and_reads_around(compressed: str, tmp_path: Path) -> None:
     """As on a disk that is nearly full, or where another job gave a small limit."""
-    other = Cache(tmp_path / "cache", 500)
+    other = CacheDirectory(tmp_path / "cache", 500)
     assert other.limit == 500
     (told,) = read_around(compressed, tmp_path / "cache")
     assert "500 B, below the largest shard" in told
@@ -349,7 +351,7 @@ def test_junk_in_it_does_no_harm(tmp_path: Path, name: str, kind: str) -> None:
     else:
         path.mkdir() if kind == "folder" else path.touch()
     for _ in range(2):
-        cache = Cache(tmp_path / "cache", LIMIT)
+        cache = CacheDirectory(tmp_path / "cache", LIMIT)
         for number in range(9):
             assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
         assert cache.limit == LIMIT
@@ -360,19 +362,19 @@ def test_a_folder_in_a_shards_place_is_named(tmp_path: Path, suffix: str) -> Non
     path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
     path.mkdir(parents=True)
     with pytest.raises(mdsx.UsageError, match="something else than the cache made"):
-        fetch(Cache(tmp_path / "cache", LIMIT), 1)
+        fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
 
 
 def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Cache("~/mine").directory == tmp_path / "mine"
+    assert CacheDirectory("~/mine").directory == tmp_path / "mine"
     monkeypatch.setenv("MDSX_CACHE", "~/its")
-    assert Cache().directory == tmp_path / "its"
+    assert CacheDirectory().directory == tmp_path / "its"
     monkeypatch.delenv("MDSX_CACHE")
-    assert Cache().directory == tmp_path / ".cache" / "mdsx"
-    assert Cache("./~").directory == Path.cwd() / "~"
+    assert CacheDirectory().directory == tmp_path / ".cache" / "mdsx"
+    assert CacheDirectory("./~").directory == Path.cwd() / "~"
     with pytest.raises(mdsx.UsageError, match="no user's home"):
-        Cache("~nobody-of-that-name/cache")
+        CacheDirectory("~nobody-of-that-name/cache")
 
 
 # --- removed while in use
@@ -383,7 +385,7 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
 def test_whatever_of_it_is_removed_while_in_use_reading_goes_on_and_it_is_made_anew(
     tmp_path: Path, what: str, when: str
 ) -> None:
-    cache = Cache(tmp_path / "cache", LIMIT)
+    cache = CacheDirectory(tmp_path / "cache", LIMIT)
     held = fetch(cache, 1)
 
     def remove() -> None:
@@ -423,13 +425,13 @@ def test_a_stopped_process_that_holds_the_lock_is_an_error_not_a_hang(
         os.read(ready, 1)
         os.kill(child, signal.SIGSTOP)
         with pytest.raises(mdsx.TransportError, match=r"lock was not free for"):
-            fetch(Cache(tmp_path / "cache", LIMIT), 1)
+            fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(ready)
         os.close(tell)
-    assert not isinstance(fetch(Cache(tmp_path / "cache", LIMIT), 1), Verdict)
+    assert not isinstance(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1), Verdict)
 
 
 def test_a_cache_that_is_gone_keeps_no_descriptor(tmp_path: Path) -> None:
@@ -439,7 +441,7 @@ def test_a_cache_that_is_gone_keeps_no_descriptor(tmp_path: Path) -> None:
 
     before = descriptors()
     for _ in range(3):
-        cache = Cache(tmp_path / "cache", LIMIT)
+        cache = CacheDirectory(tmp_path / "cache", LIMIT)
         held = fetch(cache, 1)
         assert cache.limit == LIMIT
         del cache, held

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.storage.cache import Cache, Verdict
+from mdsx.storage.cache import CacheDirectory, Verdict
 from tests.storage.cache.test_cache import SIZE, fetch, key, names, there
 from tests.storage.cache.test_policy import Known
 
@@ -20,8 +20,8 @@ def known(**needs: int) -> Known:
     return Known({key(int(shard[1:])).raw_hash: position for shard, position in needs.items()})
 
 
-def full(path: Path, *numbers: int) -> Cache:
-    cache = Cache(path / "cache", len(numbers) * SIZE)
+def full(path: Path, *numbers: int) -> CacheDirectory:
+    cache = CacheDirectory(path / "cache", len(numbers) * SIZE)
     for number in numbers:
         fetch(cache, number)
     gc.collect()
@@ -76,7 +76,7 @@ def test_what_somebody_used_since_the_scan_stays(tmp_path: Path, monkeypatch: py
         cache.touch(key(number), seconds)
     assert not isinstance(fetch(cache, 5, needed_in=1.0), Verdict)
     gc.collect()
-    Cache(tmp_path / "cache").touch(key(2), 2.0)  # another process
+    CacheDirectory(tmp_path / "cache").touch(key(2), 2.0)  # another process
     assert not isinstance(fetch(cache, 6, needed_in=10.0), Verdict)
     assert there(cache) == names(2, 4, 5, 6)
 

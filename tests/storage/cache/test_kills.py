@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.storage.cache import Cache, Verdict
+from mdsx.storage.cache import CacheDirectory, Verdict
 from tests.conftest import Often
 from tests.forks import forked
 from tests.storage.cache.reading import PLACES, SIZE, Reader, content, fetch
@@ -24,7 +24,7 @@ def read_all(directory: Path, limit: int, *jobs: str, shards: int = 12) -> None:
     """A fresh process reads everything, and there is room for it."""
 
     def work() -> None:
-        cache = Cache(directory, limit)
+        cache = CacheDirectory(directory, limit)
         assert cache.limit == limit  # as every reader asks at its start
         for job in jobs:
             for number in range(shards):
@@ -42,13 +42,13 @@ def test_neither_others_nor_the_next_process_find_anything_in_their_way_wherever
 ) -> None:
     directory = tmp_path / "cache"
     read_all(directory, LIMIT, "a", shards=6)  # it is full: a shard must be evicted
-    other = Cache(directory, LIMIT)
+    other = CacheDirectory(directory, LIMIT)
     assert other.limit == LIMIT
     child = os.fork()
     if child == 0:
         try:
             PLACES[place](1)
-            fetch(Cache(directory, LIMIT), "b", 7)
+            fetch(CacheDirectory(directory, LIMIT), "b", 7)
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -69,7 +69,7 @@ def test_a_process_that_needs_no_room_also_removes_what_the_dead_began(tmp_path:
     if child == 0:
         try:
             PLACES["half of the shard is written"](1)
-            fetch(Cache(directory, LIMIT), "a", 5)
+            fetch(CacheDirectory(directory, LIMIT), "a", 5)
         finally:
             os._exit(0)
     os.waitpid(child, 0)

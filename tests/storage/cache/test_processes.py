@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.shard_files import Write
 from tests.storage.cache.reading import SIZE
@@ -43,7 +43,7 @@ def test_twelve_processes_of_two_jobs_within_five_shards(tmp_path: Path) -> None
 
 
 def test_a_forked_child_keeps_no_lease_and_ends_none(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", SMALL)
+    cache = CacheDirectory(tmp_path / "cache", SMALL)
     mapped = fetch(cache, 1)
     assert not isinstance(mapped, Verdict)
     ready, go = os.pipe(), os.pipe()
@@ -72,7 +72,7 @@ def test_a_forked_child_keeps_no_lease_and_ends_none(tmp_path: Path) -> None:
 
 
 def test_a_child_uses_the_cache_with_leases_of_its_own(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", 2 * SMALL)
+    cache = CacheDirectory(tmp_path / "cache", 2 * SMALL)
     fetch(cache, 1)
     child = os.fork()
     if child == 0:
@@ -93,7 +93,7 @@ def test_a_hundred_admissions_among_two_thousand_shards_scan_only_now_and_then(
 ) -> None:
     """The books, not the directory, are read for each admission: counted in scans, not in seconds."""
     monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", math.inf)  # else a slow disk makes scans grow old
-    cache = Cache(tmp_path / "cache", 2000 * 10)
+    cache = CacheDirectory(tmp_path / "cache", 2000 * 10)
     directory = tmp_path / "cache" / ("f" * 32)
     directory.mkdir(parents=True)
     for number in range(2000):

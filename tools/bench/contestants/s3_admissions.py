@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mdsx.storage.cache import Cache, CacheKey, Verdict
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from tools.bench.measure import Figures
 from tools.bench.workloads import mix
 
@@ -49,7 +49,7 @@ def _keep(barrier: Barrier) -> None:
 
 def _admit(directory: str, shards: int, process: int, seconds: float) -> tuple[int, float, float, int]:
     """How many, in how many seconds, the slowest, and how often there was no room."""
-    cache = Cache(directory, shards * _SIZE)
+    cache = CacheDirectory(directory, shards * _SIZE)
     _barrier.wait(_WAIT)
     started = time.perf_counter()
     count, slowest, refused = 0, 0.0, 0

@@ -55,7 +55,7 @@ def _after_epoch(link: Throttle, barrier: Barrier) -> int:
 def _train(
     rank: int, ranks: int, cache: str, limit: int, epochs: int, batch_size: int, step: float, barrier: Barrier
 ) -> None:
-    dataset = StreamingDataset(URL, seed=_SEED, cache=cache, cache_limit=limit, rank=rank, world_size=ranks)
+    dataset = StreamingDataset(URL, seed=_SEED, cache=mdsx.Cache(cache, limit=limit), rank=rank, world_size=ranks)
     loader = StreamingDataLoader(dataset, batch_size=batch_size)
     for _ in range(epochs):
         for _ in loader:

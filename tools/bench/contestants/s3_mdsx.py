@@ -43,7 +43,7 @@ def prepare_repeated(data: str, samples: int, shard_size: str, shards: int) -> F
 
 
 def _loader(scratch: str, batch_size: int, workers: int = 0) -> StreamingDataLoader:
-    dataset = StreamingDataset(URL, seed=7, cache=Path(scratch, "cache"), cache_limit=_LIMIT)
+    dataset = StreamingDataset(URL, seed=7, cache=mdsx.Cache(Path(scratch, "cache"), limit=_LIMIT))
     return StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, drop_last=False)
 
 
