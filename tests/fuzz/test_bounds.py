@@ -6,7 +6,6 @@ space, and must not by more than 200 MiB of memory.
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import resource
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mdsx.errors import MdsxError
+from tests.fork_server import CONTEXT
 from tests.fuzz.hostile import CASES, Case
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _ROOM, _MEMORY = 2**30, 200 * 2**20  # bytes that a reader may grow by: address space, and memory in use
 _SECONDS = 60  # on a slow machine; here each takes below one
-_SPAWNER = multiprocessing.get_context("forkserver")
-_SPAWNER.set_forkserver_preload(["tests.fuzz.hostile"])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -33,8 +31,8 @@ def test_what_claims_much_is_small_and_costs_little(case: Case, tmp_path: Path) 
     case.make(tmp_path)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert size <= case.most
-    ours, theirs = _SPAWNER.Pipe()
-    process = _SPAWNER.Process(target=_read, args=(CASES.index(case), str(tmp_path), theirs))
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_read, args=(CASES.index(case), str(tmp_path), theirs))
     process.start()
     theirs.close()
     try:

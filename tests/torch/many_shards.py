@@ -1,15 +1,9 @@
-"""Reads a dataset of many shards in a process that may have few files open; run by test_many_shards.
-
-many_shards.py FILES CACHE URL...: the user has half of FILES open already. One URL is read by a Dataset, and by loaders
-with 0 and 2 workers; several are read by those as a mixture. Prints how many samples there were each time, after
-checking that each came once.
-"""
+"""Read a dataset of many shards in a process that may have few files open, for test_many_shards."""
 
 from __future__ import annotations
 
 import os
 import resource
-import sys
 from collections.abc import Iterator
 
 import mdsx
@@ -30,16 +24,15 @@ def streamed(urls: list[str], cache: str, workers: int) -> list[int]:
     return [number for batch in loader for number in batch["id"].tolist()]
 
 
-def main() -> None:
-    files, cache, *urls = sys.argv[1:]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (int(files), int(files)))
-    users = [os.open(os.devnull, os.O_RDONLY) for _ in range(int(files) // 2 - len(os.listdir("/proc/self/fd")))]
+def read_all(files: int, cache: str, urls: list[str]) -> list[int]:
+    """Return how many samples were read each time, in a process that may open `files` and has opened half of them.
+
+    One URL is read by a Dataset, and by loaders with 0 and 2 workers; several are read by loaders as a mixture.
+    """
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    users = [os.open(os.devnull, os.O_RDONLY) for _ in range(files // 2 - len(os.listdir("/proc/self/fd")))]
     found = list(at_random(urls[0], cache)) if len(urls) == 1 else []
     found += [streamed(urls, cache, workers) for workers in (0, 2)]
     assert all(sorted(each) == list(range(len(each))) for each in found), "not each sample once"
     assert users
-    print(*map(len, found))
-
-
-if __name__ == "__main__":
-    main()
+    return list(map(len, found))

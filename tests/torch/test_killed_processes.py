@@ -6,52 +6,52 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests import fork_server
+from tests.torch.trainer import train
 
 N = 1003
 TIMEOUT = 120.0
 
 
-def start(
-    url: str, cache: Path, out: Path, world: int, batch: int, workers: int, *state: str
-) -> list[subprocess.Popen[bytes]]:
+Job = list[ForkServerProcess]
+State = dict[str, Any]
+
+
+def start(url: str, cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None) -> Job:
     """The ranks of a job, each in a process group of its own (with its workers)."""
     out.mkdir()
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.torch.trainer", url, str(cache), str(out), str(batch), str(workers), *state],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)},
-            start_new_session=True,
-        )
-        for rank in range(world)
-    ]
+    ranks = [{"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)} for rank in range(world)]
+    return [fork_server.start(train, url, cache, out, batch, workers, state, environment=rank) for rank in ranks]
 
 
-def kill(job: list[subprocess.Popen[bytes]]) -> None:
+def kill(job: Job) -> None:
     for process in job:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.kill()
+        process.join()
 
 
-def states(out: Path) -> list[dict[str, int]]:
+def states(out: Path) -> list[State]:
     return [json.loads(path.read_text()) for path in sorted(out.glob("state.?"))]
 
 
-def wait_until_all_reached(out: Path, world: int, position: int, job: list[subprocess.Popen[bytes]]) -> None:
+def wait_until_all_reached(out: Path, world: int, position: int, job: Job) -> None:
     deadline = time.monotonic() + TIMEOUT
     while True:
         found = states(out)
         if len(found) == world and all(state["position"] >= position or state["epoch"] for state in found):
             return
         assert time.monotonic() < deadline, f"no progress: {found}"
-        assert all(process.poll() in (None, 0) for process in job)
+        assert all(process.exitcode in (None, 0) for process in job)
         time.sleep(0.01)
 
 
@@ -83,11 +83,11 @@ def test_a_killed_job_comes_back_on_another_world_size_and_loses_and_repeats_not
     # In training the ranks stop at the same step; here the one that had come least far tells where.
     state = min(states(tmp_path / "first"), key=lambda found: (found["epoch"], found["position"]))
     assert 0 < state["position"] < N
-    (tmp_path / "checkpoint").write_text(json.dumps(state))
-    resumed = start(remote_url, cache, tmp_path / "second", *after, str(tmp_path / "checkpoint"))
+    resumed = start(remote_url, cache, tmp_path / "second", *after, state)
     try:
         for process in resumed:
-            assert process.wait(TIMEOUT) == 0
+            process.join(TIMEOUT)
+            assert process.exitcode == 0
     finally:
         kill(resumed)
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import mdsx
 from tests.conftest import Often
+from tests.fork_server import call
+from tests.torch.many_shards import read_all
 from tools.s3_server import S3Server
 
 FILES = 256
@@ -40,10 +40,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, shards: int) -> Path:
 
 
 def read(cache: Path, *urls: str) -> list[int]:
-    command = [sys.executable, "-m", "tests.torch.many_shards", str(FILES), str(cache), *urls]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return list(map(int, done.stdout.split()))
+    return call(read_all, FILES, str(cache), list(urls), timeout=280)
 
 
 @pytest.mark.parametrize("place", ["plain", "zstd", "s3"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import multiprocessing
 import os
 import random
 import signal
@@ -19,12 +18,10 @@ from botocore.httpsession import URLLib3Session
 
 from mdsx.storage import s3
 from mdsx.writer import Writer
+from tests.fork_server import CONTEXT
 
 COLUMNS = {"id": "int64", "text": "str", "more": "json?"}
 SHARD_SIZE = 1000
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([__name__, "boto3"])
 
 Hook = Callable[[str, str], None]
 """Called before each change of the disk, and each request, with what is about to happen, and to which file."""
@@ -67,7 +64,7 @@ def start(
 def start_job(
     job: Callable[[], object], *, hook: Hook | None = None, environment: Mapping[str, str] | None = None
 ) -> ForkServerProcess:
-    process = _CONTEXT.Process(target=_run, args=(job, hook, dict(environment or {})))
+    process = CONTEXT.Process(target=_run, args=(job, hook, dict(environment or {})))
     process.start()
     return process
 

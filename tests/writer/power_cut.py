@@ -12,7 +12,6 @@ itself, whatever came first. Bytes whose sync failed never become safe: kernels 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import random
@@ -28,9 +27,8 @@ import xxhash
 
 from mdsx.format import Index, parse_index
 from mdsx.storage import local
+from tests.fork_server import CONTEXT
 from tests.writer.jobs import Contents
-
-_CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Note(NamedTuple):
@@ -154,7 +152,7 @@ def record(job: Job, top: Path, *, die_at: int | str | None = None) -> list[Note
     """What `job` did, one note for each operation, also where it died by SIGKILL before one: that of number `die_at`,
     if there are so many, or the first on a path with that name in it."""
     log = top.parent / f"{top.name}.notes"
-    process = _CONTEXT.Process(target=_run, args=(job, top, log, die_at))
+    process = CONTEXT.Process(target=_run, args=(job, top, log, die_at))
     process.start()
     process.join()
     assert process.exitcode in ((0,) if die_at is None else (0, -signal.SIGKILL))
