@@ -1,19 +1,27 @@
-"""`mdsx convert`: datasets from what people have already."""
+"""`mdsx convert`: make a dataset from existing data."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self, cast
 
 import typer
 
-from mdsx.cli.output import ConnectTimeout, Json, complain
+from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, print_json, print_table
+from mdsx.progress import Progress
+from mdsx.sizes import format_size
+
+if TYPE_CHECKING:
+    from mdsx.convert import Conversion, ConversionProgress
 
 EXAMPLE = (
     "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
     "--rename 'image=jpg;png;webp' --nan null --on-error skip --compression zstd --processes 8"
 )
 _SKIPPED = 3
+_LISTED = 1000  # skips in JSON; all are counted, and all are printed on stderr
 
 
 class KeyUntil(StrEnum):
@@ -36,13 +44,13 @@ def tar(
         list[str],
         typer.Argument(metavar="SRC", help="Tars, plain or .gz or .zst: paths, globs, s3://; braces {0000..0099}."),
     ],
-    out: Annotated[str, typer.Argument(metavar="OUT", help="Where the dataset goes: a path, file:// or s3://.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path, file:// or s3://.")],
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred. With '?', it may be absent."),
     ] = None,
     key_until: Annotated[
-        KeyUntil, typer.Option(help="Where the key ends in a member's name; what follows is the column.")
+        KeyUntil, typer.Option(help="Where the key ends in a member's name; the rest is the column.")
     ] = KeyUntil.FIRST_DOT,
     rename: Annotated[
         list[str] | None,
@@ -51,9 +59,9 @@ def tar(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Leave out members with this extension or file name.")
     ] = None,
-    nan: Annotated[Nan, typer.Option(help="NaN and Infinity in JSON, which are not JSON.")] = Nan.ERROR,
+    nan: Annotated[Nan, typer.Option(help="How to read NaN and Infinity, which are not JSON.")] = Nan.ERROR,
     on_error: Annotated[
-        OnError, typer.Option(help="What is not sound: end with an error, or leave it out and report it.")
+        OnError, typer.Option(help="At an invalid sample or tar: stop with an error, or skip and report it.")
     ] = OnError.RAISE,
     shard_size: Annotated[str, typer.Option(help="Largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
@@ -63,35 +71,34 @@ def tar(
 ) -> None:
     """Convert WebDataset tars, in the order given, to one dataset.
 
-    Adjacent members with one name up to the first dot after the last slash (with --key-until last-dot: up to the last
-    one) are a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left out.
-    Types are inferred from the extension and a look at the first samples: cls, id, index int64, or str where they are
-    no numbers; txt, text str; json json; npy its array; jpg, jpeg, png as encoded bytes; anything else bytes. The key
-    goes to the column __key__.
+    Adjacent members with the same name up to the first dot after the last slash (with --key-until last-dot: up to the
+    last one) are a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left
+    out. Types are inferred from the extension and the first samples: cls, id, index int64, or str if they are not
+    numbers; txt, text str; json json; npy its array; jpg, jpeg, png as encoded bytes; anything else bytes. The key
+    becomes the column __key__.
 
     --rename 'image=jpg;jpeg;png' makes one column of several extensions: bytes, unless all mean one type. --drop README
     leaves out files that belong to no sample. --nan null reads NaN and Infinity in JSON, which Python writes, as null.
 
-    A tar that is cut, damaged or not closed, a missing member, a key that comes back, a column that is none, a value
-    that does not fit: an error that names tar, member and offset, and no index is written. With --on-error skip the
-    rest is converted. Run again after a kill, the same command goes on where it stopped; on a finished output it does
-    nothing but report again what was skipped.
+    A tar that is truncated or damaged, a missing member, a duplicate key, a member without a column, and a value that
+    does not fit are errors that name tar, member and offset; then no index is written. With --on-error skip the rest is
+    converted. After a kill, the same command continues where it stopped; on a finished output it only reports again
+    what was skipped.
 
-    With several processes and tars, each writes its own part-NNNNN/, and the parts are merged. The result does not
-    depend on how many processes there are, as long as there are several.
+    With several processes and tars, each process writes a part-NNNNN/ at a time, and the parts are merged. The result
+    is the same for any number of processes above 1.
 
     Exit status: 0 converted, 1 error, 2 wrong usage, 3 converted but something was skipped, 130 interrupted.
     """
-    from mdsx.cli.printer import Printer
     from mdsx.convert import convert_tars
     from mdsx.convert.columns import parse_declared
-    from mdsx.convert.names import parse_renames
+    from mdsx.convert.webdataset import parse_renames
 
     renames = parse_renames(rename or ())
     declared = parse_declared(column or (), renames)
-    watcher = Printer(as_json=as_json)
     try:
-        with watcher.bar:
+        with warnings.catch_warnings(record=True) as caught, _Printer(caught, as_json=as_json) as printer:
+            warnings.simplefilter("always")
             conversion = convert_tars(
                 sources,
                 out,
@@ -105,11 +112,83 @@ def tar(
                 compression=compression,
                 processes=processes,
                 connect_timeout=connect_timeout,
-                watch=watcher,
+                watch=printer.watch,
             )
     except KeyboardInterrupt:
-        complain("interrupted; the same command goes on from here", kind="")
+        complain("interrupted; the same command continues from here", kind="")
         raise typer.Exit(130) from None
-    watcher.conclude(conversion)
+    printer.conclude(conversion)
     if conversion.skipped:
         raise typer.Exit(_SKIPPED)
+
+
+class _Printer:
+    """Prints warnings, the columns, a bar, each skip, and the result; with `as_json` the result as JSON.
+
+    A context; `caught` collects the warnings that are issued in it.
+    """
+
+    def __init__(self, caught: list[warnings.WarningMessage], *, as_json: bool) -> None:
+        self._caught, self._as_json = caught, as_json
+        self._bar = Bar("converting")
+        self._begun = False
+        self._skipped = 0
+        self._errors: list[dict[str, object]] = []
+        self._warnings: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._warn()
+        self._bar.__exit__()
+
+    def watch(self, progress: Progress) -> None:
+        self._warn()
+        if not self._begun:
+            self._begun = True
+            self._bar.expect(progress.of_size)
+            if progress.size == 0 and not self._as_json:  # else it was finished before
+                _print_plan(cast("ConversionProgress", progress))
+        for error in progress.problems:
+            self._skipped += 1
+            complain(error, kind="skipped: ")
+            if len(self._errors) < _LISTED:
+                self._errors.append(error_fields(error))
+        self._bar.reach(progress.size, f"{progress.samples:,} samples")
+
+    def _warn(self) -> None:
+        for warning in self._caught[len(self._warnings) :]:
+            text = str(warning.message)
+            complain(text, kind="warning: ")
+            self._warnings.append(text)
+
+    def conclude(self, conversion: Conversion) -> None:
+        if conversion.skipped > self._skipped:  # a finished conversion keeps only the first skips of each tar
+            complain(f"{conversion.skipped - self._skipped:,} more", kind="skipped: ")
+        skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
+        if self._as_json:
+            print_json(
+                {
+                    "url": conversion.url,
+                    "samples": conversion.samples,
+                    "skipped": conversion.skipped,
+                    "already": conversion.already,
+                    "columns": dict(conversion.columns),
+                    "errors": self._errors,
+                    "warnings": self._warnings,
+                }
+            )
+        elif conversion.already:
+            print(f"{conversion.url} was finished before: {conversion.samples:,} samples{skipped}; nothing to do")
+        else:
+            print(f"{conversion.samples:,} samples in {conversion.url}{skipped}")
+
+
+def _print_plan(progress: ConversionProgress) -> None:
+    parts = f", in {progress.parts} parts" if progress.parts > 1 else ""
+    tars = "1 tar" if progress.tars == 1 else f"{progress.tars:,} tars"
+    print(f"{tars}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
+    print_table(progress.columns.items(), indent="  ")
+    sys.stdout.flush()  # so that it precedes the skips in a log of both streams

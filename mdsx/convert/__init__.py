@@ -1,10 +1,9 @@
-"""Converters: what people have already -> mdsx datasets. Today: WebDataset tars, by `convert_tars`."""
+"""Converters: existing data -> mdsx datasets. Today: WebDataset tars, by `convert_tars`."""
 
 from __future__ import annotations
 
-from mdsx.convert.names import MemberNames
-from mdsx.convert.plan import Plan
-from mdsx.convert.tar import Conversion, convert_tars
-from mdsx.convert.watcher import Watcher
+from mdsx.convert.conversion import Conversion, convert_tars
+from mdsx.convert.reports import ConversionProgress
+from mdsx.convert.webdataset import MemberNames
 
-__all__ = ["Conversion", "MemberNames", "Plan", "Watcher", "convert_tars"]
+__all__ = ["Conversion", "ConversionProgress", "MemberNames", "convert_tars"]

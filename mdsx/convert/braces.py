@@ -1,7 +1,7 @@
-"""Brace expansion as the shell does it: `{0000..0099}`, `{a,b}`, nested, several in one text.
+"""Brace expansion as in the shell: `{0000..0099}`, `{a,b}`, nested, several in one text.
 
-A brace that holds neither a range nor a comma stands for itself. An end of a range written with leading zeros gives all
-its numbers that many digits. `{0..100..10}` steps, `{9..0}` counts down, `{a..e}` are letters.
+A brace without a range or a comma stays as it is. If an end of a range has leading zeros, all numbers get as many
+digits. `{0..100..10}` steps, `{9..0}` counts down, `{a..e}` are letters.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What a brace, or what stands between braces, can be: how many texts, and which."""
+    """The texts that a piece can be, and their count."""
 
     count: int
     texts: Callable[[], Iterable[str]]
 
 
 def expand_braces(text: str) -> list[str]:
-    """Every text that `text` stands for, in order; itself where it has no braces to expand. Raises UsageError."""
+    """Return every text that `text` stands for, in order; only itself if it has no braces. Raise UsageError."""
     if "{" not in text:
         return [text]
     shown = repr(text[:80])
@@ -48,7 +48,7 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _parse(text: str) -> _Choice:
-    """What `text` can be: known, but nothing of it made yet."""
+    """Return what `text` can be, counted but not yet expanded."""
     pieces, start, done = [], 0, 0
     while (opening := text.find("{", start)) >= 0:
         start = opening + 1
@@ -67,7 +67,7 @@ def _literal(text: str) -> _Choice:
 
 
 def _split(text: str, start: int) -> tuple[list[str], int] | None:
-    """What stands between the commas of the brace opened before `start`, and where it ends; None if never closed."""
+    """Return the items of the brace opened before `start`, and where it ends; None if it is never closed."""
     depth, items = 0, []
     for place in range(start, len(text)):
         match text[place]:

@@ -1,9 +1,9 @@
-"""Which columns a dataset made from tars has: declared ones, and others inferred from a look at the first samples.
+"""The columns of a dataset made from tars: declared ones, and others inferred from a look at the first samples.
 
-A type is inferred from the last part of the extension (`seg.png` is png). That of a NumPy file is inferred from the
-arrays in the samples that were looked at: dimensions in which they differ are starred. Numbers (`cls`, `id`, `index`)
-are int64 where all that were looked at are, else str. A column that several extensions become is bytes, unless all
-mean one type. `__key__` comes first.
+A type is inferred from the last part of the extension (`seg.png` is png). The type of a NumPy column is inferred from
+the arrays in the samples looked at; dimensions in which they differ are starred. Numbers (`cls`, `id`, `index`) are
+int64 if all of those looked at are, else str. A column that several extensions become is bytes, unless all mean one
+type. `__key__` comes first.
 """
 
 from __future__ import annotations
@@ -11,34 +11,33 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
-from mdsx.convert.archive import Member
-from mdsx.convert.names import KEY, Names
-from mdsx.convert.npy import MAGIC, parse_npy
-from mdsx.convert.samples import TarSample
-from mdsx.convert.tape import printable
-from mdsx.errors import SampleError, UsageError, shown
+from mdsx.convert.sources import Source, read_chunks
+from mdsx.convert.tar_blocks import printable
+from mdsx.convert.tar_members import Member, read_members
+from mdsx.convert.values import NPY_MAGIC, parse_npy, type_of_extension
+from mdsx.convert.webdataset import FIRST_DOT, KEY, Names, TarSample, group_samples, is_hidden
+from mdsx.errors import CorruptError, SampleError, UsageError, shown
 from mdsx.format import ColumnType, Schema, parse_type
 
-Columns = dict[str, str]
-
-_BY_EXTENSION = {
-    **dict.fromkeys(("cls", "id", "index"), "int64"),
-    **dict.fromkeys(("txt", "text"), "str"),
-    **dict.fromkeys(("jpg", "jpeg"), "jpeg"),
-    "json": "json",
-    "png": "png",
-}
+_SAMPLES = 64  # to look at; fewer if they are large
+_BYTES = 2**26
+_ERRORS = 1000  # after so many, stop looking at a tar that has samples
+_MANY = 50  # columns
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _PLAIN = Names()
 
+Columns = dict[str, str]
+
 
 def parse_declared(texts: Iterable[str], renamed: Iterable[str] = ()) -> Columns:
-    """The columns that `--column name=type` options declare: in lower case, as extensions are, or as `renamed` ones."""
+    """Return the columns that `--column name=type` options declare, in lower case unless they are `renamed` ones."""
     columns: Columns = {}
     for text in texts:
         name, equals, kind = text.rpartition("=")
@@ -51,16 +50,91 @@ def parse_declared(texts: Iterable[str], renamed: Iterable[str] = ()) -> Columns
 
 
 def check_declared(columns: Mapping[str, str]) -> Columns:
-    """Declared `columns` with each type in its one text. Raises UsageError."""
+    """Return declared `columns` with each type in its canonical form. Raise UsageError."""
     if columns.get(KEY, "str") != "str":
         raise UsageError(f"column {KEY!r} holds the samples' keys: its type is str", found=columns[KEY])
     checked = Schema.from_columns(columns).columns if columns else ()
     return {column.name: str(column.type) for column in checked}
 
 
-def type_of_extension(name: str) -> str:
-    """The type of column `name` by its extension alone."""
-    return _BY_EXTENSION.get(name.rpartition(".")[2], "bytes")
+# --- a look at the first samples
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was seen of one tar. `whole`: all of it was seen."""
+
+    samples: list[TarSample] = field(default_factory=list)
+    members: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    whole: bool = True
+
+
+def find_columns(
+    sources: Sequence[Source], declared: Mapping[str, str], names: Names, *, skip: bool
+) -> tuple[Columns, list[str]]:
+    """Return the columns, by the first samples of the first tar that has any, and warnings about likely mistakes.
+
+    Raise the first error in these samples, unless errors are to be skipped. Raise UsageError if there is no sample, or
+    if an option names something that no tar has.
+    """
+    errors: list[str] = []
+    for place, source in enumerate(sources):
+        look = _look_at(source, names, skip)
+        errors += look.errors
+        if look.samples:
+            return _judge(look, source.url, declared, names, only=len(sources) == 1, last=place + 1 == len(sources))
+    found = f"{len(errors):,} invalid ones, the first: {errors[0]}" if errors else None
+    raise UsageError("there is no sample in the tars", file=sources[0].url, found=found)
+
+
+def _look_at(source: Source, names: Names, skip: bool) -> _Look:
+    look, size = _Look(), 0
+    with closing(read_chunks(source, lambda count: None)) as chunks:
+        members = _noted(read_members(chunks, file=source.url), look.members)
+        for item in group_samples(members, file=source.url, names=names):
+            if len(look.samples) == _SAMPLES or size > _BYTES or (look.samples and len(look.errors) >= _ERRORS):
+                look.whole = False
+                break
+            if isinstance(item, TarSample):
+                look.samples.append(item)
+                size += sum(len(member.data) for member in item.members.values())
+            elif skip:
+                look.errors.append(str(item))
+            else:
+                raise item
+    return look
+
+
+def _noted(items: Iterable[Member | CorruptError], names: list[str]) -> Iterator[Member | CorruptError]:
+    for item in items:
+        if isinstance(item, Member) and not is_hidden(item.name):
+            names.append(item.name)
+        yield item
+
+
+def _judge(
+    look: _Look, file: str, declared: Mapping[str, str], names: Names, *, only: bool, last: bool
+) -> tuple[Columns, list[str]]:
+    warnings: list[str] = []
+    for sentence in names.unused(look.members):
+        if look.whole and last:
+            raise UsageError(sentence, file=file)
+        warnings.append(f"{file}: {sentence}, in the samples that were looked at")
+    columns = infer_columns(look.samples, declared, file=file, names=names, warn=warnings.append)
+    inferred = len(columns.keys() - declared.keys()) - 1
+    dotted = names.key_until == FIRST_DOT and any(name.rpartition("/")[2].count(".") > 1 for name in look.members)
+    hint = "; the key ends at the first dot of a name: --key-until last-dot ends it at the last" if dotted else ""
+    if len(look.samples) == 1 and look.whole and (only or dotted):
+        sample = look.samples[0]
+        count = f"{len(sample.members):,} columns" if len(sample.members) > 1 else "one column"
+        warnings.append(f"{file}: holds a single sample, {printable(sample.key)}, of {count}{hint}")
+    elif inferred > _MANY:
+        warnings.append(f"{file}: {inferred:,} columns are inferred, one for each extension{hint}")
+    return columns, warnings
+
+
+# --- types
 
 
 def infer_columns(
@@ -71,11 +145,11 @@ def infer_columns(
     names: Names = _PLAIN,
     warn: Callable[[str], object] = lambda warning: None,
 ) -> Columns:
-    """The columns of a dataset whose first samples are these, out of the tar `file`: the key, then as they stand in it.
+    """Return the columns of a dataset with these first samples, from the tar `file`: the key, then their extensions.
 
-    Taken are the extensions that most of these samples have. `declared` types override what is inferred; declared
-    columns that most samples do not have come last. `warn` is called with what the caller should know of a choice.
-    Raises SampleError where no column type fits.
+    The extensions are those that most of these samples have, in their order. `declared` types override inferred ones;
+    declared columns that most samples lack come last. `warn` is called about doubtful choices. Raise SampleError if no
+    column type fits.
     """
     nullable = {name for name, kind in declared.items() if parse_type(kind).nullable}
     sets = [frozenset(sample.members) - nullable for sample in samples]
@@ -84,7 +158,7 @@ def infer_columns(
     columns = {KEY: "str"}
     for name, member in typical.members.items():
         if name == KEY:
-            raise SampleError(f"extension {KEY!r} is taken by the key's column", file=file, place=member.place)
+            raise SampleError(f"extension {KEY!r} is reserved for the key's column", file=file, place=member.place)
         columns[name] = declared.get(name) or _inferred(name, samples, file, names, warn)
     columns |= {name: kind for name, kind in declared.items() if name not in columns}
     try:
@@ -104,30 +178,34 @@ def infer_columns(
 def _inferred(name: str, samples: Sequence[TarSample], file: str, names: Names, warn: Callable[[str], object]) -> str:
     members = [sample.members[name] for sample in samples if name in sample.members]
     extensions = dict.fromkeys((*names.rename.get(name, ()), *(names.split(member.name)[1] for member in members)))
-    kinds = {"npy" if _last(extension) == "npy" else type_of_extension(extension) for extension in extensions}
+    kinds = {"npy" if _is_npy(extension) else type_of_extension(extension) for extension in extensions}
     kind = kinds.pop() if len(kinds) == 1 else "bytes"
     if kind == "npy":
         return _array_type(name, members, file)
     return _number_type(name, members, file, warn) if kind == "int64" else kind
 
 
+def _is_npy(extension: str) -> bool:
+    return extension.rpartition(".")[2] == "npy"
+
+
 def _number_type(name: str, members: Sequence[Member], file: str, warn: Callable[[str], object]) -> str:
-    """int64, but str or bytes where a member holds something else: class names, for instance."""
+    """Return int64, or str or bytes if a member holds something else, such as a class name."""
     others = [member for member in members if not _is_int64(member.data)]
     if not others:
         return "int64"
     kind = "str" if all(_is_text(member.data) for member in members) else "bytes"
     if len(others) < len(members):
         warn(
-            f"{file}: {others[0].place}: is no int64, but others of column {printable(name)} are; "
-            f"the column is {kind}; --column {name}=int64 makes it an error"
+            f"{file}: {others[0].place}: is not an int64, but others of column {printable(name)} are; "
+            f"the column is {kind}; --column {name}=int64 makes this an error"
         )
     return kind
 
 
 def _is_int64(data: bytes) -> bool:
-    if data.startswith(MAGIC):
-        return True  # whatever it holds, it is no text
+    if data.startswith(NPY_MAGIC):
+        return True  # whatever it holds, it is not text
     return len(data) < 100 and bool(_INTEGER.fullmatch(data)) and -(2**63) <= int(data) < 2**63
 
 
@@ -139,13 +217,9 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _last(extension: str) -> str:
-    return extension.rpartition(".")[2]
-
-
 def _array_type(name: str, members: Sequence[Member], file: str) -> str:
     found: list[tuple[Member, NDArray[Any]]] = []
-    broken: list[tuple[Member, ValueError]] = []  # of single samples: who reads those names them
+    broken: list[tuple[Member, ValueError]] = []  # single invalid samples are reported when they are converted
     for member in members:
         try:
             found.append((member, parse_npy(member.data)))

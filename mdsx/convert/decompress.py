@@ -1,9 +1,9 @@
-"""Chunks of a file as it is stored -> chunks of the tar inside it: plain, gzip or zstd, told by their first bytes.
+"""Chunks of a stored file -> chunks of the tar inside it: plain, gzip or zstd, detected by the first bytes.
 
-The name's ending is not asked: it is as often wrong as right. A stream that is cut, or fails its own checksum, is a
-CorruptError; so is anything but zeros behind a gzip stream. File and place are added by who reads the tar. Chunks are
-bounded whatever the compression; a stream that unpacks to more than 64 MiB and 1,100 times its size is refused: gzip
-never does, zstd does for nothing but long runs of one byte.
+The file name's ending is ignored, because it is often wrong. A truncated stream, or one that fails its own checksum,
+is a CorruptError; so is anything but zeros after a gzip stream. The tar's reader adds file and place. Chunks have a
+bounded size, whatever the compression. A stream that decompresses to more than 64 MiB and 1,100 times its size is
+refused; gzip cannot exceed that ratio, zstd does so only for long runs of one byte.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from mdsx.errors import CorruptError, UnsupportedError
 
 _PIECE = 2**20
-_SLICE = 2**16  # of a chunk given to gzip at once: what is left over is copied
+_SLICE = 2**16  # bytes given to gzip at once, because it copies what it does not consume
 _ROOM, _RATIO = 2**26, 1100
-_FEED = 1024  # zstd hands out at once all that its input stands for, up to 32 KiB a byte: small input bounds it
+_FEED = 1024  # bytes given to zstd at once, because it returns all their output at once, up to 32 KiB a byte
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
 
 
 def decompress(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks of what `chunks` hold: themselves, or decompressed. Raises CorruptError, UnsupportedError."""
+    """Yield `chunks`, decompressed if necessary. Raise CorruptError or UnsupportedError."""
     head = b""
     for chunk in chunks:
         head += chunk
@@ -37,7 +37,7 @@ def _decoder(head: bytes) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
         return _zstd
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
-            raise UnsupportedError(f"is {name}: tars are read plain or by gzip or zstd", hint="decompress it first")
+            raise UnsupportedError(f"is {name}: tars may be plain, gzip or zstd", hint="decompress it first")
     return lambda chunks: chunks
 
 
@@ -74,7 +74,7 @@ def _gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
             data = stream.unused_data
             stream = None if stream.eof else stream
     if stream is not None:
-        raise CorruptError("gzip stream is cut")
+        raise CorruptError("gzip stream is truncated")
 
 
 def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -92,11 +92,11 @@ def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 raise CorruptError(f"zstd stream is damaged: {error}") from None
             given += len(piece)
             if given > _ROOM + _RATIO * taken:
-                message = f"zstd stream unpacks to more than {_RATIO:,} times its size"
+                message = f"zstd stream decompresses to more than {_RATIO:,} times its size"
                 raise CorruptError(message, found=f"{given:,} bytes of {taken:,}", hint="decompress it first")
             if piece:
                 yield piece
             data = frame.unused_data if frame.eof else b""
             frame = None if frame.eof else frame
     if frame is not None:
-        raise CorruptError("zstd stream is cut")
+        raise CorruptError("zstd stream is truncated")

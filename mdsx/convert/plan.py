@@ -1,8 +1,8 @@
-"""What a conversion is: sources, columns, options, and the parts they are divided into.
+"""The definition of a conversion: sources, columns, options, and the parts that it is divided into.
 
 The plan is kept in the output, in `_convert/plan.json`, until the dataset is finished, so that a rerun continues this
-conversion and no other. Parts are contiguous runs of tars, in order; how many there are depends on the sources,
-never on the number of processes or on how fast they are.
+conversion and no other. Each part is a contiguous run of tars. The number of parts depends only on the sources and on
+whether there are several processes, never on how many there are or how fast they are.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 import msgspec
 import xxhash
 
-from mdsx.convert.names import Names
 from mdsx.convert.sources import Source
+from mdsx.convert.webdataset import Names
 from mdsx.errors import CorruptError
 from mdsx.format import filenames
 
@@ -23,7 +23,7 @@ MAX_PARTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One conversion. With one part the dataset is written to `out` itself, else to `part-NNNNN/` below it."""
+    """One conversion. A single part is written to `out` itself; several are written to `part-NNNNN/` below it."""
 
     out: str
     sources: tuple[Source, ...]
@@ -48,14 +48,18 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Tells conversions apart that would give other samples or other shards."""
-        told = asdict(self)
+        """Differs between conversions that would give other samples or other shards.
+
+        It depends on the tars' URLs, sizes and content, but not on a local file's times.
+        """
+        fields = asdict(self)
         for field in ("out", "on_error", "parts"):
-            del told[field]
-        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(told))
+            del fields[field]
+        fields["sources"] = [source.identity for source in self.sources]
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(fields))
 
     def difference(self, other: Plan) -> str | None:
-        """In what `other` is another conversion than this one; None if it may continue it."""
+        """Return how `other` differs from this conversion; None if it may continue it."""
         for mine, theirs in ((asdict(self), asdict(other)), (asdict(self.names), asdict(other.names))):
             for field in ("shard_size", "compression", "nan", "key_until", "rename", "drop"):
                 if mine.get(field) != theirs.get(field):
@@ -65,13 +69,13 @@ class Plan:
         if len(self.sources) != len(other.sources):
             return f"{len(other.sources)} tars, not {len(self.sources)}"
         for old, new in zip(self.sources, other.sources, strict=True):
-            if old != new:
+            if old.identity != new.identity:
                 return f"{new.url} has changed" if old.url == new.url else f"{new.url}, not {old.url}"
         return None
 
 
 def parts_for(sources: int, processes: int) -> int:
-    """How many parts a new conversion has: one for one process, else one for each tar, up to MAX_PARTS."""
+    """Return how many parts a new conversion has: one for one process, else one for each tar, up to MAX_PARTS."""
     return 1 if processes == 1 else min(sources, MAX_PARTS)
 
 
@@ -80,6 +84,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes, *, file: str) -> Plan:
+    """Raise CorruptError."""
     try:
         return msgspec.json.decode(data, type=Plan)
     except msgspec.MsgspecError as error:

@@ -1,8 +1,7 @@
-"""The tars to convert: named by path or URL, with braces or globs, each known to be there before anything is written.
+"""The tars to convert: named by path or URL, with braces or globs, and all found before anything is written.
 
-`{0000..0099}` and `{a,b}` are expanded everywhere, `*`, `?` and `[...]` in local paths. A source's `etag` changes when
-its content does, so that neither a reader nor a rerun takes bytes of another file. Reading is streamed: a few MiB are
-held, never a tar.
+`{0000..0099}` and `{a,b}` are expanded everywhere, `*`, `?` and `[...]` in local paths. Reading is streamed: a few MiB
+are held, never a whole tar.
 """
 
 from __future__ import annotations
@@ -14,25 +13,39 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from mdsx.convert.braces import expand_braces
-from mdsx.convert.tape import printable
-from mdsx.errors import MissingError, UsageError
-from mdsx.storage import open_storage
+import xxhash
 
-_RANGE = 2**23  # bytes asked for at once; as many are read ahead while these are converted
+from mdsx.convert.braces import expand_braces
+from mdsx.convert.tar_blocks import printable
+from mdsx.errors import MissingError, UsageError
+from mdsx.storage import Storage, open_storage
+
+_RANGE = 2**23  # bytes fetched at once; while they are converted, the next ones are fetched
+_LOOKS, _LOOK_BYTES = 8, 4096  # of a local tar, for its content
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One tar: its path or URL, its size in bytes, and what tells its content apart from a later one's."""
+    """One tar: its path or URL, and its size in bytes.
+
+    `etag` guards reading: it changes when the object is replaced or, for a local file, written to. `content` lets a
+    later run recognize the same content: the ETag of a remote object, a hash of some blocks of a local file, because
+    the times of a file may change when its content does not.
+    """
 
     url: str
     size: int
     etag: str
+    content: str
+
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """What must be the same for a later run to continue."""
+        return self.url, self.size, self.content
 
 
 def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) -> list[Source]:
-    """The tars that `names` stand for, in that order. Raises MissingError for one that is not there."""
+    """Return the tars that `names` stand for, in that order. Raise MissingError if one is missing."""
     urls = [url for name in names for expanded in expand_braces(name) for url in _globbed(expanded)]
     if not urls:
         raise UsageError("no tar is named")
@@ -43,14 +56,14 @@ def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) 
             raise UsageError("tar is named twice", file=url)
         folders[folder].add(name)
     found = {
-        folder: _list(folder, inside, connect_timeout) if _is_remote(folder) else _look(folder, inside)
+        folder: _list(folder, inside, connect_timeout) if _is_remote(folder) else _look_at(folder, inside)
         for folder, inside in folders.items()
     }
     return [found[folder][name] for folder, name in places]
 
 
 def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[bytes, None, None]:
-    """The bytes of `source` in chunks; `count` is called with the size of each."""
+    """Yield the bytes of `source` in chunks; `count` is called with the size of each."""
     folder, name = _split(source.url)
     storage = open_storage(folder)
 
@@ -72,7 +85,7 @@ def _is_remote(url: str) -> bool:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """The folder that a tar lies in, and its name there."""
+    """Return the folder of a tar, and its name there."""
     if not url.isascii() and url.encode(errors="ignore").decode() != url:
         raise UsageError("the tar's name is not UTF-8", file=printable(url), hint="rename it")
     folder, _, name = (url if _is_remote(url) else os.path.abspath(url)).rpartition("/")
@@ -97,21 +110,33 @@ def _globbed(url: str) -> list[str]:
     return matches
 
 
-def _look(folder: str, names: Iterable[str]) -> dict[str, Source]:
-    """Local sources by name, each opened to see that it can be."""
+def _look_at(folder: str, names: Iterable[str]) -> dict[str, Source]:
+    """Return local sources by name."""
     storage = open_storage(folder)
-    pieces = {name: storage.get(name, stop=1) for name in names}
-    return {name: Source(os.path.join(folder, name), piece.total, piece.etag) for name, piece in pieces.items()}
+    return {name: _local_source(storage, os.path.join(folder, name), name) for name in names}
+
+
+def _local_source(storage: Storage, path: str, name: str) -> Source:
+    """Read blocks at the beginning, at the end, and evenly between: a rewritten tar differs in some of them."""
+    piece = storage.get(name, stop=_LOOK_BYTES)
+    content, last = xxhash.xxh3_128(piece.data), max(piece.total - _LOOK_BYTES, 0)
+    for look in range(1, _LOOKS):
+        start = last * look // (_LOOKS - 1)
+        content.update(storage.get(name, start=start, stop=start + _LOOK_BYTES, etag=piece.etag).data)
+    return Source(path, piece.total, piece.etag, content.hexdigest())
 
 
 def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> dict[str, Source]:
-    """Remote sources of one folder by name, found by listing what begins as all their names do."""
+    """Return the remote sources of one folder by name, from a listing of their common prefix."""
     storage = open_storage(folder, connect_timeout=connect_timeout)
-    first, last = min(names), max(names)  # what these two share, all share
+    first, last = min(names), max(names)  # the common prefix of these two is that of all
     shared = next((first[:size] for size in range(len(first)) if first[: size + 1] != last[: size + 1]), first)
     entries = {entry.key: entry for entry in storage.list(shared)}
     for name in names:
         if name not in entries:
             hint = "globs are for local paths; name a range like {0000..0099}" if glob.has_magic(name) else None
             raise MissingError("there is no such tar", file=f"{storage.url}/{name}", hint=hint)
-    return {name: Source(f"{storage.url}/{name}", entries[name].size, entries[name].etag) for name in names}
+    return {
+        name: Source(f"{storage.url}/{name}", entries[name].size, entries[name].etag, entries[name].etag)
+        for name in names
+    }

@@ -1,30 +1,40 @@
-"""A tar's samples -> samples as the writer takes them: what a member's bytes mean in a column.
+"""What a member's bytes mean in a column: a tar's samples -> samples as the writer takes them.
 
-A value is read as its column's type says: numbers and bools from text or a NumPy file, arrays from a NumPy file, lists
-from JSON; of the other types a member holds just what a shard does. An absent member is null where the column takes
-null. NaN and Infinity in JSON are errors, or null. Parsed JSON and MessagePack take many times their bytes, so what a
-sample has of them is bounded by what is stored of the tar. Every misfit is a SampleError that names tar, member and
-offset, and the option that would mend it.
+A column's type decides how a value is read: numbers and bools from text or a NumPy file, arrays from a NumPy file,
+lists from JSON; for other types a member holds the same bytes as a shard. An absent member is null if the column takes
+null. NaN and Infinity in JSON are errors, or null. Parsed JSON and MessagePack take many times their bytes, so their
+size in a sample is bounded by the stored size of the tar. Every value that does not fit is a SampleError that names
+tar, member and offset, and the option that would take it. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from tokenize import TokenError
 from typing import Any
 
-from mdsx.convert.archive import Member
-from mdsx.convert.columns import type_of_extension
-from mdsx.convert.names import KEY
-from mdsx.convert.npy import MAGIC, parse_npy
-from mdsx.convert.samples import TarSample
-from mdsx.convert.tape import printable
-from mdsx.errors import CorruptError, SampleError
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from mdsx.convert.tar_blocks import printable
+from mdsx.convert.tar_members import Member
+from mdsx.convert.webdataset import KEY, TarSample
+from mdsx.errors import CorruptError, SampleError, shown
 from mdsx.format import ColumnType, parse_json, parse_type, value_decoder
 
+_BY_EXTENSION = {
+    **dict.fromkeys(("cls", "id", "index"), "int64"),
+    **dict.fromkeys(("txt", "text"), "str"),
+    **dict.fromkeys(("jpg", "jpeg"), "jpeg"),
+    "json": "json",
+    "png": "png",
+}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _LONGEST_NUMBER = 1000  # characters
@@ -32,9 +42,19 @@ _PARSED_ROOM, _TARS_PARSED_ROOM, _PARSED_RATIO = 2**21, 2**24, 50
 _PARSED = {"json", "msgpack"}
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
 
+NPY_MAGIC = npy_format.MAGIC_PREFIX
+_NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
+"""Raised by NumPy, and by Python's parser, which reads the header as a literal, if a header is damaged."""
+_NPY_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+
+
+def type_of_extension(name: str) -> str:
+    """Return the type of column `name` by its extension alone; the last part counts (`seg.png` is png)."""
+    return _BY_EXTENSION.get(name.rpartition(".")[2], "bytes")
+
 
 class SampleReader:
-    """Reads samples of a dataset's `columns` out of the members of the tar `file`, of which `stored` bytes are stored.
+    """Reads the samples of the tar `file`, of which `stored` bytes are stored, as samples of a dataset's `columns`.
 
     With `nan_null`, NaN and Infinity in JSON are read as null.
     """
@@ -47,7 +67,7 @@ class SampleReader:
         self._parsed_left = _TARS_PARSED_ROOM + _PARSED_RATIO * stored
 
     def read(self, sample: TarSample) -> dict[str, Any]:
-        """The sample as the writer takes it. Raises SampleError."""
+        """Return the sample as the writer takes it. Raise SampleError."""
         if not sample.members.keys() <= self._types.keys():
             self._refuse_extra(sample)
         if self._parsed:
@@ -66,7 +86,7 @@ class SampleReader:
         return values
 
     def misfit(self, sample: TarSample, error: SampleError) -> SampleError:
-        """What the writer said of a value of this sample, told in terms of the tar."""
+        """Return the writer's error for a value of this sample, in terms of the tar."""
         for name, member in sample.members.items():
             if error.place == f"column {name!r}":
                 return self._misfit(name, member, f"expected {error.expected}, found {error.found}")
@@ -74,7 +94,7 @@ class SampleReader:
 
     def _misfit(self, name: str, member: Member, problem: str) -> SampleError:
         kind = self._types[name]
-        hint = f"--column '{name}={wider_type(kind, member.data)}' would take it"
+        hint = f"--column '{name}={_wider_type(kind, member.data)}' would take it"
         if kind.base == "json" and _has_nan(member.data):
             hint = f"--nan null makes NaN and Infinity null; {hint}"
         return self._error(f"does not fit column {name!r} of type {kind}: {problem}", member, hint)
@@ -84,7 +104,7 @@ class SampleReader:
         first = next(iter(sample.members.values()))
         problem = f"sample {printable(sample.key)} has no member for column {name!r}"
         if sample.torn:
-            raise self._error(f"{problem}: the damage after it may have taken it", first)
+            raise self._error(f"{problem}: the damage after it may have destroyed the member", first)
         if not kind.nullable:
             raise self._error(f"missing member: {problem}", first, f"--column '{name}={kind}?' makes absent ones null")
 
@@ -93,22 +113,22 @@ class SampleReader:
         size = sum(len(member.data) for member in members)
         if size > min(self._most_parsed, self._parsed_left):
             whose = "this sample" if size > self._most_parsed else "this tar, up to here,"
-            problem = f"json and msgpack of {whose} have far more bytes, unpacked, than the tar's file"
+            problem = f"json and msgpack of {whose} have far more bytes, decompressed, than the tar's file"
             hint = f"they may have {_PARSED_RATIO} times as many, and 2 MiB a sample, 16 MiB a tar: decompress it first"
             raise self._error(problem, members[0], hint)
         self._parsed_left -= size
 
     def _refuse_extra(self, sample: TarSample) -> None:
         name, member = next((name, member) for name, member in sample.members.items() if name not in self._types)
-        shown, columns = printable(name), ", ".join(self._types)
-        problem = f"mixed extensions: sample {printable(sample.key)} has {shown}, the columns are {columns}"
+        extra, columns = printable(name), ", ".join(self._types)
+        problem = f"mixed extensions: sample {printable(sample.key)} has {extra}, the columns are {columns}"
         hints = [f"--column {shlex.quote(f'{name}={type_of_extension(name)}?')} takes it, with null where it is absent"]
         absent = next((column for column in self._types if column not in sample.members), None)
         if absent is not None:
             hints.append(f"--rename {shlex.quote(f'NEW={absent};{name}')} makes both one column")
         hints.append(f"--drop {shlex.quote(name)} leaves it out")
         if "." in name:
-            hints.append("--key-until last-dot takes only what follows the last dot for the column")
+            hints.append("--key-until last-dot makes only the part after the last dot the column")
         raise self._error(problem, member, "; ".join(hints) if name.isprintable() and len(name) < 200 else None)
 
     def _error(self, problem: str, member: Member, hint: str | None = None) -> SampleError:
@@ -116,7 +136,7 @@ class SampleReader:
 
 
 def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes], Any]:
-    """What makes a value for the writer out of a member's bytes; raises ValueError or CorruptError."""
+    """Return a function from a member's bytes to a value for the writer; it raises ValueError or CorruptError."""
     as_json = _json_without_nan if nan_null else parse_json
     if kind.is_list:
         return _list_reader(kind, as_json)
@@ -125,7 +145,7 @@ def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes
     if kind.shape is not None:
         return parse_npy
     if kind.scalar:
-        return lambda data: parse_npy(data)[()] if data.startswith(MAGIC) else _scalar(kind.base, data)
+        return lambda data: parse_npy(data)[()] if data.startswith(NPY_MAGIC) else _scalar(kind.base, data)
     decode = value_decoder(kind, "")
     return lambda data: decode(memoryview(data))
 
@@ -142,9 +162,9 @@ def _list_reader(kind: ColumnType, as_json: Callable[[bytes], object]) -> Callab
     return read
 
 
-def wider_type(kind: ColumnType, data: bytes) -> ColumnType:
-    """A type that takes the bytes that `kind` did not: dimensions starred where they differ, else str, else bytes."""
-    if kind.scalar and data.startswith(MAGIC):
+def _wider_type(kind: ColumnType, data: bytes) -> ColumnType:
+    """Return a type that takes `data`, which `kind` does not: with starred dimensions, or str, or bytes."""
+    if kind.scalar and data.startswith(NPY_MAGIC):
         try:
             array = parse_npy(data)
         except ValueError:
@@ -166,7 +186,7 @@ def _json_without_nan(data: bytes) -> object:
 
 
 def _has_nan(data: bytes) -> bool:
-    """Whether NaN or Infinity is what keeps `data` from being JSON."""
+    """Whether `data` would be JSON but for NaN or Infinity."""
     found: list[str] = []
 
     def note(text: str) -> None:
@@ -191,15 +211,43 @@ def _scalar(base: str, data: bytes) -> object:
     if len(data) > _LONGEST_NUMBER:
         data = data[:_LONGEST_NUMBER] + b"..."
     text = data.decode("utf-8", "replace").strip()
-    shown = repr(text if len(text) <= 40 else text[:40] + "...")
+    quoted = repr(text if len(text) <= 40 else text[:40] + "...")
     if base == "bool":
         if text.lower() not in _BOOLS:
-            raise ValueError(f"{shown} is none of 0, 1, true, false")
+            raise ValueError(f"{quoted} is none of 0, 1, true, false")
         return _BOOLS[text.lower()]
     if "float" in base:
         if not _FLOAT.fullmatch(text):
-            raise ValueError(f"{shown} is not a number")
+            raise ValueError(f"{quoted} is not a number")
         return float(text)
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f"{shown} is not an integer")
+        raise ValueError(f"{quoted} is not an integer")
     return int(text)
+
+
+def parse_npy(data: bytes) -> NDArray[Any]:
+    """Return the array in the bytes of a NumPy file, in native byte order; a view of `data` if possible.
+
+    Raise ValueError.
+    """
+    stream = io.BytesIO(data)
+    try:
+        version = npy_format.read_magic(stream)
+        if version not in _NPY_HEADERS:
+            raise ValueError(f"version {version[0]}.{version[1]} is unknown")
+        shape, fortran, dtype = _NPY_HEADERS[version](stream)
+    except _NPY_DAMAGE as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"not a NumPy file: {problem[:200]}") from None
+    if dtype.hasobject:
+        raise ValueError("a NumPy file of pickled objects, which are never loaded")
+    start = stream.tell()
+    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
+    if expected != found:
+        raise ValueError(f"a NumPy file of {expected} bytes of data has {found}")
+    array = np.frombuffer(data, dtype, offset=start) if found else np.empty(0, dtype)
+    try:
+        array = array.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, OverflowError):
+        raise ValueError(f"a NumPy file of an impossible shape: {shown(shape)}") from None
+    return array.astype(dtype.newbyteorder("="), copy=False)

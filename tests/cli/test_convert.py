@@ -212,7 +212,7 @@ class Job:
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_ctrl_c_is_status_130_and_the_same_command_goes_on(tmp_path: Path, processes: str) -> None:
     job = Job(tmp_path, "--processes", processes)
-    assert job.interrupt(signal.SIGINT) == (130, "mdsx: interrupted; the same command goes on from here\n")
+    assert job.interrupt(signal.SIGINT) == (130, "mdsx: interrupted; the same command continues from here\n")
     assert job.finish() == job.expected
 
 

@@ -7,10 +7,9 @@ import pytest
 from numpy.typing import ArrayLike
 
 from mdsx import SampleError, UsageError
-from mdsx.convert.archive import Member
 from mdsx.convert.columns import check_declared, infer_columns, parse_declared
-from mdsx.convert.names import Names
-from mdsx.convert.samples import TarSample
+from mdsx.convert.tar_members import Member
+from mdsx.convert.webdataset import Names, TarSample
 from tests.convert.tars import npy
 
 
@@ -86,7 +85,7 @@ def test_a_number_among_names_is_warned_of() -> None:
     samples = [sample("1", cls=b"1"), sample("2", cls=b"cat")]
     infer_columns(samples, {}, file="x.tar", warn=warnings.append)
     assert len(warnings) == 1
-    assert warnings[0].startswith("x.tar: member '2.cls', offset 0: is no int64, but others of column 'cls' are;")
+    assert warnings[0].startswith("x.tar: member '2.cls', offset 0: is not an int64, but others of column 'cls' are;")
     infer_columns(samples[1:], {}, file="x.tar", warn=warnings.append)
     infer_columns(samples, {"cls": "str"}, file="x.tar", warn=warnings.append)
     assert len(warnings) == 1

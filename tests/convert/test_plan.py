@@ -1,4 +1,4 @@
-"""A plan divides tars into parts by their number alone, and tells when another command is another conversion."""
+"""A plan divides tars into parts by their number alone, and recognizes another conversion."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
-from mdsx.convert.names import Names
 from mdsx.convert.plan import MAX_PARTS, Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.sources import Source
+from mdsx.convert.webdataset import Names
 
 
 def plan(tars: int = 3, parts: int = 1) -> Plan:
-    sources = tuple(Source(f"/x/{tar}.tar", 1000 + tar, f"etag {tar}") for tar in range(tars))
+    sources = tuple(Source(f"/x/{tar}.tar", 1000 + tar, f"etag {tar}", f"content {tar}") for tar in range(tars))
     return Plan("/out", sources, {"__key__": "str", "txt": "str"}, 2**20, None, Names(), "error", "raise", parts)
+
+
+def with_last(url: str, etag: str, content: str) -> Plan:
+    """The plan with another last source."""
+    return replace(plan(), sources=(*plan().sources[:2], Source(url, 1002, etag, content)))
 
 
 @settings(deadline=None)
 @given(tars=st.integers(1, 300), parts=st.integers(1, MAX_PARTS))
-def test_parts_are_contiguous_runs_that_hold_every_tar_once(tars: int, parts: int) -> None:
+def test_parts_are_contiguous_runs_of_all_tars(tars: int, parts: int) -> None:
     parts = min(parts, tars)
     divided = [plan(tars, parts).part_sources(part) for part in range(parts)]
     assert tuple(source for sources in divided for source in sources) == plan(tars).sources
     assert max(map(len, divided)) - min(map(len, divided)) <= 1
 
 
-def test_the_number_of_parts_does_not_depend_on_that_of_processes_if_there_are_several() -> None:
+def test_all_numbers_of_processes_above_one_give_the_same_parts() -> None:
     assert [parts_for(100, processes) for processes in (1, 2, 3, 64)] == [1, 100, 100, 100]
     assert parts_for(1, 8) == 1
     assert parts_for(10_000, 8) == MAX_PARTS
@@ -39,7 +44,7 @@ def test_one_part_is_the_output_itself() -> None:
     assert plan(parts=3).part_url(2) == "/out/part-00002"
 
 
-def test_a_plan_is_read_as_it_was_written() -> None:
+def test_a_plan_survives_encoding() -> None:
     assert decode_plan(encode_plan(plan()), file="x") == plan()
     with pytest.raises(CorruptError, match="not a conversion's plan"):
         decode_plan(encode_plan(plan())[:-5], file="x")
@@ -57,11 +62,18 @@ def test_a_plan_is_read_as_it_was_written() -> None:
         (replace(plan(), names=Names(drop=("b",))), "drop ('b',), not ()"),
         (plan(4), "4 tars, not 3"),
         (replace(plan(), columns={"txt": "str", "__key__": "str"}), "columns {'txt"),
-        (replace(plan(), sources=(*plan().sources[:2], Source("/x/2.tar", 1002, "new"))), "/x/2.tar has changed"),
-        (replace(plan(), sources=(*plan().sources[:2], Source("/y/2.tar", 1002, "etag 2"))), "/y/2.tar, not /x/2.tar"),
+        (with_last("/x/2.tar", "new", "content 2"), None),
+        (
+            replace(plan(), sources=(*plan().sources[:2], Source("/x/2.tar", 1002, "etag 2", "new"))),
+            "/x/2.tar has changed",
+        ),
+        (
+            replace(plan(), sources=(*plan().sources[:2], Source("/y/2.tar", 1002, "etag 2", "content 2"))),
+            "/y/2.tar, not /x/2.tar",
+        ),
     ],
 )
-def test_another_conversion_is_told_by_what_differs(other: Plan, difference: str | None) -> None:
+def test_another_conversion_is_named_by_what_differs(other: Plan, difference: str | None) -> None:
     found = plan().difference(other)
     assert found == difference or (found and difference and found.startswith(difference))
     assert (plan().digest == other.digest) == (difference is None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mdsx import MdsxError
-from mdsx.convert.processes import _told_of_death
+from mdsx.convert.processes import _noticing_death
 
 
 def between_messages(pipe: Any) -> None:
@@ -37,7 +37,7 @@ def test_a_worker_that_died_is_an_error_that_says_so(die: Callable[[Any], None])
     worker = context.Process(target=die, args=(theirs,))
     worker.start()
     theirs.close()
-    with pytest.raises(MdsxError, match="a worker died with exit code 3; out of memory"), _told_of_death(worker):  # noqa: PT012
+    with pytest.raises(MdsxError, match="a worker died with exit code 3; out of memory"), _noticing_death(worker):  # noqa: PT012
         ours.send("a part")
         ours.recv()
     ours.close()

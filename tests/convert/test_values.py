@@ -11,10 +11,9 @@ import pytest
 from numpy.typing import ArrayLike
 
 from mdsx import SampleError
-from mdsx.convert.archive import Member
-from mdsx.convert.npy import parse_npy
-from mdsx.convert.samples import TarSample
-from mdsx.convert.values import SampleReader
+from mdsx.convert.tar_members import Member
+from mdsx.convert.values import SampleReader, parse_npy
+from mdsx.convert.webdataset import TarSample
 from tests.convert.tars import npy
 
 

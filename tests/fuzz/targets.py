@@ -32,8 +32,8 @@ from mdsx.cli.cat import as_line
 from mdsx.cli.output import print_json
 from mdsx.convert import convert_tars
 from mdsx.convert.braces import expand_braces
-from mdsx.convert.npy import parse_npy
 from mdsx.convert.plan import decode_plan
+from mdsx.convert.values import parse_npy
 from mdsx.damage import verify
 from mdsx.errors import MdsxError
 from mdsx.format import (

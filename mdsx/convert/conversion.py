@@ -1,8 +1,8 @@
-"""WebDataset tars -> one dataset: the converter's door.
+"""The converter's entry point: WebDataset tars -> one dataset.
 
-Sources are found, columns known and the plan written down before the first sample is. A rerun of the same conversion
-continues it, or says that it is finished, and what it skipped; another one onto an unfinished output is refused,
-unless there is no shard yet.
+The sources are found, the columns determined and the plan stored before the first sample is written. A rerun of the
+same conversion continues it, or reports that it is finished and what it skipped. Another conversion onto an unfinished
+output is refused, unless the output has no shard yet.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
-from mdsx.convert.columns import check_declared
-from mdsx.convert.look import look_at
-from mdsx.convert.names import KEY, MemberNames, Names
-from mdsx.convert.part import Ledger, is_finished
+from mdsx.convert.columns import check_declared, find_columns
+from mdsx.convert.part import is_finished
 from mdsx.convert.plan import Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.processes import convert_parts
-from mdsx.convert.skips import Tally, decode_tallies, encode_tallies, total
+from mdsx.convert.reports import WatchReporter
 from mdsx.convert.sources import find_sources
-from mdsx.convert.tape import printable
-from mdsx.convert.watcher import Watcher
+from mdsx.convert.tallies import keep_skips, kept_skips, total
+from mdsx.convert.tar_blocks import printable
+from mdsx.convert.webdataset import KEY, MemberNames, Names
 from mdsx.errors import MissingError, UsageError, shown
 from mdsx.format import filenames
 from mdsx.progress import Progress
 from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
+from mdsx.warn import warn
 from mdsx.writer import merge
 from mdsx.writer.folder import Options
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How a conversion ended. `skipped` counts what was left out; `already` means that it was finished before."""
+    """The result of a conversion. `skipped`: how many samples were left out; `already`: it was finished before."""
 
     url: str
     columns: Mapping[str, str]
@@ -54,24 +54,24 @@ def convert_tars(
     compression: str | None = None,
     processes: int = 1,
     connect_timeout: float | None = None,
-    watch: Callable[[Progress], object] | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
     **member_names: Unpack[MemberNames],
 ) -> Conversion:
-    """Convert the tars that `sources` name (paths, URLs, braces, globs), in that order, to a dataset at `out`.
+    """Convert the tars named by `sources` (paths, URLs, braces, globs), in that order, to a dataset at `url`.
 
-    The names of members are read with `key_until` "first-dot" or "last-dot": the key ends there. `rename` maps a column
-    to the extensions that become it (`{"image": ["jpg", "png"]}`, or `"jpg;png"`); `drop` names extensions or files to
-    leave out. `columns` (name -> type) overrides what is inferred from the first samples; names are lower-case
-    extensions, or those that `rename` gives. `nan="null"` reads NaN and Infinity in JSON as null.
+    `columns` (name -> type) overrides what is inferred from the first samples; its names are lower-case extensions, or
+    columns of `rename`. `member_names`: `key_until`, `rename` and `drop`, see `MemberNames`. `nan="null"` reads NaN and
+    Infinity in JSON as null.
 
-    `on_error="skip"` leaves out samples that are not sound, and what a damaged tar lost, and tells the `watcher` of
-    each; a later call that finds the dataset finished does so again. With `processes` above 1 and several tars, the
-    dataset is written in parts and merged. `connect_timeout`: as for `mdsx.Dataset`.
+    `on_error="skip"` leaves out invalid samples, and the samples that a damaged tar lost. With `processes` above 1 and
+    several tars, the dataset is written in parts and merged. `connect_timeout`: as for `mdsx.Dataset`.
 
-    Raises MissingError, CorruptError or SampleError that name tar, member and offset; no index is written then. Warns
-    where the names seem to be meant otherwise: of a single sample, or of more than 50 inferred columns.
+    `watch` is called now and then, and at each skip; the first call comes before any sample is written. If the dataset
+    was finished before, it is called once, with what was skipped.
+
+    Raises MissingError, CorruptError or SampleError with tar, member and offset; then no index is written. Warns about
+    likely mistakes: a single sample, or more than 50 inferred columns.
     """
-    watcher = watch if isinstance(watch, Watcher) else Watcher(watch)
     sources = [sources] if isinstance(sources, str) else sources
     if processes < 1:
         raise UsageError("processes must be at least 1", found=processes)
@@ -84,22 +84,23 @@ def convert_tars(
     Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
     storage = _open_output(url, connect_timeout)
     found = find_sources(sources, connect_timeout=connect_timeout)
-    look = look_at(found, declared, names, skip=on_error == "skip")
-    for warning in look.warnings:
-        watcher.warned(warning)
+    known, warnings = find_columns(found, declared, names, skip=on_error == "skip")
+    for warning in warnings:
+        warn(warning)
     parts = parts_for(len(found), processes)
-    plan = Plan(storage.url, tuple(found), look.columns, size, compression, names, nan, on_error, parts)
+    plan = Plan(storage.url, tuple(found), known, size, compression, names, nan, on_error, parts)
     if is_finished(plan.out, connect_timeout):
-        return _finished_before(storage, plan, watcher)
+        return _finished_before(storage, plan, watch)
     plan = _continued(storage, plan)
-    watcher.planned(plan)
+    reporter = WatchReporter(plan, watch)
+    reporter.advance(0, 0)
     storage.delete(filenames.CONVERT_SKIPPED)  # of an output whose dataset was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
-    tally = total(convert_parts(plan, processes, watcher))
-    _keep_skips(storage, tally)
+    tally = total(convert_parts(plan, processes, reporter))
+    keep_skips(storage, tally)
     if plan.parts > 1:
         merge(plan.out)
-    _forget(storage)
+    _remove_plan(storage)
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 
 
@@ -110,46 +111,25 @@ def _open_output(url: str | os.PathLike[str], connect_timeout: float | None) -> 
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
     no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
     if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
-        raise UsageError("the output would be a tar or another file", file=storage.url, hint="it is named last")
+        raise UsageError("the output would be a tar or another file", file=storage.url, hint="name the output last")
     return storage
 
 
-def _finished_before(storage: Storage, plan: Plan, watcher: Watcher) -> Conversion:
+def _finished_before(storage: Storage, plan: Plan, watch: Callable[[Progress], object]) -> Conversion:
     index = read_index(storage)
     converted = index.metadata.get("converted")
     if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
         hint = "give another output"
-        raise UsageError("holds a dataset already, and not one of this conversion", file=storage.url, hint=hint)
-    tally = _kept_skips(storage)
-    _keep_skips(storage, tally)
-    _forget(storage)
-    for skip in tally.skips:
-        watcher.skipped(skip.error())
+        raise UsageError("already holds a dataset, and not one of this conversion", file=storage.url, hint=hint)
+    tally = kept_skips(storage)
+    keep_skips(storage, tally)
+    _remove_plan(storage)
+    WatchReporter(plan, watch).finished_before(index.samples, [skip.error() for skip in tally.skips])
     return Conversion(storage.url, plan.columns, index.samples, tally.skipped, already=True)
 
 
-def _keep_skips(storage: Storage, tally: Tally) -> None:
-    if tally.skipped:
-        storage.put(filenames.CONVERT_SKIPPED, encode_tallies([tally]))
-
-
-def _kept_skips(storage: Storage) -> Tally:
-    """What a conversion that wrote its index skipped, also where it was killed just after that."""
-    kept = {entry.key for entry in storage.list(filenames.CONVERT_FOLDER)}
-    if filenames.CONVERT_SKIPPED in kept:
-        return total(
-            decode_tallies(
-                storage.get(filenames.CONVERT_SKIPPED).data, file=f"{storage.url}/{filenames.CONVERT_SKIPPED}"
-            )
-        )
-    if filenames.CONVERT_PLAN not in kept:
-        return Tally()
-    begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
-    return total(Ledger(begun.out, part).total(len(begun.sources)) for part in range(begun.parts))
-
-
 def _continued(storage: Storage, plan: Plan) -> Plan:
-    """`plan`, in the parts in which an earlier run began it."""
+    """Return `plan` with the number of parts that an earlier run began with."""
     try:
         begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
     except MissingError:
@@ -159,15 +139,12 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
         difference = "without --on-error skip"
     if difference is None:
         return replace(plan, parts=begun.parts)
-    if any(
-        filenames.is_shard(entry.key)
-        for prefix in (filenames.SHARDS, filenames.PARTS)
-        for entry in storage.list(prefix)
-    ):
+    written = (filenames.SHARDS, filenames.PARTS)
+    if any(filenames.is_shard(entry.key) for prefix in written for entry in storage.list(prefix)):
         raise UsageError(
             f"holds an unfinished conversion; this would be another: {difference}",
             file=storage.url,
-            hint="finish that one by its own command, remove what is there, or give another output",
+            hint="finish that one with its own command, remove what is there, or give another output",
         )
     prefixes = (filenames.WRITER_FOLDER, filenames.PARTS, filenames.CONVERT_FOLDER)
     for entry in [entry for prefix in prefixes for entry in storage.list(prefix)]:
@@ -176,8 +153,8 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
     return plan
 
 
-def _forget(storage: Storage) -> None:
-    """Remove what is of use only until the dataset is finished."""
+def _remove_plan(storage: Storage) -> None:
+    """Remove what is needed only until the dataset is finished."""
     for entry in list(storage.list(filenames.CONVERT_FOLDER)):
         if entry.key != filenames.CONVERT_SKIPPED:
             storage.delete(entry.key)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
-from mdsx.convert.archive import Member, read_members
+from mdsx.convert.tar_members import Member, read_members
 from tests.convert.sparse_tars import header, old_gnu, padded, pax, pax_lines, pax_sparse
 from tests.convert.tars import chunked, sample_members, tar_bytes
 
@@ -108,7 +108,7 @@ def test_links_and_devices_say_that_they_have_no_bytes(tree: Path, tmp_path: Pat
     path = tmp_path / "x.tar"
     subprocess.run(["tar", "-cf", path, "-C", tree, "a.b", "pipe.x"], check=True)
     problems = {item.name: item.problem for item in read(path.read_bytes()) if isinstance(item, Member)}
-    assert problems.pop("a.b/soft.cls") == "is a symbolic link to 'c.cls', whose bytes are elsewhere"
+    assert problems.pop("a.b/soft.cls") == "is a symbolic link to 'c.cls', and has no bytes of its own"
     assert problems.pop("pipe.x") == "is a FIFO"
     hard = [problem for problem in problems.values() if problem]  # which of the two comes first is the file system's
     assert len(problems) == 2
@@ -132,7 +132,7 @@ def test_an_old_directory_has_no_bytes_or_is_an_error() -> None:
     inner = header("smuggled.txt", 0) * 2
     directory, after = read(header("old/", len(inner), b"\0") + inner + header("c.txt", 0) + bytes(1024))
     assert isinstance(directory, Member)
-    assert directory.problem == "is a directory in the way of old tars, but has 1,024 bytes"
+    assert directory.problem == "is a directory of an old tar, but has 1,024 bytes"
     assert isinstance(after, Member)
     assert after.name == "c.txt"
 
@@ -148,9 +148,9 @@ def test_holes_of_a_tar_are_bounded_by_what_is_stored_of_it() -> None:
         members = [item for item in read(stored) if isinstance(item, Member)]
         assert [len(member.data) for member in members] == [2**25, 2**25, 0, 0, 0]
         assert str(members[2].problem).startswith(
-            "is sparse: with it, holes of the tar have 100,663,296 bytes, of which"
+            "is sparse: with it, the tar's holes have 100,663,296 bytes, but only"
         )
-        assert "64 MiB and 1,000 times what is stored: pack it without --sparse" in members[2].hint
+        assert "64 MiB and 1,000 times the stored bytes: pack it without --sparse" in members[2].hint
     plenty = sparse_members(5, 2**25)[:-1024] + header("big.bin", 2**17) + bytes(2**17 + 1024)
     assert all(item.problem is None for item in read(plenty, 2**20) if isinstance(item, Member))
 
@@ -202,7 +202,7 @@ def test_a_value_of_4_gib_is_not_read_into_memory() -> None:
     chunks = iter([info.tobuf(), *[bytes(2**24)] * 256, bytes(1024)])
     (member,) = read_members(chunks, file="x.tar")
     assert isinstance(member, Member)
-    assert member.problem == "is too large: 4,294,967,295 bytes; a value stays below 4 GiB"
+    assert member.problem == "is too large: 4,294,967,295 bytes; a value must be smaller than 4 GiB"
 
 
 # --- damage
@@ -219,7 +219,7 @@ def test_what_is_not_a_tar_is_called_so(data: bytes) -> None:
 
 
 def test_a_file_of_no_bytes_is_an_error() -> None:
-    assert errors(b"") == ["x.tar: offset 0: is empty, not even a tar's end"]
+    assert errors(b"") == ["x.tar: offset 0: is empty, without even an end-of-archive block"]
 
 
 def test_every_cut_before_the_end_is_an_error_and_keeps_what_is_whole() -> None:
@@ -230,13 +230,12 @@ def test_every_cut_before_the_end_is_an_error_and_keeps_what_is_whole() -> None:
 
 
 def test_a_cut_names_the_member_and_its_offset() -> None:
-    expected = (
-        "x.tar: member 'doc/00001.txt', offset 2048: tar is cut in the middle of this member (expected 9, found 3)"
-    )
-    assert errors(CLOSED[: 2048 + 512 + 3]) == [expected]
-    behind = "x.tar: offset 2048, behind member 'doc/00000.cls': "
-    assert errors(CLOSED[: 2048 + 100]) == [behind + "tar is cut in the middle of a header"]
-    assert errors(CLOSED[:2048]) == [behind + "tar is not closed by zeros: it may be cut, and members may be missing"]
+    (error,) = errors(CLOSED[: 2048 + 512 + 3])
+    assert error.startswith("x.tar: member 'doc/00001.txt', offset 2048: tar is truncated in the middle of this member")
+    assert error.endswith(" (expected 9, found 3)")
+    after = "x.tar: offset 2048, after member 'doc/00000.cls': "
+    assert errors(CLOSED[: 2048 + 100]) == [after + "tar is truncated in the middle of a header"]
+    assert errors(CLOSED[:2048]) == [after + "tar has no end-of-archive block: it may be truncated, and lack members"]
 
 
 @pytest.mark.parametrize("left", [512, 700, 1024, 5000])
@@ -252,7 +251,7 @@ def test_every_flipped_byte_of_a_header_is_found() -> None:
         if not 148 <= place - 2048 < 156:  # the checksum's own text may still mean the same number
             assert found, place
         for error in found:
-            assert error.startswith("x.tar: offset 2048, behind member 'doc/00000.cls': header is damaged")
+            assert error.startswith("x.tar: offset 2048, after member 'doc/00000.cls': header is damaged")
 
 
 def test_what_follows_damage_is_read_from_the_next_sound_header_on() -> None:
@@ -270,8 +269,8 @@ def test_garbage_between_members_is_an_error(garbage: bytes) -> None:
 
 def test_bytes_behind_the_end_are_an_error_and_tars_that_follow_are_read() -> None:
     twice = CLOSED + tar_bytes([("other.txt", b"o")])
-    message = "there are bytes behind the tar's end; tars concatenated? convert them one by one"
-    assert errors(twice) == [f"x.tar: offset {len(CLOSED)}, behind member 'doc/00004.cls': {message}"]
+    message = "there are bytes after the end of the archive; if tars were concatenated, convert them one by one"
+    assert errors(twice) == [f"x.tar: offset {len(CLOSED)}, after member 'doc/00004.cls': {message}"]
     assert names(twice)[-1] == "other.txt"
 
 

@@ -1,0 +1,266 @@
+"""Members of a tar -> samples, as WebDataset groups them, but never losing anything silently.
+
+- A member's key ends at the first dot after the last slash, as in WebDataset, or at the last dot. The rest of the name,
+  in lower case, is the extension: `a.b/c.SEG.png` has key `a.b/c` and extension `seg.png`, or, up to the last dot, key
+  `a.b/c.SEG` and extension `png`. A leading `./` belongs to the key.
+- The extension is the column, unless `rename` gives it another name. Several extensions may become one column.
+- Adjacent members with the same key are one sample. A key that comes back later in its tar is an error.
+- Hidden files (`._0001.jpg`, `.DS_Store`) are left out, and so is what `drop` names, by extension or by file name
+  (`README`). A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an
+  error, because it may be what a sample lacks.
+- The holes of a sample's members are bounded by their stored bytes.
+
+Errors are yielded in their place, so that a caller can continue after them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from mdsx.convert.tar_blocks import HOLES_RULE, most_holes, printable
+from mdsx.convert.tar_members import Member
+from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, shown
+from mdsx.format import Schema
+
+KEY = "__key__"
+FIRST_DOT, LAST_DOT = "first-dot", "last-dot"
+_ADJACENT = "a sample's members must be adjacent, as `tar --sort=name` packs them"
+_RENAME = "a column is renamed as NEW=OLD[;OLD...]"
+
+
+class MemberNames(TypedDict, total=False):
+    """How `convert_tars` reads the names of members: a sample's key, a dot, and an extension.
+
+    Attributes:
+        key_until: Where the key ends: "first-dot" (the default, as in WebDataset) or "last-dot", for keys with dots in
+            them.
+        rename: Column -> the extensions that become it: `{"image": ["jpg", "png"]}`, or `{"image": "jpg;png"}`.
+        drop: Extensions, or names of files such as "README", to leave out.
+    """
+
+    key_until: str
+    rename: Mapping[str, str | Sequence[str]]
+    drop: str | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How members' names become keys and columns. `rename` maps a column to the extensions that become it."""
+
+    key_until: str = FIRST_DOT
+    rename: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(
+        cls,
+        key_until: str = FIRST_DOT,
+        rename: Mapping[str, str | Sequence[str]] | None = None,
+        drop: str | Sequence[str] = (),
+    ) -> Names:
+        """Return the caller's options, checked. Raise UsageError."""
+        rename = rename or {}
+        if key_until not in (FIRST_DOT, LAST_DOT):
+            raise UsageError("key_until is unknown", found=shown(key_until), expected=f"{FIRST_DOT} or {LAST_DOT}")
+        renamed = {column: tuple(sorted({*map(_extension, _several(rename[column]))})) for column in sorted(rename)}
+        dropped = tuple(sorted({*_several(drop)}))
+        becomes: dict[str, str] = {}
+        for column, extensions in renamed.items():
+            if column == KEY:
+                raise UsageError(f"column {KEY!r} holds the samples' keys: nothing can be renamed to it")
+            Schema.from_columns({column: "bytes"})  # refuses names that no column can have
+            if not extensions or not all(extensions):
+                raise UsageError(_RENAME, found=shown(f"{column}={rename[column]}"))
+            for extension in extensions:
+                if becomes.setdefault(extension, column) != column:
+                    raise UsageError(
+                        f"extension {extension!r} is renamed twice", found=f"{becomes[extension]}, {column}"
+                    )
+        for name in dropped:
+            if not name:
+                raise UsageError("drop has an empty name")
+            if _extension(name) in becomes:
+                raise UsageError(f"extension {name!r} is both renamed and dropped")
+        return cls(key_until, renamed, dropped)
+
+    def check_declared(self, declared: Iterable[str]) -> None:
+        """Raise UsageError if nothing can become one of the `declared` columns."""
+        columns, dropped = self.columns, self.dropped
+        for column in declared:
+            if column in self.rename:
+                continue
+            if column in columns:
+                hint = f"declare {columns[column]!r}"
+                raise UsageError(f"column {column!r} is declared, but renamed to {columns[column]!r}", hint=hint)
+            if column in dropped:
+                raise UsageError(f"column {column!r} is declared, but dropped")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The column of each extension that is renamed."""
+        return {extension: column for column, extensions in self.rename.items() for extension in extensions}
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The file names and extensions that are dropped."""
+        return frozenset((*self.drop, *map(_extension, self.drop)))
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Return the key and the extension of a member's name; the extension may be empty."""
+        folder, slash, base = name.rpartition("/")
+        if self.key_until == FIRST_DOT:
+            stem, _, extension = base.partition(".")
+        else:
+            stem, dot, extension = base.rpartition(".")
+            stem, extension = (stem, extension) if dot else (base, "")
+        return folder + slash + stem, extension.lower()
+
+    def unused(self, members: Iterable[str]) -> list[str]:
+        """Return a sentence for each dropped name and each renamed column that matches none of these `members`."""
+        files = {name.rpartition("/")[2] for name in members if not is_hidden(name)}
+        extensions = dict.fromkeys(self.split(name)[1] for name in sorted(files))
+        known = f"there are {', '.join(filter(None, extensions))}"[:300]
+        return [
+            *(f"--drop {name}: no member has this extension or file name; {known}"
+              for name in self.drop if name not in files and _extension(name) not in extensions),
+            *(f"--rename {column}={';'.join(old)}: no member has such an extension; {known}"
+              for column, old in self.rename.items() if not extensions.keys() & set(old)),
+        ]  # fmt: skip
+
+
+def parse_renames(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the columns that `--rename NEW=OLD[;OLD...]` options rename. Raise UsageError."""
+    renames: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        column, equals, old = text.partition("=")
+        if not (column and equals and old):
+            raise UsageError(_RENAME, found=shown(text))
+        renames[column] = (*renames.get(column, ()), *old.split(";"))
+    return renames
+
+
+def is_hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")
+
+
+def _several(names: str | Sequence[str]) -> list[str]:
+    return names.split(";") if isinstance(names, str) else list(names)
+
+
+def _extension(name: str) -> str:
+    return name.removeprefix(".").lower()
+
+
+# --- grouping
+
+
+_PLAIN = Names()
+
+
+@dataclass(frozen=True, slots=True)
+class TarSample:
+    """A key and its members by column. `torn`: the sample is next to damage that may have destroyed some of them."""
+
+    key: str
+    members: dict[str, Member]
+    torn: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    key: str
+    members: dict[str, Member] = field(default_factory=dict)
+    problem: SampleError | None = None
+    stored: int = 0
+    holes: int = 0
+
+    def add(self, column: str, member: Member) -> None:
+        self.members[column] = member
+        self.holes += member.holes
+        self.stored += len(member.data) - member.holes
+
+    def refuse(self, problem: SampleError) -> None:
+        """Make this no sample; only its first problem is kept."""
+        self.problem = problem
+        self.members.clear()
+
+    def finish(self, *, torn: bool = False) -> TarSample | SampleError:
+        return self.problem or TarSample(self.key, self.members, torn)
+
+
+def group_samples(
+    items: Iterable[Member | CorruptError], *, file: str, names: Names = _PLAIN
+) -> Iterator[TarSample | MdsxError]:
+    """Yield the samples of a tar, with an error in place of each invalid sample and each damage."""
+    group: _Group | None = None
+    seen: set[str] = set()
+    columns, dropped = names.columns, names.dropped
+    after_damage = False  # which may have destroyed the beginning of the next sample
+    for item in items:
+        if isinstance(item, CorruptError):
+            yield item
+            if group:
+                yield group.finish(torn=True)
+            group, after_damage = None, True
+            continue
+        key, extension = names.split(item.name)
+        if is_hidden(item.name) or extension in dropped or item.name.rpartition("/")[2] in dropped:
+            continue
+        problem, hint = item.problem or _name_problem(item.name, extension), item.hint
+        if problem:
+            hint = "; ".join(filter(None, (hint, _leave_out(item.name, extension))))
+        if group is None or key != group.key:
+            if group:
+                yield group.finish()
+            group = _Group(key)
+            if key in seen:
+                problem = problem or f"duplicate key: the tar has an earlier sample {printable(key)}"
+                hint = hint or _ADJACENT
+            seen.add(key)
+            if after_damage:
+                problem = problem or "follows damage that may have destroyed the beginning of the sample"
+                after_damage = False
+        if group.problem:
+            continue
+        column = columns.get(extension, extension)
+        if not problem and column in group.members:
+            problem, hint = _twice(column, group.members[column], item, names)
+        if not problem:
+            group.add(column, item)
+            if group.holes > most_holes(group.stored):
+                problem = f"sample is sparse: {group.holes:,} bytes of holes, but only {group.stored:,} are stored"
+                hint = f"a sample's holes may have {HOLES_RULE}: pack it without --sparse"
+        if problem:
+            group.refuse(SampleError(problem, file=file, place=item.place, hint=hint or None))
+    if group:
+        yield group.finish()
+
+
+def _name_problem(name: str, extension: str) -> str | None:
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            return "name is not UTF-8"
+    if name.endswith("/"):
+        return "is a file, although its name ends in a slash: it has no extension, so no column"
+    return None if extension else "has no extension, so no column"
+
+
+def _leave_out(name: str, extension: str) -> str:
+    """Return how to leave out members like this one, or their samples."""
+    what = extension or name.rpartition("/")[2]
+    drop = f"--drop {shlex.quote(what)} leaves out members like it; " if what and what.isprintable() else ""
+    return f"{drop}--on-error skip leaves out the sample"
+
+
+def _twice(column: str, before: Member, member: Member, names: Names) -> tuple[str, str]:
+    """Return the problem, and the way out, where two members of a sample become one column."""
+    first, second = names.split(before.name)[1], names.split(member.name)[1]
+    if first == second:
+        return f"sample has column {printable(column)} twice", "--on-error skip leaves out the sample"
+    problem = f"sample has column {printable(column)} twice: {printable(first)} and {printable(second)} become it"
+    return problem, f"--drop {shlex.quote(second)} leaves one out, --on-error skip leaves out the sample"
