@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
+from mdsx.mosaicml import DATASET, explain
 from mdsx.order import select_fraction, select_run
 from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, View
 from mdsx.storage.cache import Cache, CacheLike, Verdict
@@ -48,6 +49,7 @@ class Dataset:
     storage fails.
     """
 
+    @explain("Dataset", DATASET)
     def __init__(
         self,
         url: str | os.PathLike[str],

@@ -14,7 +14,7 @@ import mdsx
 PACKAGE = Path(mdsx.__file__).parent
 FLOORS = (
     {"errors"},
-    {"process", "progress", "sizes", "system", "warn"},
+    {"mosaicml", "process", "progress", "sizes", "system", "warn"},
     {"format", "order"},
     {"storage"},
     {"shards"},

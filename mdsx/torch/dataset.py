@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import CorruptError, StateError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
+from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, Weight
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage.cache import Cache, CacheLike
@@ -73,6 +74,7 @@ class StreamingDataset(IterableDataset[Any]):
     same position.
     """
 
+    @explain("StreamingDataset", STREAMING_DATASET)
     def __init__(
         self,
         dataset: str | os.PathLike[str] | Dataset | Mixture,
@@ -89,6 +91,8 @@ class StreamingDataset(IterableDataset[Any]):
         batch_size: int | None = None,
         drop_last: bool | None = None,
     ) -> None:
+        if not isinstance(shuffle, bool | Shuffle):
+            raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
         if isinstance(dataset, Dataset) and cache is not None:
             raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
         if not isinstance(dataset, Dataset | Mixture):

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, _utils
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
 from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
@@ -97,6 +98,7 @@ class StreamingDataLoader:
     The loader has a position of its own. A copy, also by pickle, is independent of it and at the same position.
     """
 
+    @explain("StreamingDataLoader", STREAMING_DATA_LOADER)
     def __init__(
         self,
         dataset: StreamingDataset,

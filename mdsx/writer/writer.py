@@ -21,6 +21,7 @@ from typing import Any, NoReturn, Self
 
 from mdsx.errors import ChangedError, UsageError
 from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
+from mdsx.mosaicml import WRITER, explain
 from mdsx.storage import open_storage
 from mdsx.writer.folder import Folder, Options
 from mdsx.writer.recover import begin, load_shard, stored_shards
@@ -53,6 +54,7 @@ class Writer:
     an exception, the `with` publishes no index: closed shards stay for a resume, other samples are gone.
     """
 
+    @explain("Writer", WRITER)
     def __init__(
         self,
         url: str | os.PathLike[str],
