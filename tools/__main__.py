@@ -84,7 +84,9 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names or patterns (loader-*); default: all")
     parser.add_argument("--list", action="store_true", help="list the names of the subjects")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant (default 5)")
-    parser.add_argument("--quick", dest="scale", action="store_const", const=0.1, help="use a tenth of the samples")
+    parser.add_argument(
+        "--quick", dest="scale", action="store_const", const=0.1, default=1.0, help="use a tenth of the samples"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="use another share of the samples")
     parser.add_argument("--loaders", type=_list, default=[], metavar="A,B", help="only these: mdsx, limit, litdata ...")
     parser.add_argument("--scratch", metavar="DIR", help="keep and reuse the datasets that are written there")
@@ -94,9 +96,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_conformance(parser: argparse.ArgumentParser) -> None:
-    from tools.conformance.adaptors import NAMES
-    from tools.conformance.matrix import SEED, cells
-    from tools.conformance.run import LIMIT
+    from tools.conformance.matrix import LIMIT, SEED, cells
+    from tools.peers import NAMES
 
     names = [cell.name for cell in cells()]
     parser.add_argument("--loaders", type=_of("loader", NAMES), metavar="A,B", help=f"of {', '.join(NAMES)}")
@@ -111,8 +112,7 @@ def _add_conformance(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_faults(parser: argparse.ArgumentParser) -> None:
-    from tools.faults.cases import CASES, NAMES
-    from tools.faults.run import LIMIT
+    from tools.faults.cases import CASES, LIMIT, NAMES
 
     cases = [case.name for case in CASES]
     parser.add_argument("--loaders", type=_of("loader", NAMES), metavar="A,B", help=f"of {', '.join(NAMES)}")

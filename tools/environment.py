@@ -1,8 +1,8 @@
-"""The project's virtual environment: makes it where it is not there, then goes on inside it.
+"""The project's virtual environment `.venv`: created if it is missing; then the process goes on inside it.
 
-Rules: runs on a bare Python 3.11 with the standard library alone. `.venv` beside pyproject.toml counts as complete only
-with its stamp, a hash of what was installed, which is written last; one whose installation broke off is made anew.
-One process installs at a time, whoever else comes waits for it.
+Runs on a bare Python 3.11 with the standard library alone. `.venv` beside pyproject.toml is complete only with its
+stamp, a hash of what was installed, which is written last. An interrupted installation starts over. One process
+installs at a time; others wait for it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ("pyproject.toml", "constraints.txt")
 _STEPS = (
-    ("install PyTorch", ("torch",)),  # the largest by far: told apart
+    ("install PyTorch", ("torch",)),  # by far the largest: has a line of its own
     ("install the build backend", ("setuptools",)),
     ("install mdsx and its tools", ("--no-build-isolation", "-e", ".[torch,test]")),
 )
-"""What pip is asked for, step by step, each within constraints.txt."""
+"""What pip installs, step by step, within constraints.txt."""
 
 
 def require_python() -> None:
@@ -43,6 +43,28 @@ def enter_environment() -> None:
         os.execv(environment.python, [str(environment.python), *sys.orig_argv[1:]])
 
 
+class Stamp:
+    """A file that marks an environment as complete: a hash of the files and values that it was made from."""
+
+    def __init__(self, path: Path, files: Sequence[Path], *values: str) -> None:
+        self._path, self._files, self._values = path, files, values
+
+    def valid(self) -> bool:
+        return self._path.exists() and self._path.read_text() == self._wanted()
+
+    def write(self) -> None:
+        partial = self._path.with_suffix(".part")
+        partial.write_text(self._wanted())
+        os.replace(partial, self._path)
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def _wanted(self) -> str:
+        parts = [*(file.read_bytes() for file in self._files), *(value.encode() for value in self._values)]
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
 class Environment:
     """The virtual environment of the checkout at `root`, made by `steps`: titles and pip's arguments."""
 
@@ -51,27 +73,20 @@ class Environment:
         self.steps = steps
         self.directory = root / ".venv"
         self.python = self.directory / "bin" / "python"
-        self._stamp = self.directory / "mdsx-stamp"
+        files = (root / "pyproject.toml", root / "constraints.txt")
+        self._stamp = Stamp(self.directory / "mdsx-stamp", files, str(self.directory))
         self._unfinished = self.directory / "mdsx-unfinished"
         self._log = root / ".venv.log"
 
     def complete(self) -> bool:
-        """Whether all that pyproject.toml and constraints.txt ask for is installed."""
-        try:
-            return self._stamp.read_text() == self.wanted() and self.python.exists()
-        except FileNotFoundError:
-            return False
-
-    def wanted(self) -> str:
-        """The stamp of a complete environment: a hash of what is to be installed, and where."""
-        parts = [str(self.directory).encode(), *((self.root / name).read_bytes() for name in _SOURCES)]
-        return hashlib.sha256(b"\0".join(parts)).hexdigest()
+        """Whether everything in pyproject.toml and constraints.txt is installed."""
+        return self._stamp.valid() and self.python.exists()
 
     def install(self) -> None:
-        """Make the environment, or bring it up to date; exits with a message where that fails."""
+        """Create the environment, or update it. Exit with a message if that fails."""
         with (self.root / "pyproject.toml").open() as lock:
             _lock(lock.fileno())
-            if self.complete():  # thanks to the one that we waited for
+            if self.complete():  # thanks to the process that we waited for
                 return
             started = time.monotonic()
             _say(f"Setting up the environment in {self.directory}: once, it takes some minutes")
@@ -87,11 +102,13 @@ class Environment:
             self._unfinished.touch()
             self._run("make .venv", [python, "-m", "venv", str(self.directory)], lock)
         self._unfinished.touch()
-        self._stamp.unlink(missing_ok=True)
+        self._stamp.remove()
         pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
         for title, arguments in self.steps:
             self._run(title, [*pip, "install", "-c", "constraints.txt", *arguments], lock)
-        self._finish()
+        self._unfinished.unlink()
+        self._stamp.write()
+        self._log.unlink()
 
     def _has_pip(self) -> bool:
         if not self.python.exists():
@@ -99,62 +116,36 @@ class Environment:
         command = [str(self.python), "-c", "import pip, sys; sys.exit(sys.version_info < (3, 11))"]
         return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
-    def _finish(self) -> None:
-        partial = self._stamp.with_suffix(".part")
-        partial.write_text(self.wanted())
-        self._unfinished.unlink()
-        os.replace(partial, self._stamp)
-        self._log.unlink()
-
     def _run(self, title: str, command: list[str], lock: int) -> None:
-        """One step, with its output in the log. It holds the lock too: should this process be killed, it still runs."""
-        progress = _Progress(title, self._log)
+        """Run one step with its output in the log. The child holds the lock too, in case this process is killed."""
+        started = time.monotonic()
+        _say(f"  {title} ...")
         with self._log.open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(lock,)
             )
             try:
                 while process.poll() is None:
-                    progress.show()
+                    if sys.stdout.isatty():
+                        width = shutil.get_terminal_size().columns - 1
+                        text = f"    {time.monotonic() - started:.0f} s  {(self._lines() or [''])[-1].strip()}"
+                        print(f"\r\x1b[K{text[:width]}", end="", flush=True)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=0.2)
             except KeyboardInterrupt:
                 process.terminate()
                 process.wait()
                 raise
+        clear = "\r\x1b[K" if sys.stdout.isatty() else ""
+        seconds = f"({time.monotonic() - started:.0f} s)"
         if process.returncode:
-            progress.end(f"failed with status {process.returncode}")
-            tail = "".join(f"    {line}\n" for line in _lines(self._log)[-15:])
-            sys.exit(f"{tail}The whole output is in {self._log}; start again when the cause is mended.")
-        progress.end("done")
+            _say(f"{clear}  {title}: failed with status {process.returncode} {seconds}")
+            tail = "".join(f"    {line}\n" for line in self._lines()[-15:])
+            sys.exit(f"{tail}The whole output is in {self._log}; start again when the cause is fixed.")
+        _say(f"{clear}  {title}: done {seconds}")
 
-
-class _Progress:
-    """One line for a step: on a terminal it lives, elsewhere it stands when the step ends."""
-
-    def __init__(self, title: str, log: Path) -> None:
-        self._title = title
-        self._log = log
-        self._started = time.monotonic()
-        self._live = sys.stdout.isatty()
-        if not self._live:
-            _say(f"  {title} ...")
-
-    def show(self) -> None:
-        if self._live:
-            width = shutil.get_terminal_size().columns - 1
-            text = f"  {self._title} {self._seconds()}  {(_lines(self._log) or [''])[-1].strip()}"
-            print(f"\r\x1b[K{text[:width]}", end="", flush=True)
-
-    def end(self, word: str) -> None:
-        _say(("\r\x1b[K" if self._live else "") + f"  {self._title}: {word} {self._seconds()}")
-
-    def _seconds(self) -> str:
-        return f"({time.monotonic() - self._started:.0f} s)"
-
-
-def _lines(log: Path) -> list[str]:
-    return log.read_text(errors="replace").splitlines()
+    def _lines(self) -> list[str]:
+        return self._log.read_text(errors="replace").splitlines()
 
 
 def _lock(descriptor: int) -> None:

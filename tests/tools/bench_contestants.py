@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tools.bench.subject import Call
 from tools.bench.subjects import MODULES
+from tools.processes import Call
 
 _SLOW = ("idle", "s3", "cache")  # wait for seconds, or need a server
 

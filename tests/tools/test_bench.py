@@ -8,22 +8,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tools import workloads
 from tools.__main__ import parse, run
-from tools.bench import measure, workloads
+from tools.bench import measure
 from tools.bench.pages import write_pages
-from tools.bench.processes import CallFailed, call, session_members
-from tools.bench.report import Report, number
-from tools.bench.results import load, to_json
+from tools.bench.report import Report, load, number
 from tools.bench.run import Line, Outcome, Runner
-from tools.bench.subject import Call, Contestant, Goal, Subject
+from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import all_subjects
+from tools.processes import Call, CallFailed, call, members
 
 MODULE = "tests.tools.bench_contestants"
 TINY = 0.0001
@@ -93,23 +92,6 @@ class TestRounds:
         assert [line.failure for line in found.lines] == ["round 1: its data could not be written: disk full"] * 2
         assert turns == ["make"]  # which is not tried again
 
-    def test_around_is_open_during_the_rounds_and_yields_arguments(self, tmp_path: Path) -> None:
-        events: list[str] = []
-
-        @contextmanager
-        def around(directory: Path) -> Iterator[Mapping[str, Any]]:
-            assert directory == tmp_path
-            events.append("open")
-            yield {"port": 7}
-            events.append("close")
-
-        def answer(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
-            events.append(f"port {more['port']}")
-            return {}
-
-        Runner(tmp_path, 2, call=answer).run(subject(contestant("a"), around=around))
-        assert events == ["open", "port 7", "port 7", "close"]
-
     def test_what_is_not_installed_or_not_wanted_is_said(self, tmp_path: Path) -> None:
         peer = Contestant("peer", Call("x:y", {}, "grain"))
         ours = Contestant("ours", Call("x:z"), kind="mdsx")
@@ -142,10 +124,10 @@ class TestProcesses:
         with pytest.raises(CallFailed, match="made no end in 2 s"):
             self.call(tmp_path, "hang", limit=2.0)
         session = int((tmp_path / "session").read_text())
-        assert session_members(session) == []
+        assert members(session=session) == []
 
     def test_children_that_are_left_are_ended(self, tmp_path: Path) -> None:
-        assert session_members(int(self.call(tmp_path, "leave_child")["session"])) == []
+        assert members(session=int(self.call(tmp_path, "leave_child")["session"])) == []
 
 
 class TestGoals:
@@ -248,7 +230,7 @@ class TestWorkloads:
         assert 180 < sizes["text"] < 230
 
     def test_images_are_pictures(self) -> None:
-        from tools.bench.contestants.collate import pixels
+        from tools.peers.torch_helpers import pixels
 
         assert pixels(workloads.jpeg(5)).shape == (384, 512, 3)
 
@@ -284,14 +266,14 @@ class TestReport:
 
     def test_json_comes_back(self, tmp_path: Path) -> None:
         report = self.report()
-        (tmp_path / "x.json").write_text(to_json(report))
+        (tmp_path / "x.json").write_text(report.to_json())
         subjects = [report.outcomes[0].subject, Subject("other", "", "", "", ())]
         (found,) = load(tmp_path / "x.json", subjects)
         assert found.lines == report.outcomes[0].lines
         assert "2026-01-01, commit abc, 3 rounds" in found.origin
         again = replace(report, outcomes=(found,), commit="def", date="2026-02-02")
         assert f"From {found.origin}: s." in again.about()  # figures keep the commit that they are of
-        assert json.loads(to_json(report))["subjects"][0]["goals"][0]["judged"] == "met"
+        assert json.loads(report.to_json())["subjects"][0]["goals"][0]["judged"] == "met"
 
     def test_pages_change_between_their_marks_only(self, tmp_path: Path) -> None:
         (tmp_path / "docs").mkdir()

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.tools import TOOLS
-from tools.conformance import adaptors
 from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
 from tools.conformance.matrix import EVEN, QUICK, Cell, cells
 from tools.conformance.report import Report, Row
-from tools.conformance.result import Result
-from tools.conformance.run import Matrix
+from tools.conformance.run import Result, run_loader
 from tools.conformance.task import Consumed, Task, read_log
-from tools.marks import put_between_marks
+from tools.peers import NAMES, peer
 from tools.peers.environments import CannotInstall, PeerEnvironment
+from tools.tables import put_between_marks
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = (*TOOLS, "conformance")
@@ -113,8 +111,8 @@ class TestWrongLoaders:
     def run(self, tmp_path: Path) -> Run:
         def run(kind: str, name: str = "same", limit: float = 60) -> Result:
             directory = tmp_path / f"{kind}-{name}"
-            matrix = Matrix(f"tests.tools.wrong_loaders:{kind}", Path(sys.executable), directory, 7, limit)
-            (result,) = matrix.run([cell(name)], lambda result: None)
+            spec = f"tests.tools.wrong_loaders:{kind}"
+            _, (result,) = run_loader(spec, directory, [cell(name)], seed=7, limit=limit)
             return result
 
         return run
@@ -155,26 +153,24 @@ class TestWrongLoaders:
         assert (result.word, result.detail) == ("unsupported", "It says so itself.")
 
     def test_a_loader_that_cannot_be_imported_fails_in_every_cell(self, tmp_path: Path) -> None:
-        matrix = Matrix("tests.tools.wrong_loaders:exact", Path(sys.executable), tmp_path, 7)
-        matrix.spec = "tests.tools.no_such_module:x"
-        (result,) = matrix.run([cell("same")], lambda result: None)
+        _, (result,) = run_loader("tests.tools.no_such_module:x", tmp_path, [cell("same")], seed=7, limit=60)
         assert result.status == "error"
         assert "no_such_module" in result.detail
 
 
-class TestAdaptors:
+class TestPeers:
     """What can be said of each loader without its package."""
 
-    @pytest.mark.parametrize("name", adaptors.NAMES)
+    @pytest.mark.parametrize("name", NAMES)
     def test_each_is_imported_without_its_package(self, name: str) -> None:
-        found = adaptors.adaptor(name)
+        found = peer(name)
         assert found.name == name
         for each in cells():
             found.unsupported(each)
         assert set(found.findings) <= {each.name for each in cells()}
 
     def test_mdsx_supports_every_cell(self) -> None:
-        assert not [each.name for each in cells() if adaptors.adaptor("mdsx").unsupported(each)]
+        assert not [each.name for each in cells() if peer("mdsx").unsupported(each)]
 
     def test_what_pip_cannot_install_is_told_with_its_reason(self, tmp_path: Path) -> None:
         (tmp_path / "requirements.txt").write_text("./no-such-directory\n")
@@ -232,8 +228,8 @@ def test_the_documents_have_the_whole_matrix_and_mdsx_is_exact_in_it() -> None:
     for each in cells():
         assert re.search(rf"^\| {re.escape(each.title)} \| ok \|", page, re.MULTILINE), each.title
     readme = (ROOT / "README.md").read_text()
-    for name in adaptors.NAMES:
-        title = adaptors.adaptor(name).title
+    for name in NAMES:
+        title = peer(name).title
         assert re.search(rf"^\| {re.escape(title)} \S+ \|", readme, re.MULTILINE), title
         assert f"### {title} " in page
 

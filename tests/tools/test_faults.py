@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Often
-from tools.conformance.adaptors import adaptor
 from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES, NAMES
 from tools.faults.command import kept
 from tools.faults.report import details, table
 from tools.faults.run import Found, Loaders, Outcome, flipped, place_of
+from tools.peers import peer
 
 ROOT = Path(__file__).parent.parent.parent
 BY_NAME = {case.name: case for case in CASES}
@@ -96,4 +96,4 @@ def test_the_documentation_has_every_case_and_loader() -> None:
     for case in CASES:
         assert f"| {case.title} | " in page
     for name in NAMES:
-        assert f"### {adaptor(name).title} in faults" in page
+        assert f"### {peer(name).title} in faults" in page

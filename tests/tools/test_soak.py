@@ -22,8 +22,8 @@ import pytest
 import mdsx
 from tests.conftest import Often
 from tests.tools import TOOLS
-from tools.bench.processes import session_members
 from tools.conformance.matrix import Shape
+from tools.processes import members
 from tools.soak import job, plan, processes, reader
 from tools.soak.account import Delivered, Key, Life, Raised, count, once_each, read_log
 from tools.soak.growth import MOST, Look, Watched, grown, look
@@ -355,7 +355,7 @@ def test_interrupted_it_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         process.communicate(timeout=120)
     assert process.returncode == 130
     deadline = time.monotonic() + 60
-    while any(session_members(session) for session in sessions):  # the one that forked them sees that it is alone
+    while any(members(session=session) for session in sessions):  # the one that forked them sees that it is alone
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert not list(tmp_path.glob("mdsx-soak-*"))

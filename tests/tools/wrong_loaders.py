@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.conformance.adaptors import Adaptor, Loader
 from tools.conformance.matrix import Cell, Data
 from tools.conformance.task import Task
+from tools.peers import Loader, Peer
 
 
 class _Loader:
@@ -44,7 +44,7 @@ class _Loader:
         return self.epoch, self._position
 
 
-class Wrong(Adaptor):
+class Wrong(Peer):
     """`kind` says in what it is wrong."""
 
     packages = ("pip",)

@@ -1,9 +1,8 @@
-"""How contestants take the time, and the memory. Standard library alone: it works in every environment."""
+"""How contestants measure time and memory."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import threading
 import time
@@ -11,20 +10,20 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.bench.processes import session_members
+from tools.processes import members
 
 Figures = dict[str, Any]
 
-SECONDS = 2.0  # that are measured at least, where an epoch is short
-LONG_EPOCH = 4.0  # seconds from which on the first epoch counts, as it is no mere warming up
+SECONDS = 2.0  # to measure at least, if an epoch is short
+LONG_EPOCH = 4.0  # seconds; a first epoch that takes longer counts, since it is no mere warm-up
 ENOUGH = 8.0  # seconds after which an epoch is left
 
 
 def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int) -> Figures:
-    """Iterates epochs of `samples` samples that come `batch` at a time, and returns samples a second.
+    """Iterate epochs of `samples` samples that come `batch` at a time, and return samples a second.
 
-    Of each epoch the time from its first batch on counts. The first epoch is for warming up, unless it lasts. "first
-    batch s" is the time to the very first batch, from the making of its iterator on. An epoch has several batches.
+    The time of an epoch is measured from its first batch. The first epoch is a warm-up, unless it is long. "first batch
+    s" is the time from creating the very first iterator to its first batch. An epoch has several batches.
     """
     clock = time.perf_counter
     check = max(1, 64 // batch)  # batches between two looks at the clock
@@ -52,7 +51,7 @@ def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int)
 
 
 def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
-    """Calls `read` with 0, 1, 2, ..., each of which reads `each` samples; returns samples a second. First warms up."""
+    """Call `read` with 0, 1, 2, ..., each of which reads `each` samples; return samples a second, after a warm-up."""
     clock = time.perf_counter
     number = 0
     for duration in (SECONDS / 4, SECONDS):
@@ -77,7 +76,7 @@ def stopwatch(figures: Figures, samples: int, size: int = 0) -> Iterator[None]:
 
 
 class PeakMemory:
-    """The most memory that this process and its children had at any of many looks, in MiB, within the block.
+    """The peak memory of this process and its children during the block, in MiB, sampled every 50 ms.
 
     `rss`: resident, what is shared counted in every process; `pss`: what is shared counted once; `anonymous`:
     without what is mapped from files.
@@ -103,7 +102,7 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while True:
-            found = [memory_of(pid) for pid in session_members(os.getsid(0))]
+            found = [memory_of(pid) for pid in members(session=os.getsid(0))]
             for name, peak in self._peaks.items():
                 self._peaks[name] = max(peak, sum(each[name] for each in found))
             if self._stop.wait(self._EVERY):
@@ -111,7 +110,7 @@ class PeakMemory:
 
 
 def memory_of(pid: int) -> dict[str, int]:
-    """KiB of a process: `rss`, `pss`, `anonymous`, and `private`, what no other process shares."""
+    """KiB of a process: `rss`, `pss`, `anonymous`, and `private`, which no other process shares."""
     found = dict.fromkeys(("rss", "pss", "anonymous", "private"), 0)
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
@@ -123,9 +122,9 @@ def memory_of(pid: int) -> dict[str, int]:
 
 
 def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:
-    """Processor seconds of this process and its children in `seconds` in which nobody reads.
+    """Processor seconds of this process and its children in `seconds` without reading.
 
-    They begin two seconds after the first batches, when what is prepared ahead is ready.
+    They begin two seconds after the first batches, when prefetching is done.
     """
     iterator = iter(batches)
     for _ in range(3):
@@ -138,16 +137,8 @@ def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:
 
 def _cpu_seconds() -> float:
     ticks = 0
-    for pid in session_members(os.getsid(0)):
+    for pid in members(session=os.getsid(0)):
         with contextlib.suppress(OSError):
             values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(values[11]) + int(values[12])
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def peak_memory(function: str, **arguments: Any) -> Figures:
-    """Another measurement, `module:name`, and the most memory that it had on the way."""
-    module, _, name = function.partition(":")
-    with PeakMemory() as memory:
-        figures: Figures = getattr(importlib.import_module(module), name)(**arguments)
-    return {**figures, **memory.figures()}

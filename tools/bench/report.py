@@ -1,15 +1,19 @@
-"""What was found, as tables on the terminal and in Markdown."""
+"""The results as tables on the terminal and in Markdown, and as JSON, which a later run can load."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from tools.bench.run import Line, Outcome, Verdict
-from tools.bench.subject import Goal
+from tools.bench.subject import Subject
+from tools.tables import table
 
 _STYLES = {"mdsx": "bold", "limit": "dim", "peer": ""}
 _VERDICTS = {True: "green", False: "bold red", None: "yellow"}
@@ -28,50 +32,31 @@ class Report:
     scale: float
     seconds: float
 
-    def table(self, outcome: Outcome) -> Table:
-        """One subject, for the terminal."""
-        subject = outcome.subject
-        table = Table(title=Text(subject.title), title_justify="left", pad_edge=False, box=None)
-        for name in ("", subject.unit, "min .. max", *subject.more):
-            table.add_column(name, justify="right" if name else "left")
-        table.add_column("")
-        for line in outcome.lines:
-            *values, remark = _cells(outcome, line)
-            style = _STYLES.get(line.contestant.kind, "")
-            table.add_row(Text(line.contestant.name, style), *values, Text(remark, "magenta"))
-        return table
-
-    def goal_lines(self, outcome: Outcome) -> list[Text]:
-        """How each goal was judged."""
-        return [Text(f"  {sentence(verdict)}", _VERDICTS[verdict.met]) for verdict in outcome.verdicts]
-
     def markdown(self) -> str:
-        """Every subject as a table, its goals below."""
+        """A table for each subject, followed by its goals."""
         parts = []
         for outcome in self.outcomes:
-            subject = outcome.subject
-            heads = ("", subject.unit, "min .. max", *subject.more, "")
-            lines = [f"### {subject.title}", "", f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 2)}|---|"]
+            subject, heads = outcome.subject, _heads(outcome)
+            rows = []
             for line in outcome.lines:
                 bold = "**" if line.contestant.kind == "mdsx" else ""
-                cells = (f"{bold}{line.contestant.name}{bold}", *_cells(outcome, line))
-                lines.append(f"| {' | '.join(cells)} |")
-            lines += ["", f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()]
-            lines += ["", *(f"- {sentence(verdict)}" for verdict in outcome.verdicts)] if outcome.verdicts else []
-            parts.append("\n".join(lines) + "\n")
+                rows.append([f"{bold}{line.contestant.name}{bold}", *_cells(outcome, line)])
+            made = table(heads, rows, range(1, len(heads) - 1))
+            note = f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()
+            goals = "".join(f"- {sentence(verdict)}\n" for verdict in outcome.verdicts)
+            parts.append(f"### {subject.title}\n\n{made}\n{note}\n" + (f"\n{goals}" if goals else ""))
         return "\n".join(parts)
 
     def goals(self) -> str:
-        """All goals in one table, in Markdown."""
-        lines = ["| goal | measured |  |", "|---|--:|---|"]
-        for outcome in self.outcomes:
-            for verdict in outcome.verdicts:
-                word = f"**{verdict.word}**" if verdict.met is not True else verdict.word
-                lines.append(f"| {verdict.goal.text} | {_measured(verdict)} | {word} |")
-        return "\n".join(lines) + "\n"
+        """All goals in one Markdown table."""
+        rows = []
+        for verdict in (verdict for outcome in self.outcomes for verdict in outcome.verdicts):
+            word = verdict.word if verdict.met else f"**{verdict.word}**"
+            rows.append([verdict.goal.text, _measured(verdict), word])
+        return table(("goal", "measured", ""), rows, (1,))
 
     def about(self) -> str:
-        """Machine, versions, date, in Markdown."""
+        """Machine, versions and date, in Markdown."""
         machine = ", ".join(f"{name} {value}" for name, value in self.machine.items())
         versions = ", ".join(f"{name} {value}" for name, value in self.versions.items())
         size = "" if self.scale == 1 else f" At {self.scale:g} of the full size."
@@ -83,19 +68,82 @@ class Report:
         return " ".join([run, *earlier, f"{versions}."]) + "\n"
 
     def summary(self, subjects: Sequence[str]) -> str:
-        """The best of each loader, in some subjects, in Markdown."""
+        """The best of each loader in some subjects, in Markdown."""
         outcomes = [each for name in subjects for each in self.outcomes if each.subject.name == name]
-        loaders = list(dict.fromkeys(_loader(line) for each in outcomes for line in each.lines if _competes(line)))
-        lines = [f"| {' | '.join(['samples a second', *loaders])} |", f"|---{'|--:' * len(loaders)}|"]
+        competing = [line for each in outcomes for line in each.lines if line.contestant.kind != "limit"]
+        loaders = list(dict.fromkeys(_loader(line) for line in competing))
+        rows = []
         for outcome in outcomes:
-            cells = []
+            cells = [outcome.subject.title]
             for loader in loaders:
                 medians = (line.median(outcome.subject.figure) for line in outcome.lines if _loader(line) == loader)
                 best = max((value for value in medians if value is not None), default=None)
                 text = "" if best is None else number(best)
                 cells.append(f"**{text}**" if text and loader == "mdsx" else text)
-            lines.append(f"| {' | '.join([outcome.subject.title, *cells])} |")
-        return "\n".join(lines) + "\n"
+            rows.append(cells)
+        return table(["samples a second", *loaders], rows, range(1, len(loaders) + 1))
+
+    def to_json(self) -> str:
+        """Every figure of every round, and how the goals were judged."""
+        value = {**vars(self), "seconds": round(self.seconds), "subjects": list(map(_as_json, self.outcomes))}
+        del value["outcomes"]
+        return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def terminal_table(outcome: Outcome) -> Table:
+    """The table of one subject for the terminal."""
+    made = Table(title=Text(outcome.subject.title), title_justify="left", pad_edge=False, box=None)
+    heads = _heads(outcome)
+    for place, name in enumerate(heads):
+        made.add_column(name, justify="right" if 0 < place < len(heads) - 1 else "left")
+    for line in outcome.lines:
+        *values, remark = _cells(outcome, line)
+        style = _STYLES.get(line.contestant.kind, "")
+        made.add_row(Text(line.contestant.name, style), *values, Text(remark, "magenta"))
+    return made
+
+
+def terminal_goals(outcome: Outcome) -> list[Text]:
+    """How each goal was judged, for the terminal."""
+    return [Text(f"  {sentence(verdict)}", _VERDICTS[verdict.met]) for verdict in outcome.verdicts]
+
+
+def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
+    """Return the outcomes of `subjects` that are in a JSON file. Subjects that were renamed since are left out."""
+    whole = json.loads(path.read_text())
+    found = {each["name"]: each for each in whole["subjects"]}
+    here = f"{whole['machine'].get('processor', '')}, load before {whole['machine'].get('load before', 'unknown')}"
+    run = f"{whole['date']}, commit {whole['commit'] or 'unknown'}, {whole['rounds']} rounds, {here}"
+    outcomes = []
+    for subject in (each for each in subjects if each.name in found):
+        known = {each["name"]: each for each in found[subject.name]["contestants"]}
+        absent = {"rounds": [], "failure": "left out"}
+        lines = []
+        for each in subject.contestants:
+            earlier = known.get(each.name, absent)
+            lines.append(Line(each, earlier["rounds"], earlier["failure"]))
+        outcomes.append(Outcome(subject, lines, found[subject.name].get("origin") or run))
+    return outcomes
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    subject = outcome.subject
+    contestants = []
+    for line in outcome.lines:
+        value = {"name": line.contestant.name, "kind": line.contestant.kind, "median": line.median(subject.figure)}
+        contestants.append({**value, "rounds": line.rounds, "failure": line.failure})
+    return {
+        "name": subject.name,
+        "title": subject.title,
+        "figure": subject.figure,
+        "unit": subject.unit,
+        "origin": outcome.origin,
+        "contestants": contestants,
+        "goals": [
+            {"text": each.goal.text, "measured": each.value, "bound": each.goal.bound, "judged": each.word}
+            for each in outcome.verdicts
+        ],
+    }
 
 
 def sentence(verdict: Verdict) -> str:
@@ -104,37 +152,29 @@ def sentence(verdict: Verdict) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count, and no more than are there."""
-    if abs(value) >= 100:
-        return f"{float(f'{value:.3g}'):,.0f}"
-    return f"{value:.3g}"
+    """Three significant digits."""
+    return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _measured(verdict: Verdict) -> str:
     if verdict.value is None:
         return "-"
-    return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {bound(verdict.goal)}"
+    return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {verdict.goal.bound}"
 
 
-def bound(goal: Goal) -> str:
-    """What a goal asks for."""
-    return f"≥ {goal.at_least:g}" if goal.at_least is not None else f"≤ {goal.at_most:g}"
+def _heads(outcome: Outcome) -> tuple[str, ...]:
+    return ("", outcome.subject.unit, "min .. max", *outcome.subject.more, "")
 
 
 def _cells(outcome: Outcome, line: Line) -> list[str]:
     """Median, spread, further figures, remark."""
     subject = outcome.subject
-    values = line.values(subject.figure)
-    median = line.median(subject.figure)
+    values, median = line.values(subject.figure), line.median(subject.figure)
     if median is None:
         return ["-", "", *("" for _ in subject.more), line.failure or "no figure"]
     more = [line.median(name) for name in subject.more]
     spread = f"{number(min(values))} .. {number(max(values))}"
     return [number(median), spread, *("" if each is None else number(each) for each in more), line.failure]
-
-
-def _competes(line: Line) -> bool:
-    return line.contestant.kind != "limit"
 
 
 def _loader(line: Line) -> str:

@@ -7,23 +7,21 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.bench.processes import CallFailed, Figures, call
-from tools.bench.subject import Call, Contestant, Goal, Subject
+from tools.bench.subject import Contestant, Goal, Subject
+from tools.processes import Call, CallFailed, call
 
 _PREPARE_LIMIT = 600.0  # seconds
-
-Caller = Callable[..., Figures]
+Figures = dict[str, Any]
 
 
 @dataclass
 class Line:
-    """What one contestant reached: the figures of each round, and why there are no more of them, if so."""
+    """A contestant's figures of each round, and why there are no more of them, if so."""
 
     contestant: Contestant
     rounds: list[Figures] = field(default_factory=list)
@@ -34,14 +32,14 @@ class Line:
         return [float(figures[figure]) for figures in self.rounds if figures.get(figure) is not None]
 
     def median(self, figure: str) -> float | None:
-        """The middle of all rounds, None where there is none."""
+        """The median of all rounds, None if there is none."""
         values = self.values(figure)
         return median(values) if values else None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a goal was judged. `value` is the figure or ratio; `met` is None where it could not be measured."""
+    """How a goal was judged. `value` is the figure or ratio; `met` is None if it could not be measured."""
 
     goal: Goal
     value: float | None
@@ -58,16 +56,11 @@ class Outcome:
 
     subject: Subject
     lines: list[Line]
-    origin: str = ""  # of which earlier run the figures are, if not of this one
+    origin: str = ""  # the earlier run that measured it, if it was not this one
 
     def line(self, name: str) -> Line:
-        """A contestant's."""
+        """The line of a contestant."""
         return next(line for line in self.lines if line.contestant.name == name)
-
-    @property
-    def measured(self) -> bool:
-        """Whether anyone has the subject's figure."""
-        return any(line.values(self.subject.figure) for line in self.lines)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -88,13 +81,13 @@ class Outcome:
 
 @dataclass
 class Runner:
-    """Runs subjects in `scratch`, where the datasets that were prepared stay for later ones."""
+    """Runs subjects in `scratch`, where prepared datasets stay for later subjects."""
 
     scratch: Path
     rounds: int
     note: Callable[[str], None] = lambda text: None
-    missing: Mapping[str, str] = field(default_factory=dict)  # environment -> why it is not there
-    call: Caller = call
+    missing: Mapping[str | None, str] = field(default_factory=dict)  # environment -> why it does not exist
+    call: Callable[..., Figures] = call
     _failed: dict[Path, str] = field(default_factory=dict)  # data that could not be written -> why
 
     def run(self, subject: Subject, only: Sequence[str] = ()) -> Outcome:
@@ -103,12 +96,11 @@ class Runner:
         `only`: the environments that have turns; "mdsx" and "limit" are those of the project's own.
         """
         lines = [Line(each, failure=self._absent(each, only)) for each in subject.contestants]
-        with subject.around(self.scratch) if subject.around else nullcontext({}) as around:
-            for number in range(1, self.rounds + 1):
-                for line in lines:
-                    if not line.failure:
-                        self.note(f"{subject.name}, round {number}: {line.contestant.name}")
-                        self._turn(subject, line, number, around)
+        for number in range(1, self.rounds + 1):
+            for line in lines:
+                if not line.failure:
+                    self.note(f"{subject.name}, round {number}: {line.contestant.name}")
+                    self._turn(subject, line, number)
         return Outcome(subject, lines)
 
     def _absent(self, contestant: Contestant, only: Sequence[str]) -> str:
@@ -117,32 +109,33 @@ class Runner:
             return "left out"
         return f"not installed: {self.missing[environment]}" if environment and environment in self.missing else ""
 
-    def _turn(self, subject: Subject, line: Line, number: int, around: Mapping[str, Any]) -> None:
-        more = dict(around)
-        scratch = self._empty(self.scratch / "turn")
+    def _turn(self, subject: Subject, line: Line, number: int) -> None:
+        more = {}
+        scratch = _empty(self.scratch / "turn")
         try:
             if line.contestant.prepare is not None:
-                more["data"] = str(self._prepared(line.contestant.prepare, around))
-            more["scratch"] = str(self._empty(scratch / "scratch"))
+                data = self._prepared(line.contestant.prepare)
+                _read_all(data)
+                more["data"] = str(data)
+            more["scratch"] = str(_empty(scratch / "scratch"))
             line.rounds.append(self.call(line.contestant.call, more, scratch=scratch, limit=subject.limit))
         except CallFailed as error:
             line.failure = f"round {number}: {error}"
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def _prepared(self, what: Call, around: Mapping[str, Any]) -> Path:
+    def _prepared(self, what: Call) -> Path:
         """The directory with what `what` makes; made now, unless it was before. A failure is remembered too."""
         key = hashlib.sha256(json.dumps(asdict(what), sort_keys=True).encode()).hexdigest()[:12]
-        name = re.sub(r"[^A-Za-z0-9]+", "-", what.function.removeprefix("tools.bench.contestants."))
-        directory = self.scratch / "data" / f"{name}-{key}"
+        parts = (what.function.removeprefix("tools.bench."), str(what.arguments.get("loader", "")))
+        directory = self.scratch / "data" / f"{re.sub(r'[^A-Za-z0-9]+', '-', '-'.join(parts))}-{key}"
         done = directory.with_suffix(".done")
         if directory in self._failed:
             raise CallFailed(self._failed[directory])
         if not done.exists():
-            self._empty(directory)
-            scratch = self._empty(self.scratch / "preparing")
+            scratch = _empty(self.scratch / "preparing")
             try:
-                self.call(what, {**around, "data": str(directory)}, scratch=scratch, limit=_PREPARE_LIMIT)
+                self.call(what, {"data": str(_empty(directory))}, scratch=scratch, limit=_PREPARE_LIMIT)
             except CallFailed as error:
                 self._failed[directory] = f"its data could not be written: {error}"
                 raise CallFailed(self._failed[directory]) from None
@@ -151,7 +144,18 @@ class Runner:
             done.touch()
         return directory
 
-    def _empty(self, directory: Path) -> Path:
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        return directory
+
+def _read_all(directory: Path) -> None:
+    """Bring all files into the page cache, so that no contestant is the first to read them."""
+    buffer = bytearray(2**22)
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+
+
+def _empty(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SEED = 7
+LIMIT = 60.0  # seconds for a leg: some take two, on an idle machine
 EPOCHS = 2  # of every run: what follows a resumed epoch counts too
 _SHARD = 80  # samples
 

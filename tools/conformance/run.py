@@ -1,99 +1,139 @@
-"""Runs the matrix: for each loader a host, for each cell its legs, one after the other; then counts."""
+"""Runs the cells of one loader, each leg after the other, and counts what it lost and repeated.
+
+A loader's cells run in one process of its environment, started by `run_loader`.
+"""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from tools.conformance.adaptors import Adaptor, adaptor
-from tools.conformance.client import Host, HostFailed
 from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
-from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Data, Leg, Shape
-from tools.conformance.result import Result
+from tools.conformance.legs import LegFailed, prepare, run_leg
+from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Data, Leg, Shape, cells
 from tools.conformance.task import Consumed, Task, read_log
+from tools.peers import peer
+from tools.processes import Call, CallFailed, stream
 
-LIMIT = 60.0  # seconds for a leg: some take two, on an idle machine
-
-
-class LegFailed(Exception):
-    """A leg that came to no end of its own: `kind` is hang or error."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
+_LEGS = 8  # at most, in a cell, with those of its references and the writing of its datasets
+_IMPORT = 180.0  # seconds
 
 
-@dataclass
-class Matrix:
-    """One loader's rows, run in `directory`. `spec` is a name in adaptors.NAMES or `module:attribute`."""
+@dataclass(frozen=True)
+class Result:
+    """The result of a cell. `status`: exact, inexact, order, unsupported, hang, error or missing (not installed).
 
-    spec: str
-    python: Path
-    directory: Path
-    seed: int
-    limit: float = LIMIT
-    keep: bool = False
-    versions: Mapping[str, str] = field(default_factory=dict)
+    `exact`: nothing lost or repeated, and the global batches as expected, if it is known what to expect (`order` is
+    None if not).
+    """
 
-    def __post_init__(self) -> None:
-        self.adaptor: Adaptor = adaptor(self.spec)
+    loader: str
+    cell: str
+    status: str
+    lost: int = 0
+    repeated: int = 0
+    order: bool | None = None
+    detail: str = ""
+    seconds: float = 0.0
+
+    @property
+    def word(self) -> str:
+        """The word for tables."""
+        if self.status == "inexact":
+            counts = [(self.lost, "lost"), (self.repeated, "repeated")]
+            return ", ".join(f"{word} {count}" for count, word in counts if count)
+        words = {"exact": "ok", "order": "order differs", "missing": "not installed"}
+        return words.get(self.status, self.status)
+
+
+def run_loader(
+    spec: str,
+    directory: Path,
+    chosen: Sequence[Cell],
+    *,
+    seed: int,
+    limit: float,
+    keep: bool = False,
+    done: Callable[[Result], None] = lambda result: None,
+) -> tuple[Mapping[str, str], list[Result]]:
+    """Return the versions of the loader's packages, and its results in the order of the cells; call `done` for each.
+
+    `spec` is a name in peers.NAMES or `module:attribute`.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    versions: Mapping[str, str] = {}
+    results: list[Result] = []
+    given = {"spec": spec, "directory": str(directory), "names": [cell.name for cell in chosen], "keep": keep}
+    what = Call("tools.conformance.run:run_cells", {**given, "seed": seed, "limit": limit}, _environment(spec))
+    try:
+        answers = stream(what, {}, scratch=directory, limit=_IMPORT + _LEGS * limit)
+        versions = next(answers)
+        for answer in answers:
+            results.append(Result(**answer))
+            done(results[-1])
+    except CallFailed as error:
+        for cell in chosen[len(results) :]:
+            results.append(Result(spec, cell.name, "error", detail=str(error)))
+            done(results[-1])
+    return versions, results
+
+
+def _environment(spec: str) -> str | None:
+    return None if ":" in spec else peer(spec).environment
+
+
+def run_cells(spec: str, directory: str, names: list[str], seed: int, limit: float, keep: bool) -> Iterator[Any]:
+    """Yield the versions, then each result, in the loader's environment."""
+    loader = peer(spec)
+    loader.warm()
+    yield {name: version(name) for name in loader.packages}
+    matrix = _Matrix(spec, Path(directory), seed, limit, keep)
+    by_name = {cell.name: cell for cell in cells(seed)}
+    for name in names:
+        yield asdict(matrix.run(by_name[name]))
+
+
+class _Matrix:
+    def __init__(self, spec: str, directory: Path, seed: int, limit: float, keep: bool) -> None:
+        self._peer = peer(spec)
+        self._directory, self._seed, self._limit, self._keep = directory, seed, limit, keep
         self._references: dict[object, list[list[list[Consumed]]] | LegFailed] = {}
+        self._prepared: dict[str, str] = {}  # dataset -> why it could not be written
         self._legs = 0
 
-    def run(self, cells: Sequence[Cell], done: Callable[[Result], None]) -> list[Result]:
-        """The results in order; `done` hears each as it comes."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        results: list[Result] = []
-
-        def add(result: Result) -> None:
-            results.append(result)
-            done(result)
-
-        left = list(cells)
-        try:
-            with Host(self.spec, self.python, self.directory / "host.txt") as host:
-                self.versions = host.versions
-                prepared: dict[str, str] = {}
-                while left:
-                    add(self._cell(host, left[0], prepared))
-                    left.pop(0)
-        except HostFailed as error:
-            for cell in left:
-                add(Result(self.adaptor.name, cell.name, "error", detail=str(error)))
-        return results
-
-    def _cell(self, host: Host, cell: Cell, prepared: dict[str, str]) -> Result:
-        result = Result(self.adaptor.name, cell.name, "unsupported")
-        sentence = self.adaptor.unsupported(cell)
+    def run(self, cell: Cell) -> Result:
+        result = Result(self._peer.name, cell.name, "unsupported")
+        sentence = self._peer.unsupported(cell)
         if sentence is not None:
             return replace(result, detail=sentence)
         started = time.monotonic()
         try:
             for data in cell.data:
-                self._prepare(host, data, prepared)
-            legs = self._run_legs(host, cell, cell.legs)
-            result = self._count(host, cell, legs, result)
+                self._prepare(data)
+            result = self._count(cell, self._run_legs(cell, cell.legs), result)
         except LegFailed as error:
             result = replace(result, status=error.kind, detail=str(error))
         return replace(result, seconds=round(time.monotonic() - started, 1))
 
-    def _count(self, host: Host, cell: Cell, legs: list[list[list[Consumed]]], result: Result) -> Result:
+    def _count(self, cell: Cell, legs: list[list[list[Consumed]]], result: Result) -> Result:
         by_leg = [global_batches(ranks) for ranks in legs]
         batches = [batch for leg in by_leg for batch in leg]
         reference: list[Batch] | None = None  # an uninterrupted run
         expected: list[Batch] | None = None  # its batches, or what they would be if it changed as this run did
-        if self.adaptor.total_order:
-            reference = self._reference(host, cell, Shape(1, 0, 1))
+        if self._peer.total_order:
+            reference = self._reference(cell, Shape(1, 0, 1))
             sizes = [leg.shape.global_batch for leg, taken in zip(cell.legs, by_leg, strict=True) for _ in taken]
-            if self.adaptor.crosses_epochs:
+            if self._peer.crosses_epochs:
                 sizes = [len(batch.ids) for batch in batches]
             expected = cut_from(batches, sizes, reference)
         elif cell.one_global_batch or cell.mixture:
-            reference = self._reference(host, cell, cell.shapes[0])
+            reference = self._reference(cell, cell.shapes[0])
             expected = reference if cell.one_global_batch else None
         if cell.mixture:
             assert reference is not None
@@ -122,16 +162,16 @@ class Matrix:
         return replace(result, status=status, lost=lost, repeated=repeated, order=order, detail="; ".join(notes))
 
     def _tail(self, cell: Cell, last: tuple[int, int]) -> int:
-        """How many of the samples lost in the last epoch are the rest that, as documented, fills no batch."""
+        """How many samples lost in the last epoch are the rest that, as documented, fills no batch."""
         lost, repeated = last
-        return lost if self.adaptor.drops_tail and not repeated and lost < cell.shapes[-1].global_batch else 0
+        return lost if self._peer.drops_tail and not repeated and lost < cell.shapes[-1].global_batch else 0
 
-    def _reference(self, host: Host, cell: Cell, shape: Shape) -> list[Batch]:
+    def _reference(self, cell: Cell, shape: Shape) -> list[Batch]:
         """The global batches of an uninterrupted run."""
         key = (cell.data, shape, cell.phases, cell.nodes)
         if key not in self._references:
             try:
-                self._references[key] = self._run_legs(host, cell, (Leg(shape),))
+                self._references[key] = self._run_legs(cell, (Leg(shape),))
             except LegFailed as error:
                 self._references[key] = error
         found = self._references[key]
@@ -139,51 +179,52 @@ class Matrix:
             raise LegFailed(found.kind, f"uninterrupted: {found}")
         return global_batches(found[0])
 
-    def _prepare(self, host: Host, data: Data, prepared: dict[str, str]) -> None:
-        if data.name not in prepared:
-            description = [data.name, data.shards, data.first]
-            directory = str(self.directory / "data" / data.name)
-            answer = host.request(self.limit, prepare=description, directory=directory)
-            prepared[data.name] = "" if answer["outcome"] == "done" else answer["detail"]
-        if prepared[data.name]:
-            raise LegFailed("error", f"writing the dataset: {prepared[data.name]}")
+    def _prepare(self, data: Data) -> None:
+        if data.name not in self._prepared:
+            self._prepared[data.name] = ""
+            try:
+                prepare(self._peer, self._directory / "data" / data.name, data, self._limit)
+            except LegFailed as error:
+                self._prepared[data.name] = str(error)
+        if self._prepared[data.name]:
+            raise LegFailed("error", f"writing the dataset: {self._prepared[data.name]}")
 
-    def _run_legs(self, host: Host, cell: Cell, legs: Sequence[Leg]) -> list[list[list[Consumed]]]:
-        """Of each leg what each of its ranks took: up to the checkpoint, and of the last leg all."""
+    def _run_legs(self, cell: Cell, legs: Sequence[Leg]) -> list[list[list[Consumed]]]:
+        """For each leg, what each of its ranks took: until the checkpoint, or everything in the last leg."""
         result = []
         directories: list[Path] = []
         for number, leg in enumerate(legs):
             self._legs += 1
-            directory = self.directory / f"{self._legs:03}-{cell.name}-{number}"
+            directory = self._directory / f"{self._legs:03}-{cell.name}-{number}"
             directory.mkdir()
             task = Task(
                 directory=str(directory),
-                datasets=str(self.directory / "data"),
+                datasets=str(self._directory / "data"),
                 data=cell.data,
                 shape=leg.shape,
                 stop=leg.stop,
                 epochs=EPOCHS,
-                seed=self.seed,
+                seed=self._seed,
                 weights=WEIGHTS if cell.mixture else (),
                 phases=PHASES if cell.phases else (),
                 resume=str(directories[-1]) if directories else None,
-                limit=self.limit,
+                limit=self._limit,
                 nodes=cell.nodes,
             )
             directories.append(directory)
-            answer = host.request(self.limit, leg=task.to_json())
-            if answer["outcome"] != "done":
-                where = f"resumed: {answer['detail']}" if number else str(answer["detail"])
-                raise LegFailed(answer["outcome"], where)
+            try:
+                run_leg(self._peer, task)
+            except LegFailed as error:
+                raise LegFailed(error.kind, f"resumed: {error}" if number else str(error)) from None
             logs = [read_log(task.log_file(rank)) for rank in range(leg.shape.world)]
             result.append([saved if leg.stop else taken for saved, taken in logs])
-        if not self.keep:
+        if not self._keep:
             for directory in directories:
                 shutil.rmtree(directory)
         return result
 
 
 def _uneven(ranks: Sequence[Sequence[Consumed]]) -> list[str]:
-    """Says so, where the ranks took unequal numbers of batches: in a training the rest of them would wait for ever."""
+    """A note if the ranks took unequal numbers of batches: in a training, the others would wait forever."""
     counts = [sum(1 for part in taken if part.epoch == EPOCHS - 1) for taken in ranks]
     return [f"ranks took {min(counts)} to {max(counts)} batches in an epoch"] if min(counts) < max(counts) else []

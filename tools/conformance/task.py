@@ -1,4 +1,4 @@
-"""What the processes of a leg agree on: the leg's settings, the lines that its ranks write. Standard library alone."""
+"""What the processes of a leg share: its settings, its samples, and the log that each rank writes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.conformance.matrix import Data, Leg, Shape, Stop
+from tools.conformance.matrix import Data, Shape, Stop
 
 
 @dataclass(frozen=True)
 class Task:
-    """One leg for one loader. Several `data` are a mixture with `weights`, which `phases` change on the way."""
+    """One leg of one loader. Several `data` are a mixture with `weights`, which `phases` change during the run."""
 
     directory: str  # the leg's own: logs, states, caches, temporary files
     datasets: str  # each in a directory of its name
@@ -28,7 +28,7 @@ class Task:
     limit: float = 60.0  # seconds
     nodes: bool = False
     rank: int = 0
-    remote: str = ""  # the URL below which the datasets are, in place of `datasets`; copies go to `directory`
+    remote: str = ""  # if given, the URL of the datasets' parent, instead of `datasets`; copies go to `directory`
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,16 +47,12 @@ class Task:
             **value,
         )
 
-    @property
-    def leg(self) -> Leg:
-        return Leg(self.shape, self.stop)
-
     def paths(self) -> list[Path]:
-        """Where the datasets are, in order."""
+        """The paths of the datasets, in order."""
         return [Path(self.datasets, each.name) for each in self.data]
 
     def sources(self) -> list[str]:
-        """The same, or their URLs."""
+        """Their paths or URLs, in order."""
         return [f"{self.remote}/{each.name}" for each in self.data] if self.remote else list(map(str, self.paths()))
 
     def log_file(self, rank: int) -> Path:
@@ -83,11 +79,11 @@ class Consumed:
 
 
 def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
-    """What a rank took up to the checkpoint, and in all."""
+    """Return what a rank took until the checkpoint, and in all. A line that a kill cut short does not count."""
     taken: list[Consumed] = []
     saved = 0
     for line in path.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):  # killed in mid-line: not consumed
+        if not line.endswith("\n"):
             continue
         value = json.loads(line)
         if value == SAVED:
@@ -99,15 +95,20 @@ def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
 
 
 def text_of(number: int) -> str:
-    """What a sample holds beside its id: text of varying length."""
+    """The text of a sample, of varying length."""
     return f"sample {number} " + "x" * (number * 7919 % 97)
+
+
+def sample_of(number: int) -> dict[str, Any]:
+    """A sample of the matrix."""
+    return {"id": number, "text": text_of(number)}
 
 
 WRONG = -1
 
 
 def checked(ids: Iterable[int], texts: Iterable[str]) -> list[int]:
-    """The ids of samples; WRONG for one whose text is not its own."""
+    """Return the ids of samples, WRONG for one with another sample's text."""
     return [each if text == text_of(each) else WRONG for each, text in zip(ids, texts, strict=True)]
 
 

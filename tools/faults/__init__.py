@@ -1,1 +1,1 @@
-"""mdsx and its peers in the same faults: `python3 -m tools.faults`. See docs/reliability.md."""
+"""mdsx and its peers under the same faults: `python3 -m tools faults`. See docs/reliability.md."""

@@ -1,28 +1,27 @@
-"""The faults, and which loader meets which. Pure."""
+"""The faults, and which loaders meet them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from tools.conformance.matrix import Data
+from tools.conformance.matrix import EVEN
 from tools.fault_proxy import Fault, cut, reset, status
 
-DATA = Data("even", (80,) * 12)
+DATA = EVEN
 REMOTE = ("mdsx", "mosaicml", "litdata", "webdataset")
-"""Those that read from object storage here; of the others one has no client, and one's is another package."""
+"""The loaders that read from object storage here. Of the others, one has no client, and one's is another package."""
 
 NAMES = (*REMOTE, "huggingface", "grain")
-WORKERS = 2
-BATCH = 12
+LIMIT = 120.0  # seconds: mosaicml gives a shard 60
 
 
 @dataclass(frozen=True)
 class Case:
-    """A fault. `where`: what is damaged, or who is killed; `fault`, of the storage, meets `times` requests of a shard.
+    """A fault. `where`: what is damaged or killed. A `fault` of the storage meets `times` requests of a shard.
 
-    A case is run twice, in processes of their own: with the fault, and again when it is over, with what the first run
-    left in its cache, or as the dataset.
+    A case runs twice, in fresh processes: with the fault, and again when it is over, with the cache or the dataset that
+    the first run left.
     """
 
     name: str

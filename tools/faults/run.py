@@ -1,4 +1,4 @@
-"""Runs one loader through a case: what is broken, what it then reads, and what it reads when that is over."""
+"""Runs a loader through a case: breaks something, reads, and reads again when the fault is over."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.bench.processes import CallFailed, call
-from tools.bench.subject import Call
-from tools.conformance.adaptors import adaptor
 from tools.conformance.matrix import Shape
 from tools.conformance.task import WRONG, Task, read_log
 from tools.fault_proxy import Proxy, flip
-from tools.faults.cases import BATCH, DATA, REMOTE, WORKERS, Case
+from tools.faults.cases import DATA, LIMIT, REMOTE, Case
+from tools.peers import peer
+from tools.processes import Call, CallFailed, OutOfTime, call
 from tools.s3_server import S3Server
 
-LIMIT = 120.0  # seconds: mosaicml gives a shard 60
+_WORKERS, _BATCH = 2, 12
 _BUCKET = "faults"
 _SHARD = 4  # which one is broken
 _STUFFING = b"xxxxxxxx"  # in the texts of the samples
 _FEW = 20
-_FAILED_AT = DATA.samples * 5 // 8  # the sample at which a writer fails
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run came to. `named`: whether its error names the shard, where it is about one."""
+    """The outcome of a run. `named`: whether an error about a shard names it."""
 
     wrong: int = 0
     lost: int = 0
@@ -43,7 +41,7 @@ class Outcome:
 
     @property
     def word(self) -> str:
-        """As the table has it."""
+        """The word for the table."""
         parts = [f"{count} {word}" for count, word in ((self.wrong, "wrong"), (self.repeated, "repeated")) if count]
         if self.hung:
             parts.append("hang")
@@ -65,7 +63,7 @@ class Found:
 
     @property
     def words(self) -> tuple[str, str]:
-        """As the table has them. Of a writer that failed the first is what a reader then finds."""
+        """The words for the table. If a writer failed, the first is what a reader then finds."""
         first = self.first.word
         if self.case.startswith("writer") and not self.first.hung:
             first = (
@@ -75,7 +73,7 @@ class Found:
 
 
 class Loaders:
-    """Loaders with their datasets on an S3 server, behind a proxy; all of it in `directory`, as long as the `with`."""
+    """Loaders with their datasets on an S3 server and a proxy, in `directory`, while the context lasts."""
 
     def __init__(self, directory: Path, limit: float = LIMIT) -> None:
         self._directory = directory
@@ -98,9 +96,11 @@ class Loaders:
         self._stack.close()
 
     def run(self, loader: str, case: Case) -> Found:
-        """Raises CallFailed where its dataset cannot even be written."""
+        """Raise CallFailed if its dataset cannot even be written."""
         if not self._stored(loader).exists():
-            self._call(loader, "prepare", directory=str(self._stored(loader)))
+            error, _ = self._call(loader, "prepare", directory=str(self._stored(loader)))
+            if error:
+                raise CallFailed(error)
         self._proxy.clear()
         runner = self._write if case.where == "writer" else self._read
         first, again = runner(loader, case)
@@ -110,7 +110,7 @@ class Loaders:
         cache = self._scratch() / "run"
         shard = self._shards(loader)[_SHARD]
         task = self._task(loader, cache)
-        workers = WORKERS if case.where == "worker" else 0
+        workers = _WORKERS if case.where == "worker" else 0
         if case.where == "cached":
             self._epoch(loader, task, shard)
             copies = [path for path in cache.rglob("*") if path.is_file() and _STUFFING in path.read_bytes()]
@@ -129,40 +129,23 @@ class Loaders:
         return first, self._epoch(loader, task, shard, workers)
 
     def _write(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
-        """Read what a writer that failed left; then write again, in the same place, and read that."""
+        """Read what a failed writer left; then write again in the same place, and read that."""
         place = self._scratch() / "datasets" / DATA.name
         place.parent.mkdir(parents=True)
         task = self._task(loader, place.parent.parent / "run", place.parent)
         outcomes = []
         for deed in (case.deed, ""):
-            error = self._wrote(loader, place, deed)
+            error, hung = self._call(loader, "write", directory=str(place), shard=DATA.shards[0], deed=deed)
             found = self._epoch(loader, task, None)
-            if deed == "":
-                found = found if not error else Outcome(error=error, hung=error.startswith("made no end"), named=True)
-            outcomes.append(found)
+            outcomes.append(Outcome(error=error, hung=hung, named=True) if error and not deed else found)
         return outcomes[0], outcomes[1]
-
-    def _wrote(self, loader: str, place: Path, deed: str) -> str:
-        try:
-            return str(
-                self._call(loader, "write", directory=str(place), shard=DATA.shards[0], deed=deed, at=_FAILED_AT)[
-                    "error"
-                ]
-            )
-        except CallFailed as error:
-            return str(error)
 
     def _epoch(
         self, loader: str, task: Task, shard: Path | None, workers: int = 0, *, kill_worker: bool = False
     ) -> Outcome:
-        task = Task(**{**vars(task), "shape": Shape(1, workers, BATCH)})
+        task = Task(**{**vars(task), "shape": Shape(1, workers, _BATCH)})
         task.log_file(0).unlink(missing_ok=True)
-        hung, error = False, ""
-        try:
-            error = self._call(loader, "read", task=task.to_json(), kill_worker=kill_worker)["error"]
-        except CallFailed as failure:
-            error = str(failure)
-            hung = error.startswith("made no end")
+        error, hung = self._call(loader, "read", task=task.to_json(), kill_worker=kill_worker)
         ids = Counter[int]()
         if task.log_file(0).exists():
             ids.update(each for part in read_log(task.log_file(0))[1] for each in part.ids)
@@ -186,18 +169,22 @@ class Loaders:
             directory=str(directory),
             datasets=str(datasets or self._stored(loader).parent),
             data=(DATA,),
-            shape=Shape(1, 0, BATCH),
+            shape=Shape(1, 0, _BATCH),
             stop=None,
             epochs=1,
             seed=7,
             remote=f"s3://{_BUCKET}/{loader}" if remote else "",
         )
 
-    def _call(self, loader: str, function: str, **arguments: Any) -> dict[str, Any]:
+    def _call(self, loader: str, function: str, **arguments: Any) -> tuple[str, bool]:
+        """Return the error with which it ended, if any, and whether it hung."""
         scratch = self._scratch()
+        what = Call(f"tools.faults.child:{function}", {"loader": loader}, peer(loader).environment)
         try:
-            what = Call(f"tools.faults.child:{function}", {"loader": loader}, adaptor(loader).requirements)
-            return call(what, {**arguments, "scratch": str(scratch)}, scratch=scratch, limit=self._limit)
+            answer = call(what, {**arguments, "scratch": str(scratch)}, scratch=scratch, limit=self._limit)
+            return str(answer.get("raised", "")), False
+        except CallFailed as error:
+            return str(error), isinstance(error, OutOfTime)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -215,9 +202,9 @@ class Loaders:
 
 
 def place_of(whole: bytes) -> int:
-    """The byte of a file that is damaged: in a sample's text, else in the middle.
+    """The byte of a file to damage: in a sample's text, or in the middle if the file is compressed.
 
-    Texts can be read in a file that is not compressed; in Parquet some can, but those are statistics.
+    Parquet has some texts uncompressed too, but those are statistics.
     """
     places = [found.start() for found in re.finditer(_STUFFING, whole)]
     return places[len(places) // 2] if len(places) > _FEW else len(whole) // 2
@@ -225,7 +212,7 @@ def place_of(whole: bytes) -> int:
 
 @contextmanager
 def flipped(path: Path) -> Iterator[None]:
-    """One bit of a file is another one meanwhile."""
+    """Flip one bit of a file during the block."""
     whole = path.read_bytes()
     place = place_of(whole)
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])

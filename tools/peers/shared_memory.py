@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
-_SHARED_MEMORY = "/dev/shm/"
+SHARED_MEMORY = "/dev/shm/"
 
 
 def have_own_shared_memory() -> None:
@@ -18,7 +18,7 @@ def have_own_shared_memory() -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        if system.mount(b"tmpfs", _SHARED_MEMORY.encode(), b"tmpfs", 0, None) == 0:
+        if system.mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", 0, None) == 0:
             return
     reason = os.strerror(ctypes.get_errno())
     raise OSError(f"this machine gives no process a /dev/shm of its own: {reason}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tools.marks import put_between_marks
 from tools.soak.run import Soak
+from tools.tables import put_between_marks
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from tools.bench.processes import end_session, session_members
+from tools.processes import end_session, members
 
 GAVE_UP = 3
 """The status of a process that ended by one of mdsx's own errors, as it may: it is started again."""
@@ -53,7 +53,7 @@ class Process:
 
     def workers(self) -> list[int]:
         """The other processes of its session."""
-        return [pid for pid in session_members(self.pid) if pid != self.pid]
+        return [pid for pid in members(session=self.pid) if pid != self.pid]
 
     def signal(self, number: signal.Signals) -> None:
         """To it alone."""

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 import mdsx
-from tools.bench.machine import commit, machine, today
-from tools.bench.processes import end_session, session_members
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy
+from tools.machine import commit, machine, today
+from tools.processes import end_session, members
 from tools.quickstart.watch import CacheWatch
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
@@ -178,7 +178,7 @@ class Soak:
     def _look(self, at: float) -> None:
         for job in self._jobs:
             for number, process in enumerate(job.processes):
-                for pid in session_members(process.pid) if job.plan.steady else [process.pid]:
+                for pid in members(session=process.pid) if job.plan.steady else [process.pid]:
                     self._watched.add(f"{job.plan.name}, rank {number}, process {pid}", growth.look(pid, at))
 
     def _tell(self, at: float) -> None:
@@ -215,7 +215,7 @@ class Soak:
     def _wait_for_orphans(self) -> None:
         deadline = time.monotonic() + _ORPHANED
         sessions = {session for job in self._jobs for session in job.sessions()}
-        while left := [pid for session in sessions for pid in session_members(session)]:
+        while left := [pid for session in sessions for pid in members(session=session)]:
             if time.monotonic() > deadline:
                 self.report.failures.append(f"{len(left)} processes are left of readers that ended")
                 return

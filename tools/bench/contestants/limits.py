@@ -1,6 +1,6 @@
 """What the machine allows: memory, hashing, disk, by the bytes of a workload. NumPy and xxhash alone.
 
-Rates are of samples that are copied, hashed or written, so that they stand beside those of the loaders.
+Rates are of samples, to be compared with those of the loaders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tools.bench import measure, workloads
+from tools import workloads
+from tools.bench import measure
 from tools.bench.measure import Figures, rate_of_calls, stopwatch
 
 _PIECE = 2**26  # as large as a shard
@@ -67,7 +68,7 @@ def write(scratch: str, workload: str, samples: int) -> Figures:
 
 def decoder(samples: int, processes: bool) -> Figures:
     """JPEGs from memory to pixels on all cores, by processes or threads, and nothing else."""
-    from tools.bench.contestants.collate import pixels
+    from tools.peers.torch_helpers import pixels
 
     cores = len(os.sched_getaffinity(0))
     images = [workloads.jpeg(number) for number in range(min(samples, 256))]
@@ -91,7 +92,7 @@ def decoder(samples: int, processes: bool) -> Figures:
 
 
 def _in_child(function: Callable[[int], int], argument: int) -> int:
-    """Forks a process that writes the function's result into a pipe; returns its reading end."""
+    """Fork a process that writes the result into a pipe; return the reading end."""
     read, write = os.pipe()
     if os.fork() == 0:
         os.write(write, str(function(argument)).encode())

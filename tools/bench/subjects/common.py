@@ -1,4 +1,4 @@
-"""How the contestants of local subjects are made: each loader's function and its dataset."""
+"""How contestants are made: each loader's measurement and its dataset."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tools.bench.subject import Call, Contestant
-from tools.bench.workloads import samples_of
+from tools.bench.subject import Contestant
+from tools.processes import Call
+from tools.workloads import SIZES, samples_of
 
 TITLES = {
     "mdsx": "mdsx",
@@ -19,6 +20,7 @@ TITLES = {
 }
 PEERS = ("litdata", "mosaicml", "webdataset", "grain")
 TOKENS_LOADER = {"tokens_loader": True}  # LitData's
+CONTESTANTS = "tools.bench.contestants"
 
 
 @dataclass(frozen=True)
@@ -29,56 +31,51 @@ class Workload:
     samples: int
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
-        """What every function is told of it."""
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that describe it to each measurement."""
         return {"workload": self.name, "samples": self.samples}
 
 
-def workloads(scale: float, names: Sequence[str] = ("tokens", "images", "text", "mixed")) -> Iterator[Workload]:
-    """Each of `names`."""
-    for name in names:
+def workloads(scale: float) -> Iterator[Workload]:
+    """All of them."""
+    for name in SIZES:
         yield Workload(name, samples_of(name, scale))
 
 
-def call(loader: str, function: str, arguments: Mapping[str, Any]) -> Call:
-    """A function of a loader's module, in its environment."""
-    environment = None if loader in ("mdsx", "limits") else loader
-    return Call(f"tools.bench.contestants.{loader}:{function}", arguments, environment)
+def contestant(
+    loader: str, function: str, how: str, arguments: Mapping[str, Any], prepare: Call | None = None
+) -> Contestant:
+    """A loader in the measurement `module:function`; `how` distinguishes it from its other ways."""
+    name = f"{TITLES[loader]}, {how}" if how else TITLES[loader]
+    return Contestant(name, call(loader, function, **arguments), prepare, "mdsx" if loader == "mdsx" else "peer")
+
+
+def call(loader: str, function: str, **arguments: Any) -> Call:
+    """A measurement of a loader, in its environment."""
+    environment = None if loader == "mdsx" else loader
+    return Call(f"{CONTESTANTS}.{function}", {"loader": loader, **arguments}, environment)
 
 
 def reads(
     loader: str, function: str, how: str, workload: Workload, prepare: Mapping[str, Any] | None = None, **arguments: Any
 ) -> Contestant:
-    """A loader that reads a workload, which it wrote before; `how` tells it from its other ways."""
-    return Contestant(
-        name=named(loader, how),
-        call=call(loader, function, {**workload.arguments, **(prepare or {}), **arguments}),
-        prepare=call(loader, "prepare", {**workload.arguments, **(prepare or {})}),
-        kind="mdsx" if loader == "mdsx" else "peer",
-    )
+    """A loader that reads a workload, which it wrote before."""
+    data = {**workload.arguments, **(prepare or {})}
+    made = call(loader, "loaders:prepare", **data)
+    return contestant(loader, f"loaders:{function}", how, {**data, **arguments}, made)
 
 
 def writes(loader: str, function: str, how: str, workload: Workload, **arguments: Any) -> Contestant:
     """A loader that writes a workload."""
-    return Contestant(
-        name=named(loader, how),
-        call=call(loader, function, {**workload.arguments, **arguments}),
-        kind="mdsx" if loader == "mdsx" else "peer",
-    )
+    return contestant(loader, f"loaders:{function}", how, {**workload.arguments, **arguments})
 
 
-def limit(name: str, function: str, **arguments: Any) -> Contestant:
-    """What the machine allows."""
-    return Contestant(name=name, call=call("limits", function, arguments), kind="limit")
-
-
-def named(loader: str, how: str) -> str:
-    """A contestant's name."""
-    return f"{TITLES[loader]}, {how}" if how else TITLES[loader]
+def limit(name: str, function: str, made: Call | None = None, module: str = "limits", **more: Any) -> Contestant:
+    """A limit of the machine."""
+    return Contestant(name, Call(f"{CONTESTANTS}.{module}:{function}", more), made, "limit")
 
 
 def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
-    """Those of some loaders among the contestants."""
-    return tuple(
-        each.name for each in contestants for loader in loaders if each.name.partition(",")[0] == TITLES[loader]
-    )
+    """The names of some loaders among the contestants."""
+    titles = [TITLES[loader] for loader in loaders]
+    return tuple(each.name for each in contestants if each.name.partition(",")[0] in titles)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.bench.subject import Call, Contestant, Goal, Subject
+from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects.common import PEERS, TOKENS_LOADER, Workload, limit, names, reads, workloads
 
 _BATCH = 32
@@ -23,7 +23,7 @@ def _loader(workload: Workload, batch_size: int) -> Subject:
         loader: str, workers: int, words: str = "", prepare: dict[str, bool] | None = None, **more: bool
     ) -> Contestant:
         how = f"{words}{workers} workers"
-        return reads(loader, "loader", how, workload, prepare, batch_size=least, workers=workers, **more)
+        return reads(loader, "read", how, workload, prepare, batch_size=least, workers=workers, **more)
 
     least = min(batch_size, workload.samples // 3)  # several batches, however small the scale
     found = [driven("mdsx", workers) for workers in (0, 2)]
@@ -76,10 +76,11 @@ def _goals(workload: str, batch_size: int, found: list[Contestant]) -> tuple[Goa
 
 def _decoding(workload: Workload) -> Subject:
     found = (
-        reads("mdsx", "decode_in_threads", "0 workers, threads", workload, batch_size=_BATCH),
-        reads("mdsx", "decode_in_workers", "2 workers", workload, batch_size=_BATCH, workers=2),
-        reads("litdata", "loader", "2 workers", workload, batch_size=_BATCH, workers=2, decoded=True),
-        reads("mosaicml", "loader", "2 workers", workload, batch_size=_BATCH, workers=2, decoded=True),
+        reads("mdsx", "read", "0 workers, threads", workload, batch_size=_BATCH, decoded=True),
+        *(
+            reads(loader, "read", "2 workers", workload, batch_size=_BATCH, workers=2, decoded=True)
+            for loader in ("mdsx", "litdata", "mosaicml")
+        ),
         limit("decoder, processes", "decoder", samples=workload.samples, processes=True),
         limit("decoder, threads", "decoder", samples=workload.samples, processes=False),
     )
@@ -95,13 +96,11 @@ def _decoding(workload: Workload) -> Subject:
 
 
 def _memory(workload: Workload) -> Subject:
-    found = []
-    for loader in ("mdsx", *PEERS):
-        for workers in (0, 2):
-            driven = reads(loader, "loader", f"{workers} workers", workload, batch_size=_BATCH, workers=workers)
-            arguments = {"function": driven.call.function, **driven.call.arguments}
-            watched = Call("tools.bench.measure:peak_memory", arguments, driven.call.environment)
-            found.append(Contestant(driven.name, watched, driven.prepare, driven.kind))
+    found = [
+        reads(loader, "read", f"{workers} workers", workload, batch_size=_BATCH, workers=workers, watch=True)
+        for loader in ("mdsx", *PEERS)
+        for workers in (0, 2)
+    ]
     return Subject(
         name=f"memory-{workload.name}",
         title=f"{workload.name}: peak memory of the shuffled loader and its workers, batch {_BATCH}",

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects.common import PEERS, TOKENS_LOADER, Workload, call, limit, named, names, reads, workloads
+from tools.bench.subjects.common import (
+    PEERS,
+    TOKENS_LOADER,
+    Workload,
+    call,
+    contestant,
+    limit,
+    names,
+    reads,
+    workloads,
+)  # fmt: skip
 
 _RANDOM = ("litdata", "mosaicml", "grain")  # WebDataset has no random access
 _MANY = 512
@@ -25,7 +34,7 @@ def subjects(scale: float) -> tuple[Subject, ...]:
 def _iterate(workload: Workload, shuffle: bool) -> Subject:
     found = [reads("mdsx", "iterate", "StreamingDataset", workload, shuffle=shuffle)]
     if not shuffle:
-        found.append(reads("mdsx", "iterate_dataset", "Dataset", workload))
+        found.append(reads("mdsx", "iterate", "Dataset", workload, shuffle=False, dicts=True))
     for loader in PEERS:
         found.append(reads(loader, "iterate", "", workload, shuffle=shuffle))
         if (loader, workload.name) == ("litdata", "tokens"):
@@ -36,32 +45,26 @@ def _iterate(workload: Workload, shuffle: bool) -> Subject:
 
 def _one(workload: Workload) -> Subject:
     found = [reads(loader, "random_one", "", workload) for loader in ("mdsx", *_RANDOM)]
-    goal = f"{workload.name}, random ds[i]: 5 x mosaicml-streaming"
-    goals = (Goal(goal, "mdsx", names(found, "mosaicml"), at_least=5),)
+    goals = (Goal(f"{workload.name}, random ds[i]: 5 x mosaicml-streaming", "mdsx", names(found, "mosaicml"), 5),)
     return _subject(f"random-{workload.name}", f"{workload.name}: random ds[i]", found, goals)
 
 
 def _many(workload: Workload) -> Subject:
     found = [
-        reads("mdsx", "random_many", "", workload, each=_MANY),
-        reads("mdsx", "random_many", "columns", workload, each=_MANY, columns=True),
+        reads("mdsx", "random_many", "", workload, each=_MANY, dicts=True),
+        reads("mdsx", "random_many", "columns", workload, each=_MANY),
         *(reads(loader, "random_many", "", workload, each=_MANY) for loader in _RANDOM),
         limit("memcpy, gather", "gather", **workload.arguments),
     ]
     goal = f"{workload.name}, random ds[[512 numbers]]: 20 x mosaicml-streaming"
-    goals = (Goal(goal, "mdsx", names(found, "mosaicml"), at_least=20),)
+    goals = (Goal(goal, "mdsx", names(found, "mosaicml"), 20),)
     return _subject(f"random{_MANY}-{workload.name}", f"{workload.name}: random ds[[{_MANY} numbers]]", found, goals)
 
 
 def _arrayrecord(records: int) -> tuple[Subject, ...]:
     def driven(loader: str, function: str, how: str, **arguments: Any) -> Contestant:
-        size: Mapping[str, Any] = {"records": records}
-        return Contestant(
-            named(loader, how),
-            call(loader, function, {**size, **arguments}),
-            call(loader, "prepare_lorem", size),
-            "mdsx" if loader == "mdsx" else "peer",
-        )
+        made = call(loader, "loaders:prepare_lorem", records=records)
+        return contestant(loader, f"loaders:{function}", how, {"records": records, **arguments}, made)
 
     readers = (("ArrayRecordReader", True), ("ArrayRecordDataSource", False))
     one = [driven("mdsx", "lorem_one", "")]

@@ -1,24 +1,23 @@
 """From S3: cold epochs and first batches over links, resuming, caches that are smaller than the dataset.
 
-The server is local, with the link of tools/bench/throttle.py before it. The workload is *tokens*.
+The server is local, with the link of tools/link.py in front of it. The workload is *tokens*.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tools.bench.subject import Call, Contestant, Goal, Subject
-from tools.bench.subjects.common import TITLES
-from tools.bench.workloads import WIDTH
+from tools.bench.subject import Contestant, Goal, Subject
+from tools.bench.subjects.common import CONTESTANTS, TOKENS_LOADER, call, contestant, limit
+from tools.processes import Call
+from tools.workloads import WIDTH
 
-_MODULE = "tools.bench.contestants.s3_"
 _SAMPLE = 2 * WIDTH
 _NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
 _FAR: dict[str, Any] = {"rtt": 0.05, "rate": 100e6}
 _THREADS = (2, 4, 8, 16)
 _PEERS = ("mosaicml", "litdata")
-_CODECS = {"mosaicml": "zstd:3", "litdata": "zstd"}
+_CODECS = {"mdsx": "zstd", "mosaicml": "zstd:3", "litdata": "zstd"}
 _BATCH = 32
 _REPEATED = 100_000  # shards
 
@@ -41,36 +40,18 @@ def subjects(scale: float) -> tuple[Subject, ...]:
     )
 
 
-def _contestant(
-    module: str, function: str, how: str = "", prepare: dict[str, Any] | None = None, **arguments: Any
-) -> Contestant:
-    title = TITLES[module]
-    environment = None if module == "mdsx" else module
-    return Contestant(
-        name=f"{title}, {how}" if how else title,
-        call=Call(f"{_MODULE}{module}:{function}", arguments, environment),
-        prepare=None if prepare is None else Call(f"{_MODULE}{module}:prepare", prepare, environment),
-        kind="mdsx" if module == "mdsx" else "peer",
-    )
-
-
 def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any], least: float) -> Subject:
     epoch = {"samples": data["samples"], "batch_size": _BATCH, **link}
-    mdsx = _contestant("mdsx", "cold_epoch", "", data, **epoch)
-    bare = [
-        Contestant(
-            f"bare downloader, {threads} threads",
-            Call(f"{_MODULE}bare:cold_epoch", {"threads": threads, **link}),
-            mdsx.prepare,
-            kind="limit",
-        )
-        for threads in _THREADS
-    ]
-    peers = [
-        _contestant(peer, "cold_epoch", f"{workers} workers", data, workers=workers, **epoch)
-        for peer in _PEERS
-        for workers in (0, 2)
-    ]
+    made = _prepare("mdsx", data)
+    mdsx = contestant("mdsx", "s3:cold_epoch", "", epoch, made)
+    bare = [limit(f"bare downloader, {n} threads", "bare", made, "s3", threads=n, **link) for n in _THREADS]
+    peers = []
+    for peer in _PEERS:
+        how = TOKENS_LOADER if peer == "litdata" else {}
+        for workers in (0, 2):
+            arguments = {"workers": workers, **epoch, **how}
+            made = _prepare(peer, {**data, **how})
+            peers.append(contestant(peer, "s3:cold_epoch", f"{workers} workers", arguments, made))
     if link["rate"] is None:
         goal = Goal(
             f"cold epoch from S3, {title}: 0.9 x the bare downloader",
@@ -99,16 +80,15 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
 def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool = False) -> Subject:
     how = {"batch_size": _BATCH, **_FAR}
 
-    def prepare(codec: str) -> dict[str, Any]:
-        return {**data, "compression": codec} if compressed else data
+    def driven(loader: str, words: str, **more: Any) -> Contestant:
+        prepared = {**data, "compression": _CODECS[loader]} if compressed else data
+        if loader == "litdata" and not compressed:
+            prepared, more = {**prepared, **TOKENS_LOADER}, {**more, **TOKENS_LOADER}
+        return contestant(loader, "s3:first_batch", words, {**how, **more}, _prepare(loader, prepared))
 
-    mdsx = _contestant("mdsx", "first_batch", "", prepare("zstd"), **how)
-    slow = _contestant("mdsx", "first_batch", "500 ms", prepare("zstd"), **{**how, "rtt": 0.5})
-    more = {"litdata": {"compressed": True}} if compressed else {}
-    peers = [
-        _contestant(peer, "first_batch", "", prepare(_CODECS[peer]), workers=0, **more.get(peer, {}), **how)
-        for peer in _PEERS
-    ]
+    mdsx = driven("mdsx", "")
+    slow = driven("mdsx", "500 ms", rtt=0.5)
+    peers = [driven(peer, "") for peer in _PEERS]
     return Subject(
         name=f"s3-first-{name}",
         title=f"tokens: first batch from S3, cold, {title}, 50 ms, 100 MB/s",
@@ -127,11 +107,9 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
 
 def _resume(data: dict[str, Any]) -> Subject:
     small = {**data, "samples": data["samples"] // 10}
-    how = {"batch_size": _BATCH, "part": 0.9}
-    mdsx = [_contestant("mdsx", "resume", f"{made['samples']:,} samples", made, **how) for made in (small, data)]
+    mdsx = [_resumes(f"{made['samples']:,} samples", _prepare("mdsx", made)) for made in (small, data)]
     one = {"samples": 256, "shard_size": 256 * (_SAMPLE + 8) + 4096, "shards": _REPEATED}
-    many = _contestant("mdsx", "resume", f"{_REPEATED:,} shards", None, **how)
-    many = replace(many, prepare=Call(f"{_MODULE}mdsx:prepare_repeated", one))
+    many = _resumes(f"{_REPEATED:,} shards", Call(f"{CONTESTANTS}.s3:prepare_repeated", one))
     return Subject(
         name="s3-resume",
         title="tokens: resume at 90 % of an epoch, shards in the cache",
@@ -146,19 +124,26 @@ def _resume(data: dict[str, Any]) -> Subject:
     )
 
 
+def _prepare(loader: str, data: dict[str, Any]) -> Call:
+    return call(loader, "s3:prepare", **data)
+
+
+def _resumes(name: str, made: Call) -> Contestant:
+    what = Call(f"{CONTESTANTS}.s3:resume", {"batch_size": _BATCH, "part": 0.9})
+    return Contestant(f"mdsx, {name}", what, made, "mdsx")
+
+
 _SHARES = ((0.5, 0.52), (0.75, 0.27), (0.9, 0.12))
 
 
 def _small_cache(share: float, ranks: int, most: float) -> Subject:
     data = {"samples": 400 * 64, "shard_size": 64 * (_SAMPLE + 8) + 256}  # 400 shards
     order = {"share": share, "epochs": 6, "global_batch": 64}
-    mdsx = _contestant("mdsx", "cold_epoch", "", data)
-    mdsx = replace(mdsx, call=Call(f"{_MODULE}cache:later_epochs", {**order, "ranks": ranks, "step": 0.01}))
+    made = _prepare("mdsx", data)
+    how = {**order, "ranks": ranks, "step": 0.01}
+    mdsx = Contestant("mdsx", Call(f"{CONTESTANTS}.cache:later_epochs", how), made, "mdsx")
     simulated = {"lru": "LRU, simulated", "by_next_use": "by next use, simulated"}
-    limits = [
-        Contestant(title, Call(f"{_MODULE}cache:{function}", order), mdsx.prepare, kind="limit")
-        for function, title in simulated.items()
-    ]
+    limits = [limit(title, function, made, "cache", **order) for function, title in simulated.items()]
     processes = "process" if ranks == 1 else "processes"
     return Subject(
         name=f"s3-cache-{share * 100:.0f}-{ranks}",
@@ -178,7 +163,7 @@ def _small_cache(share: float, ranks: int, most: float) -> Subject:
 
 
 def _admissions(scale: float) -> Subject:
-    call = Call(f"{_MODULE}admissions:admissions", {"shards": 20_000, "processes": 16, "seconds": max(20 * scale, 5)})
+    call = Call(f"{CONTESTANTS}.cache:admissions", {"shards": 20_000, "processes": 16, "seconds": max(20 * scale, 5)})
     return Subject(
         name="cache-admissions",
         title="admissions to a full cache of 20,000 shards, 16 processes",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tools.bench.subject import Call, Contestant, Goal, Subject
+from tools.bench.subject import Contestant, Goal, Subject
+from tools.bench.subjects.common import CONTESTANTS, contestant
+from tools.processes import Call
 
-_MODULE = "tools.bench.contestants.mdsx_order"
+_MODULE = f"{CONTESTANTS}.scale"
 _STREAMED = 10_000_000  # samples
 _SHARDS = 2**22  # the most that a dataset has
 _PEERS_SAMPLES = 10_000_000  # mosaicml-streaming makes the whole epoch's order: 10^8 would be gigabytes
@@ -25,8 +27,7 @@ def _order(scale: float) -> Subject:
     ]
     samples = max(int(_PEERS_SAMPLES * scale), 1_000_000)
     arguments = {"samples": samples, "shards": max(samples // 500_000, 1)}
-    peer = Call("tools.bench.contestants.mosaicml:order", arguments, "mosaicml")
-    found.append(Contestant("mosaicml, 10^7 samples", peer))
+    found.append(contestant("mosaicml", "loaders:order", "10^7 samples", arguments))
     largest = found[2].name
     return Subject(
         name="order",

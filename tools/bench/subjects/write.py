@@ -1,4 +1,4 @@
-"""Writing, sample by sample and in batches; checksums on, and every shard synced to disk, which no peer does."""
+"""Writing, sample by sample and in batches; mdsx with checksums and an fsync of each shard, as no peer does."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ def subjects(scale: float) -> tuple[Subject, ...]:
 
 
 def _write(workload: Workload) -> Subject:
-    one = [
-        writes("litdata", "write", "1 process", workload, workers=1),
-        writes("litdata", "write", "2 processes", workload, workers=2),
-        writes("mosaicml", "write", "", workload),
-        writes("webdataset", "write", "", workload),
-        writes("grain", "write", "ArrayRecord", workload),
-    ]
+    one = [writes("litdata", "write", f"{n} process{'es' * (n > 1)}", workload, workers=n) for n in (1, 2)]
+    one += [writes(loader, "write", "", workload) for loader in ("mosaicml", "webdataset")]
+    one.append(writes("grain", "write", "ArrayRecord", workload))
     if workload.name == "tokens":
-        one.append(writes("litdata", "write", "TokensLoader, 1 process", workload, workers=1, **TOKENS_LOADER))
-        one.append(writes("litdata", "write", "TokensLoader, 2 processes", workload, workers=2, **TOKENS_LOADER))
+        for n in (1, 2):
+            how = f"TokensLoader, {n} process{'es' * (n > 1)}"
+            one.append(writes("litdata", "write", how, workload, workers=n, **TOKENS_LOADER))
     batches = [writes("huggingface", "write_batches", "batches", workload)]
     ours = [
         writes("mdsx", "write", "one by one", workload),
         writes("mdsx", "write_batches", "batches", workload),
     ]
-    limits = [
-        limit("write() and fsync", "write", **workload.arguments),
-        limit("XXH3-128", "checksum", **workload.arguments),
-    ]
+    limits = [limit("write() and fsync", "write", **workload.arguments)]
+    limits.append(limit("XXH3-128", "checksum", **workload.arguments))
     by_one = tuple(each.name for each in one)
     by_batch = by_one + tuple(each.name for each in batches)
     text = f"{workload.name}, write"

@@ -13,7 +13,7 @@ import numpy as np
 
 import mdsx
 from mdsx.format import Schema, ShardEntry, build_index
-from tools.bench import workloads
+from tools import workloads
 from tools.bench.measure import Figures, memory_of
 
 _BATCH = 512
@@ -43,7 +43,7 @@ def order(samples: int, streamed: int) -> Figures:
 
 def prepare_index(data: str, shards: int, compression: str | None = None) -> Figures:
     """An index of shards that are not there."""
-    schema = Schema.from_columns(workloads.MDSX_COLUMNS["text"])
+    schema = Schema.from_columns({"text": "str", "id": "int64"})
     names = workloads.mix(np.arange(2 * shards, dtype=np.uint64)).reshape(shards, 2).tolist()
 
     def entries() -> Iterator[ShardEntry]:

@@ -1,6 +1,7 @@
-"""A cache that is smaller than the dataset: what mdsx downloads again in each epoch, and what simulations would.
+"""The cache of mdsx: what it downloads again in each epoch if the dataset is larger, and its admissions a second.
 
-The unit is the dataset: 0.5 is half of its bytes in an epoch. The first epoch, with an empty cache, does not count.
+The unit of downloads is the dataset: 0.5 is half of its bytes in an epoch. The first epoch, with an empty cache, does
+not count.
 """
 
 from __future__ import annotations
@@ -9,20 +10,27 @@ import multiprocessing
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
+
 import mdsx
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tools.bench.contestants.s3_link import URL, place, served, size_of
+from tools.bench.contestants.s3 import URL, place, served, size_of
 from tools.bench.measure import Figures
-from tools.bench.throttle import Throttle
+from tools.link import Link
+from tools.workloads import mix
 
 _SEED = 7
-_WAIT = 60.0  # seconds that a rank waits for another
+_WAIT = 60.0  # seconds that a process waits for another
+_FINGERPRINT = "0" * 32
+_SIZE = 4096
+_barrier: Barrier
 
 
 def later_epochs(
@@ -45,7 +53,7 @@ def later_epochs(
     return {"downloaded": mean(shares[1:]), "first epoch": shares[0], "last epoch": shares[-1]}
 
 
-def _after_epoch(link: Throttle, barrier: Barrier) -> int:
+def _after_epoch(link: Link, barrier: Barrier) -> int:
     barrier.wait(_WAIT)
     received = link.counts().received
     barrier.wait(_WAIT)
@@ -122,3 +130,52 @@ def _epochs(dataset: mdsx.Dataset, epochs: int, global_batch: int) -> Iterator[I
                 yield from dict.fromkeys(shards.tolist())
 
         yield uses()
+
+
+def admissions(scratch: str, shards: int, processes: int, seconds: float) -> Figures:
+    """A second, over all processes."""
+    directory = Path(scratch, "cache")
+    (directory / _FINGERPRINT).mkdir(parents=True)
+    now = time.time()
+    ages = mix(np.arange(shards, dtype=np.uint64)) % np.uint64(86400)
+    for number, age in enumerate(ages.tolist()):
+        path = directory / _FINGERPRINT / f"{number:032x}.mdsx"
+        path.write_bytes(bytes(_SIZE))
+        os.utime(path, (now, now - age))
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(processes)
+    with context.Pool(processes, _keep, (barrier,)) as pool:
+        jobs = [(str(directory), shards, number, seconds) for number in range(processes)]
+        found = pool.starmap(_admit, jobs, chunksize=1)
+    return {
+        "admissions/s": sum(each[0] / each[1] for each in found),
+        "slowest ms": 1e3 * max(each[2] for each in found),
+        "no room": sum(each[3] for each in found),
+    }
+
+
+def _keep(barrier: Barrier) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _admit(directory: str, shards: int, process: int, seconds: float) -> tuple[int, float, float, int]:
+    """How many, in how many seconds, the slowest, and how often there was no room."""
+    cache = CacheDirectory(directory, shards * _SIZE)
+    _barrier.wait(_WAIT)
+    started = time.perf_counter()
+    count, slowest, refused = 0, 0.0, 0
+
+    def fill(write: Callable[[bytes], object]) -> None:
+        write(bytes(_SIZE))
+
+    while (begun := time.perf_counter()) - started < seconds:
+        number = (process + 1) << 32 | (count + refused)
+        result = cache.fetch(CacheKey(_FINGERPRINT, f"{number:032x}", _SIZE), fill)
+        if isinstance(result, Verdict):
+            refused += 1
+        else:
+            count += 1
+        del result  # and with it the lease
+        slowest = max(slowest, time.perf_counter() - begun)
+    return count, time.perf_counter() - started, slowest, refused

@@ -1,4 +1,4 @@
-"""Where and of what the figures are: machine, versions, commit, date."""
+"""What the figures were measured on: machine, versions, commit, date."""
 
 from __future__ import annotations
 
@@ -6,26 +6,19 @@ import datetime
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterable
-from importlib.metadata import Distribution, DistributionFinder, MetadataPathFinder, version
+from importlib.metadata import version
 from pathlib import Path
 
+from tools.peers import peer
 from tools.peers.environments import PeerEnvironment
+from tools.processes import ROOT
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
 _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")
-_PEERS = {
-    "mosaicml": ("mosaicml-streaming",),
-    "litdata": ("litdata",),
-    "webdataset": ("webdataset",),
-    "grain": ("grain", "array-record"),
-    "huggingface": ("datasets", "pyarrow"),
-}
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, kernel; and how busy the machine is already, which spoils figures."""
+    """Processor, cores, memory, kernel; and the load before, which spoils figures."""
     return {
         "processor": _line("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -37,31 +30,24 @@ def machine() -> dict[str, str]:
 
 
 def versions(environments: Iterable[str | None]) -> dict[str, str]:
-    """Of the packages that matter in these environments."""
+    """The versions of the packages that matter in these environments."""
     found = {name: version(name) for name in _OURS}
     for environment in environments:
-        for name in _PEERS.get(environment or "", ()):
-            found[name] = _version_in(PeerEnvironment(str(environment)), name)
+        for name in peer(str(environment)).packages:
+            found[name] = PeerEnvironment(str(environment)).version(name)
     return found
 
 
 def commit() -> str:
-    """The checkout's, with a + where files differ from it; empty outside of git."""
+    """The checkout's commit, with a + if files differ from it; empty outside of git."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def today() -> str:
     """The date, in UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
-def _version_in(environment: PeerEnvironment, package: str) -> str:
-    packages = environment.directory / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    context = DistributionFinder.Context(name=package, path=[str(packages)])
-    found: Distribution | None = next(iter(MetadataPathFinder.find_distributions(context)), None)
-    return found.version if found else "not installed"
 
 
 def _line(file: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""The throttled link: the same bytes, later, slower, and counted. Bounds are loose: a machine may be busy."""
+"""The linkd link: the same bytes, later, slower, and counted. Bounds are loose: a machine may be busy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from tools.bench.link import Lane, RoundTrips
-from tools.bench.throttle import Throttle
+from tools.link import Lane, Link, RoundTrips
 
 _SIZE = 8  # bytes of a request: how many bytes are wanted
 
@@ -46,8 +45,8 @@ def server() -> Iterator[str]:
 
 
 @contextmanager
-def _connected(throttle: Throttle) -> Iterator[socket.socket]:
-    host, port = throttle.address.split(":")
+def _connected(link: Link) -> Iterator[socket.socket]:
+    host, port = link.endpoint.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
         yield client
 
@@ -63,11 +62,11 @@ def _ask(client: socket.socket, size: int) -> bytes:
 @pytest.mark.parametrize(("rtt", "rate"), [(0.0, None), (0.01, None), (0.01, 50e6)])
 def test_bytes_arrive_as_they_were_sent(server: str, rtt: float, rate: float | None) -> None:
     size, clients = 3_000_000, 4
-    with Throttle(server, rtt=rtt, rate=rate) as throttle:
+    with Link(server, rtt=rtt, rate=rate) as link:
         found: list[str] = []
 
         def fetch() -> None:
-            with _connected(throttle) as client:
+            with _connected(link) as client:
                 found.extend(hashlib.sha256(_ask(client, size)).hexdigest() for _ in range(2))
 
         threads = [threading.Thread(target=fetch) for _ in range(clients)]
@@ -75,14 +74,14 @@ def test_bytes_arrive_as_they_were_sent(server: str, rtt: float, rate: float | N
             thread.start()
         for thread in threads:
             thread.join()
-        counts = throttle.counts()
+        counts = link.counts()
     assert found == [hashlib.sha256(_bytes(size)).hexdigest()] * 2 * clients
     assert (counts.connections, counts.requests) == (clients, 2 * clients)
     assert (counts.sent, counts.received) == (2 * clients * _SIZE, 2 * clients * size)
 
 
 def test_a_connection_and_each_request_cost_a_round_trip(server: str) -> None:
-    with Throttle(server, rtt=0.2) as throttle, _connected(throttle) as client:
+    with Link(server, rtt=0.2) as link, _connected(link) as client:
         seconds = []
         for _ in range(2):
             before = time.monotonic()
@@ -90,30 +89,30 @@ def test_a_connection_and_each_request_cost_a_round_trip(server: str) -> None:
             seconds.append(time.monotonic() - before)
         assert seconds[0] >= 0.39  # never sooner
         assert seconds[1] >= 0.19
-        assert throttle.counts().round_trips == 3
+        assert link.counts().round_trips == 3
 
 
 def test_requests_in_flight_together_share_a_round_trip(server: str) -> None:
-    with Throttle(server, rtt=0.5) as throttle:
-        with _connected(throttle) as one, _connected(throttle) as other:
+    with Link(server, rtt=0.5) as link:
+        with _connected(link) as one, _connected(link) as other:
             for client in (one, other):
                 client.sendall((1).to_bytes(_SIZE))
             for client in (one, other):
                 client.recv(1)
-        counts = throttle.counts()
+        counts = link.counts()
     assert counts.requests == 2
     assert counts.round_trips == 2  # to connect, and to ask
 
 
 def test_all_connections_share_the_bandwidth(server: str) -> None:
     size, clients, rate = 500_000, 4, 4e6
-    with Throttle(server, rate=rate) as throttle:
+    with Link(server, rate=rate) as link:
         before = time.monotonic()
         threads = []
         for _ in range(clients):
 
             def fetch() -> None:
-                with _connected(throttle) as client:
+                with _connected(link) as client:
                     _ask(client, size)
 
             threads.append(threading.Thread(target=fetch))
@@ -124,8 +123,8 @@ def test_all_connections_share_the_bandwidth(server: str) -> None:
 
 
 def test_a_client_that_leaves_ends_its_connection_and_no_other(server: str) -> None:
-    with Throttle(server, rtt=0.02, rate=20e6) as throttle, _connected(throttle) as stays:
-        with _connected(throttle) as leaves:
+    with Link(server, rtt=0.02, rate=20e6) as link, _connected(link) as stays:
+        with _connected(link) as leaves:
             leaves.sendall((2**24).to_bytes(_SIZE))
             leaves.recv(1)
         assert _ask(stays, 100_000) == _bytes(100_000)
@@ -134,7 +133,7 @@ def test_a_client_that_leaves_ends_its_connection_and_no_other(server: str) -> N
 def test_where_no_server_is_the_connection_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    with Throttle(f"127.0.0.1:{port}") as throttle, _connected(throttle) as client, suppress(ConnectionResetError):
+    with Link(f"127.0.0.1:{port}") as link, _connected(link) as client, suppress(ConnectionResetError):
         assert client.recv(1) == b""
 
 

@@ -1,38 +1,35 @@
-#!/usr/bin/env python3
 """A link of known latency and bandwidth in front of a local server: a TCP proxy in a process of its own, which counts.
 
-What is modelled: each byte arrives half a round trip after it was sent, a new connection is good for sending after one
-whole round trip, and each direction of the link carries so many bytes a second over all connections together, which
-take turns. What is not: slow start, loss, TLS. So a real link is slower than this one, never faster.
+The model: each byte arrives half a round trip after it was sent, a new connection can be used after one whole round
+trip, and each direction carries `rate` bytes a second over all connections together, which take turns. Not modelled:
+slow start, loss, TLS. So a real link is slower than this one, never faster.
 
-A *round trip* is counted so: the first request, or new connection, opens one; whatever is sent within `rtt` of that is
-of the same one, as it cannot depend on its answer; what comes later opens the next. So it is an upper bound of the
-longest chain of requests that wait for each other, and does not depend on how many are in flight together.
-
-By hand: `python3 tools/bench/link.py 127.0.0.1:9000 --rtt 50 --rate 100e6` prints its port, and its counts whenever
-a line comes in; it ends with its standard input. Needs nothing but the standard library.
+*Round trips* are counted as follows. The first request, or new connection, opens one. Whatever is sent within `rtt` of
+that belongs to the same one, since it cannot depend on its answer; what comes later opens the next. So the count is an
+upper bound of the longest chain of requests that wait for each other, however many are in flight together.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Self
 
-_FORGIVEN = 0.05  # seconds without bytes that are made up for: this process may be late
-_BACKLOG = 0.010  # seconds of bytes that wait for the link at most; longer than a timer is late
+_FORGIVEN = 0.05  # seconds: idle time that is made up for, since this process may be late
+_BACKLOG = 0.010  # seconds of bytes that queue for the link at most; more than a timer's delay
 _EARLY = 5e-4  # seconds; less than a timer's grain
 _WHOLE = 0.95  # of a round trip counts as one: timers have a grain
-_UNSENT = 8 * 2**20  # bytes on their way in one direction of a connection; above it, nothing is read
+_UNSENT = 8 * 2**20  # bytes in flight in one direction of a connection; above it, reading stops
 
 
 @dataclass
 class Counts:
-    """What went through the proxy so far. `requests`: client's bursts that follow an answer or a new connection."""
+    """What went through the proxy. `requests`: bursts of a client after an answer or a new connection."""
 
     connections: int = 0
     requests: int = 0
@@ -41,8 +38,45 @@ class Counts:
     received: int = 0
 
 
+class Link:
+    """The proxy to `target` ("host:port"), on a free port of 127.0.0.1, while the context lasts.
+
+    `rtt` in seconds; `rate` in bytes a second, None for as fast as possible.
+    """
+
+    def __init__(self, target: str, *, rtt: float = 0.0, rate: float | None = None) -> None:
+        command = [sys.executable, "-I", __file__, target.removeprefix("http://"), str(rtt), str(rate or 0.0)]
+        self._command = command
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._port = json.loads(self._line())["port"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()  # it ends with its standard input
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def counts(self) -> Counts:
+        """What went through it since it started."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return Counts(**json.loads(self._line()))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the proxy ended")
+        return line
+
+
 class RoundTrips:
-    """Counts the round trips of a series of sendings (see above)."""
+    """Counts round trips, as described above."""
 
     def __init__(self, rtt: float) -> None:
         self._rtt = rtt
@@ -56,17 +90,17 @@ class RoundTrips:
 
 
 class Lane:
-    """One direction of the link, which connections share: who may read next, and when what was read has left."""
+    """One direction of the link, shared by all connections: which may read next, and when bytes have left."""
 
     def __init__(self, rate: float | None, clock: Callable[[], float]) -> None:
         self._rate = rate
         self._clock = clock
-        self._free = 0.0  # when all that was read has left
+        self._free = 0.0  # when all bytes read so far have left
         self._waiting: deque[Callable[[], None]] = deque()
         self.turn: asyncio.TimerHandle | None = None
 
     def leave(self, size: int) -> float:
-        """When the last of `size` bytes that were read now has left."""
+        """Return when the last of `size` bytes, read now, has left."""
         now = self._clock()
         begin = self._free if now - self._free < _FORGIVEN else now
         self._free = begin + (size / self._rate if self._rate else 0.0)
@@ -78,7 +112,7 @@ class Lane:
         return self._free - self._clock() - _BACKLOG
 
     def queue(self, resume: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Call `resume` when it is its turn."""
+        """Call `resume` in its turn."""
         self._waiting.append(resume)
         if self.turn is None:
             self.turn = loop.call_later(max(self.wait, 0.0), self._next, loop)
@@ -87,32 +121,32 @@ class Lane:
         self.turn = None
         if self._waiting and self.wait <= 0:
             self._waiting.popleft()()
-        if self._waiting:  # what was resumed reads first
+        if self._waiting:  # the resumed connection reads first
             self.turn = loop.call_later(max(self.wait, 1e-4), self._next, loop)
 
 
 class _Way(asyncio.Protocol):
-    """What arrives at one end of a connection leaves at the other: later, at the link's rate."""
+    """One direction of a connection: bytes that arrive at one end leave later at the other, at the link's rate."""
 
-    def __init__(self, link: Link, lane: Lane, delay: float, heard: Callable[[int], None]) -> None:
+    def __init__(self, link: _Proxy, lane: Lane, delay: float, heard: Callable[[int], None]) -> None:
         self._link = link
         self._lane = lane
         self._delay = delay
         self._heard = heard
         self.not_before = 0.0
         self.source: asyncio.Transport | None = None
-        self.back: _Way | None = None  # whose source is where this one's bytes go
+        self.back: _Way | None = None  # its source is the sink of this direction
         self._due: deque[tuple[float, bytes]] = deque()
         self._unsent = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._stopped: set[str] = set()  # why nothing is read
+        self._stopped: set[str] = set()  # why reading is paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=_UNSENT)
         self.source = transport
         if self.back is not None:
-            self.back.send()  # what waited for this end
+            self.back.send()  # what was waiting for this end
 
     def data_received(self, data: bytes) -> None:
         self._heard(len(data))
@@ -157,7 +191,7 @@ class _Way(asyncio.Protocol):
             self.source.resume_reading()
 
     def send(self) -> None:
-        """Pass on what is due."""
+        """Send what is due."""
         sink = self.back.source if self.back is not None else None
         if sink is None:
             return
@@ -182,8 +216,8 @@ class _Way(asyncio.Protocol):
         self.send()
 
 
-class Link:
-    """All connections through the proxy."""
+class _Proxy:
+    """All connections, in the process of the proxy."""
 
     def __init__(self, target: str, rtt: float, rate: float | None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -238,7 +272,7 @@ class Link:
 
 
 async def _serve(target: str, rtt: float, rate: float | None) -> None:
-    link = Link(target, rtt, rate)
+    link = _Proxy(target, rtt, rate)
     server = await link.loop.create_server(link.accept, "127.0.0.1", 0, backlog=1024)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     lines = asyncio.StreamReader()
@@ -247,14 +281,5 @@ async def _serve(target: str, rtt: float, rate: float | None) -> None:
         print(json.dumps(asdict(link.counts)), flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", help="host:port")
-    parser.add_argument("--rtt", type=float, default=0.0, help="round trip, in milliseconds")
-    parser.add_argument("--rate", type=float, default=None, help="bytes a second in each direction")
-    options = parser.parse_args()
-    asyncio.run(_serve(options.target, options.rtt / 1e3, options.rate))
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(_serve(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]) or None))

@@ -1,4 +1,4 @@
-"""The samples that are written and read: pure functions of their numbers, cheap to make, the same in every loader.
+"""The samples of the benchmarks: pure functions of their numbers, cheap to make, the same for every loader.
 
 - `tokens`: uint16[2048], 4 KiB each;
 - `images`: real JPEGs of about 100 kB, each with its number in a comment, so that no two are equal, and an int label;
@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,6 @@ WIDTH = 2048
 PIXELS = (384, 512, 3)  # of an image: height, width, colours
 SIZES = {"tokens": 60_000, "images": 6_000, "text": 200_000, "mixed": 100_000}
 
-MDSX_COLUMNS = {
-    "tokens": {"tokens": f"uint16[{WIDTH}]"},
-    "images": {"image": "bytes", "label": "int64"},
-    "text": {"text": "str", "id": "int64"},
-    "mixed": {"text": "str", "id": "int64", "vector": "float32[*]", "meta": "json"},
-}
-
 _PICTURES = 32
 _LOREM = (
     "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore magna "
@@ -35,10 +27,8 @@ _LOREM = (
     "aute irure in reprehenderit voluptate velit esse cillum fugiat nulla pariatur excepteur sint occaecat cupidatat"
 )
 _WORDS = _LOREM.split()
-
-
-FEW = 48
-"""Samples that are written before the time is taken, and the least that a workload has."""
+FEW = 48  # samples that are written before the time is taken, and the least that a workload has
+_BLOCK = 1000
 
 
 def samples_of(workload: str, scale: float) -> int:
@@ -70,6 +60,16 @@ def rows(batch: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
+def maker(workload: str) -> Callable[[int], dict[str, Any]]:
+    """Return a function that makes the sample with a number; fast where the numbers follow one another."""
+
+    @lru_cache(2)
+    def block(number: int) -> list[dict[str, Any]]:
+        return rows(columns(workload, number * _BLOCK, (number + 1) * _BLOCK))
+
+    return lambda number: block(number // _BLOCK)[number % _BLOCK]
+
+
 def size_of(batch: dict[str, Any]) -> int:
     """Bytes of the values."""
     return sum(
@@ -92,13 +92,6 @@ def tokens(numbers: NDArray[np.uint64]) -> NDArray[np.uint16]:
     return (lines * np.uint64(0xD1342543DE82EF95)).view(np.uint16)
 
 
-def made(directory: str, name: str) -> str:
-    """A new directory in another one."""
-    path = Path(directory, name)
-    path.mkdir()
-    return str(path)
-
-
 def random_numbers(samples: int, count: int) -> NDArray[np.int64]:
     """`count` numbers of samples, as if drawn at random."""
     return (mix(np.arange(count, dtype=np.uint64)) % np.uint64(samples)).astype(np.int64)
@@ -111,7 +104,7 @@ def permutation(count: int) -> list[int]:
 
 
 def jpeg(number: int) -> bytes:
-    """A JPEG with `number` in a comment behind its first marker."""
+    """A JPEG with `number` in a comment after its first marker."""
     comment = b"\xff\xfe\x00\x12" + f"{number:016}".encode()
     picture = _pictures()[number % _PICTURES]
     return picture[:2] + comment + picture[2:]

@@ -6,33 +6,29 @@ A mixture is its MultiNodeWeightedSampler over one such sampler for each dataset
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tools.conformance.adaptors import Adaptor, Loader
-from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, text_of
+from tools.conformance.matrix import Cell
+from tools.conformance.task import Task
+from tools.peers import Layout, Loader, Make, Peer
 
 _NOT_ACROSS_RANKS = (
     '"StatefulDataLoader handles aggregation and distribution of state across multiprocess workers (but not across '
     'ranks)." (its documentation)'
 )
 _SAME_WORKERS = '"assert self._num_workers == state_dict[self._NUM_WORKERS]" (stateful_dataloader.py)'
-
-
 _PADDED = (
     "As documented, DistributedSampler adds indices that come twice, so that every rank has equally many; with "
     "drop_last=True it leaves out others instead."
 )
 
 
-class Torchdata(Adaptor):
-    name = "torchdata"
+class Torchdata(Peer):
+    name = environment = "torchdata"
     title = "torchdata"
     packages = ("torchdata", "torch")
-    requirements = "torchdata"
-
     findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)
 
     def unsupported(self, cell: Cell) -> str | None:
@@ -42,9 +38,9 @@ class Torchdata(Adaptor):
         import torchdata.nodes
         import torchdata.stateful_dataloader  # noqa: F401
 
-    def prepare(self, directory: Path, data: Data) -> None:
+    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         directory.mkdir(parents=True)
-        lines = [json.dumps({"id": each, "text": text_of(each)}) + "\n" for each in data.ids]
+        lines = [json.dumps(sample) + "\n" for sample in map(make, ids)]
         (directory / "samples.jsonl").write_text("".join(lines))
 
     def open(self, task: Task, states: list[Any]) -> Loader:
@@ -135,4 +131,4 @@ class _Mixture:
         return {"loader": self._loader.state_dict(), "epoch": self.epoch}
 
 
-ADAPTOR = Torchdata()
+PEER = Torchdata()

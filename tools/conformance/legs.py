@@ -1,0 +1,236 @@
+"""Runs a leg: its ranks are forked from this process, which has imported the loader, and are killed when they are done.
+
+Each rank leads a process group and has the environment that torchrun would give it. It takes batches, logs their ids,
+saves the checkpoint, and then waits to be killed. When all ranks wait, or one has failed, or the time limit is over,
+every process of the leg gets SIGKILL, and what they left in shared memory is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tools.conformance.matrix import Data
+from tools.conformance.task import END, SAVED, Consumed, Task
+from tools.peers import Peer, use_temporary_files_in
+from tools.peers.shared_memory import SHARED_MEMORY, have_own_shared_memory
+from tools.processes import end_with_parent, free_port, kill, line_of, members, torchrun_environment
+
+_TRACKERS_END = 10.0  # seconds
+Program = Callable[[], None]
+
+
+class LegFailed(Exception):
+    """A leg that did not end by itself. `kind` is hang or error."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+def prepare(peer: Peer, directory: Path, data: Data, limit: float) -> None:
+    """Write a dataset, in a process of its own. Raise LegFailed."""
+    scratch = directory.parent / f"{directory.name}.prepare"
+    scratch.mkdir(parents=True)
+
+    def program() -> None:
+        use_temporary_files_in(scratch / "tmp")
+        peer.prepare(directory, data)
+
+    _Group([program], scratch).run(limit)
+
+
+def run_leg(peer: Peer, task: Task) -> None:
+    """Run all ranks of a leg. Raise LegFailed."""
+    port = free_port()
+
+    def program_of(rank: int) -> Program:
+        def program() -> None:
+            use_temporary_files_in(Path(task.directory, "tmp"))
+            os.environ.update(torchrun_environment(rank, task.shape.world, port, task.nodes))
+            if task.nodes and peer.shares_memory:
+                have_own_shared_memory()
+            run_rank(peer, replace(task, rank=rank))
+
+        return program
+
+    _Group([program_of(rank) for rank in range(task.shape.world)], Path(task.directory)).run(task.limit)
+
+
+def run_rank(peer: Peer, task: Task) -> None:
+    """Return at the rank's stop, or after all epochs, with all its workers alive."""
+    loader = peer.open(task, _load(task))
+    stop = task.stop
+    left: int | None = None  # batches until the rank is to be killed, once the checkpoint is saved
+    with task.log_file(task.rank).open("a", buffering=1) as log:
+
+        def save() -> int:
+            assert stop is not None
+            _save(loader.state(), task.state_file(task.rank))
+            log.write(json.dumps(SAVED) + "\n")
+            return stop.more
+
+        for epoch in range(loader.epoch, task.epochs):
+            stops_here = stop is not None and stop.epoch == epoch
+            for step, ids in enumerate(loader.batches(epoch), 1):
+                log.write(Consumed(epoch, step, tuple(ids)).to_line())  # counts before the checkpoint includes it
+                if left is not None:
+                    left -= 1
+                elif stops_here and stop is not None and step == stop.step:
+                    left = save()
+                if left == 0:
+                    return _keep(loader)
+            if stops_here and left is None:
+                left = save()
+                if left == 0:
+                    return _keep(loader)
+        log.write(json.dumps(END) + "\n")
+    return _keep(loader)
+
+
+def _keep(loader: Any) -> None:
+    """Keep the loader and its workers alive until the process is killed."""
+    _kept.append(loader)
+
+
+_kept: list[Any] = []
+
+
+def _load(task: Task) -> list[Any]:
+    states: list[Any] = []
+    while task.resume and (path := Path(task.resume, f"state{len(states)}.pickle")).exists():
+        states.append(pickle.loads(path.read_bytes()))
+    return states
+
+
+def _save(state: Any, path: Path) -> None:
+    partial = path.with_suffix(".part")
+    partial.write_bytes(pickle.dumps(state))
+    os.replace(partial, path)
+
+
+class _Group:
+    """Programs that run at once, each forked into a process group of its own."""
+
+    def __init__(self, programs: Sequence[Program], directory: Path) -> None:
+        self._programs = programs
+        self._directory = directory
+        self._read, self._write = os.pipe()
+        self._alive: set[int] = set()
+        self._pids: list[int] = []
+
+    def run(self, limit: float) -> None:
+        """Return when all programs are done and no process is left. Raise LegFailed."""
+        try:
+            for number, program in enumerate(self._programs):
+                self._fork(number, program)
+            self._watch(time.monotonic() + limit)
+        finally:
+            self._end()
+
+    def _fork(self, number: int, program: Program) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._child(number, program)
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpgid(pid, pid)
+        self._pids.append(pid)
+        self._alive.add(pid)
+
+    def _child(self, number: int, program: Program) -> NoReturn:
+        try:
+            os.setpgid(0, 0)
+            end_with_parent()
+            errors = os.open(self._directory / f"output{number}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(errors, 1)
+            os.dup2(errors, 2)
+            program()
+            self._report(number, "")
+            while True:
+                signal.pause()
+        except BaseException as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            self._report(number, line_of(error))
+        finally:
+            os._exit(1)
+
+    def _report(self, number: int, error: str) -> None:
+        os.write(self._write, (json.dumps([number, error]) + "\n").encode())
+
+    def _watch(self, deadline: float) -> None:
+        waiting = set(range(len(self._pids)))
+        buffer = b""
+        while waiting:
+            if select.select([self._read], [], [], 0.05)[0]:
+                *lines, buffer = (buffer + os.read(self._read, 65536)).split(b"\n")
+                for line in lines:
+                    number, error = json.loads(line)
+                    if error:
+                        raise LegFailed("error", f"rank {number}: {error}")
+                    waiting.discard(number)
+                continue
+            for number, pid in enumerate(self._pids):
+                if number in waiting and pid in self._alive:
+                    done, status = os.waitpid(pid, os.WNOHANG)
+                    if done:
+                        self._alive.discard(pid)
+                        code = os.waitstatus_to_exitcode(status)
+                        raise LegFailed("error", f"rank {number} ended with status {code}")
+            if time.monotonic() > deadline:
+                raise LegFailed("hang", f"ranks {sorted(waiting)} made no end")
+
+    def _end(self) -> None:
+        """Kill every process and remove what they left in shared memory.
+
+        Python's resource trackers are spared: each removes what it knows of once its processes have ended, and ends.
+        What they do not know of is removed here, if some process had it mapped.
+        """
+        names: set[str] = set()
+        groups = set(self._pids)
+        while left := [pid for pid in members(groups=groups) if not _is_tracker(pid)]:
+            names.update(*(_shared_memory_of(pid) for pid in left))
+            kill(left)
+            for pid in list(self._alive):
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    self._alive.discard(pid)
+            time.sleep(0.005)
+        deadline = time.monotonic() + _TRACKERS_END
+        while trackers := members(groups=groups):
+            if time.monotonic() > deadline:
+                kill(trackers)
+            time.sleep(0.005)
+        for pid in self._alive:
+            os.waitpid(pid, 0)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+        os.close(self._read)
+        os.close(self._write)
+
+
+def _is_tracker(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _shared_memory_of(pid: int) -> set[str]:
+    names: set[str] = set()
+    with contextlib.suppress(OSError):
+        names.update(line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines())
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                names.add(os.readlink(entry.path))
+    return {name for name in names if name.startswith(SHARED_MEMORY) and not name.endswith("(deleted)")}

@@ -1,0 +1,194 @@
+"""LitData: `optimize` with chunks of 64 MB, StreamingDataset and StreamingDataLoader; a state for each rank.
+
+For tokens it also has a TokensLoader, as its README shows for language models: its dataset is one sequence of tokens,
+cut into blocks. Images and random access use `batch_decode=1`, as the default windows are several times slower here. It
+learns its rank from torch.distributed only. `drop_last=False` is given to datasets, since the default is True among
+several ranks. Its version check over the network is off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tools.conformance.matrix import Cell
+from tools.conformance.task import Task, checked
+from tools.peers import Layout, Loader, Make, Peer, Reading
+
+_MIXTURES = (
+    '"CombinedStreamingDataset and ParallelStreamingDataset resume only with the same world_size, num_workers, and '
+    'batch_size" (README, Pause and resume)'
+)
+_ROUNDED = (
+    "What was done is rounded down to a multiple of the new ranks x batch (`_round_down_drop_first`), and what lies "
+    'between is read again; the README says "never duplicates".'
+)
+_DEALT_ANEW = (
+    "The epoch that was killed goes on exactly. The next one is dealt out by ranks, workers and batch size, so its "
+    "batches are not those of a run that was left alone."
+)
+_WIDTH = 2048  # tokens of a sample
+_make: Make  # what is written: its processes are forked, and find it here
+
+
+class LitData(Peer):
+    name = environment = "litdata"
+    title = "LitData"
+    packages = ("litdata",)
+    forks_to_write = True
+    findings: ClassVar[Mapping[str, str]] = {
+        "more-ranks": (
+            "`_validate_state_dict` compares what each rank of the old run had yielded with what each rank of the new "
+            "one has in all, and refuses. Killed earlier in the epoch, it goes on, as on fewer ranks."
+        ),
+        "4-to-3-batch": _ROUNDED,
+        "batch-odd": _ROUNDED,
+        "all": _ROUNDED,
+        **dict.fromkeys(("fewer-ranks", "4-to-3", "nodes", "workers", "no-workers", "twice-changed"), _DEALT_ANEW),
+    }
+
+    def unsupported(self, cell: Cell) -> str | None:
+        return _MIXTURES if cell.mixture and not cell.one_shape else None
+
+    def warm(self) -> None:
+        os.environ["LITDATA_DISABLE_VERSION_CHECK"] = "1"
+        import boto3  # noqa: F401  it imports it on first use
+        import litdata  # noqa: F401
+
+    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
+        import litdata
+        from litdata.streaming.item_loader import TokensLoader
+
+        global _make
+        _make = make
+        how: dict[str, Any] = {"chunk_bytes": "64MB" if layout.size == Layout.size else layout.size}
+        if layout.shard:
+            how = {"chunk_size": layout.shard}
+        elif layout.tokens_loader:
+            how = {"chunk_size": layout.size // (2 * _WIDTH) * _WIDTH, "item_loader": TokensLoader()}
+        if layout.compression:
+            how["compression"] = layout.compression
+        litdata.optimize(
+            fn=_tokens_of if layout.tokens_loader else _sample_of,
+            inputs=list(ids),
+            output_dir=str(directory),
+            num_workers=layout.workers,
+            start_method="fork",
+            verbose=False,
+            **how,
+        )
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        return _Loader(task, states)
+
+    def samples(self, reading: Reading) -> Any:
+        return _dataset(reading)
+
+    def item(self, reading: Reading) -> Callable[[int], Any]:
+        dataset = _dataset(reading, one_by_one=True)
+        return lambda at: dataset[at]
+
+    def loader(self, reading: Reading) -> Any:
+        import litdata
+
+        from tools.peers.torch_helpers import columns_of
+
+        collate: dict[str, Any] = {}
+        if reading.kind == "mixed" or reading.views:
+            collate["collate_fn"] = columns_of  # its own refuses vectors of several lengths, and memoryviews
+        elif reading.kind == "images" and not reading.decoded:
+            collate["collate_fn"] = _images_of
+        return litdata.StreamingDataLoader(
+            _dataset(reading),
+            batch_size=reading.batch_size,
+            num_workers=reading.workers,
+            drop_last=False,
+            **collate,
+        )
+
+
+def _sample_of(number: int) -> Any:
+    return _make(number)
+
+
+def _tokens_of(number: int) -> Iterator[Any]:
+    import torch
+
+    yield torch.from_numpy(_make(number)["tokens"])
+
+
+def _dataset(reading: Reading, one_by_one: bool = False) -> Any:
+    """By default it decodes windows of samples, many times each if they are not read in order."""
+    import litdata
+    from litdata.streaming.item_loader import TokensLoader
+
+    from tools.peers.torch_helpers import decode
+
+    class Decoded(litdata.StreamingDataset):  # type: ignore[misc]  # it ships no types
+        def __getitem__(self, at: Any) -> Any:
+            return decode(super().__getitem__(at))
+
+    how: dict[str, Any] = {}
+    if one_by_one or (reading.kind == "images" and reading.shuffle):
+        how["batch_decode"] = 1
+    return (Decoded if reading.decoded else litdata.StreamingDataset)(
+        reading.source,
+        item_loader=TokensLoader(block_size=_WIDTH) if reading.tokens_loader else None,
+        shuffle=reading.shuffle and not one_by_one,
+        seed=7,
+        drop_last=False,
+        max_cache_size="100GB",
+        **how,
+        **(_remote(reading.cache) if reading.cache else {}),
+    )
+
+
+def _remote(cache: str) -> dict[str, Any]:
+    """Its own S3 client insists on TLS otherwise."""
+    from litdata.streaming import downloader
+
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
+    return {"cache_dir": cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
+
+
+def _images_of(samples: list[Any]) -> Any:
+    """Copies memoryviews of its chunks, which cannot go to another process: a batch has bytes, as the others' do."""
+    from tools.peers.torch_helpers import columns_of
+
+    return columns_of([{"image": bytes(sample["image"]), "label": sample["label"]} for sample in samples])
+
+
+class _Loader:
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
+        from torch import distributed
+
+        distributed.init_process_group("gloo")
+        more = _remote(str(Path(task.directory, "cache"))) if task.remote else {}
+        parts = [
+            StreamingDataset(path, shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB", **more)
+            for path in task.sources()
+        ]
+        dataset = parts[0]
+        if len(parts) > 1:
+            dataset = CombinedStreamingDataset(
+                parts, seed=task.seed, weights=list(task.weights), iterate_over_all=False
+            )
+        self._loader = StreamingDataLoader(dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
+        self.epoch = 0
+        if states:
+            self._loader.load_state_dict(states[min(task.rank, len(states) - 1)])
+            # It counts epochs from 1; a state at an epoch's end goes on with the next one.
+            self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        for batch in self._loader:
+            yield checked(batch["id"].tolist(), batch["text"])
+
+    def state(self) -> Any:
+        return self._loader.state_dict()
+
+
+PEER = LitData()

@@ -1,0 +1,194 @@
+"""mdsx with its defaults: checksums written and checked, fsync of each shard; one state for all ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tools.conformance.matrix import Data
+from tools.conformance.task import Task, checked, sample_of, shards_of
+from tools.peers import Layout, Loader, Make, Peer, Reading
+
+_SAMPLE_BYTES = 100  # of the matrix's samples, about
+_AT_ONCE = 1000
+_COLUMNS = {
+    "tokens": {"tokens": "uint16[2048]"},
+    "images": {"image": "bytes", "label": "int64"},
+    "text": {"text": "str", "id": "int64"},
+    "mixed": {"text": "str", "id": "int64", "vector": "float32[*]", "meta": "json"},
+}
+
+
+class Mdsx(Peer):
+    name = "mdsx"
+    title = "mdsx"
+    packages = ("mdsx",)
+    total_order = True
+
+    def warm(self) -> None:
+        import boto3  # noqa: F401  mdsx imports it on first use
+
+        import mdsx.torch  # noqa: F401
+
+    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
+        with _writer(directory, kind, layout) as out:
+            for sample in map(make, ids[out.samples :]):
+                out.write(sample)
+
+    def prepare(self, directory: Path, data: Data) -> None:
+        import mdsx
+
+        for number, ids in enumerate(shards_of(data)):  # a part for each shard, so that the shards are the matrix's
+            self.write(directory / f"part-{number:05}", "text", ids, sample_of, Layout())
+        mdsx.merge(directory)
+
+    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any], samples: int) -> None:
+        """Write columns, some samples at a time."""
+        with _writer(directory, kind, Layout()) as out:
+            for first in range(0, samples, _AT_ONCE):
+                out.write_batch({name: values[first : first + _AT_ONCE] for name, values in batch.items()})
+
+    def store(self, directory: Path, kind: str, samples: int, layout: Layout) -> None:
+        from tools import workloads
+
+        with _writer(directory, kind, layout) as out:
+            for first in range(0, samples, _AT_ONCE):
+                out.write_batch(workloads.columns(kind, first, min(first + _AT_ONCE, samples)))
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        return _Loader(task, states)
+
+    def samples(self, reading: Reading) -> Iterable[Any]:
+        """Those of a StreamingDataset, or of a Dataset if `dicts`."""
+        import mdsx
+        from mdsx.torch import StreamingDataset
+
+        if reading.dicts:
+            return mdsx.Dataset(reading.source)
+        return StreamingDataset(reading.source, shuffle=reading.shuffle, seed=7)
+
+    def item(self, reading: Reading) -> Callable[[int], Any]:
+        import mdsx
+
+        return mdsx.Dataset(reading.source).__getitem__
+
+    def items(self, reading: Reading) -> Callable[[list[int]], Any]:
+        """As columns, or as dicts."""
+        import mdsx
+
+        dataset = mdsx.Dataset(reading.source)
+        return dataset.__getitem__ if reading.dicts else dataset.take
+
+    def loader(self, reading: Reading) -> Iterable[Any]:
+        import mdsx
+        from mdsx.torch import StreamingDataLoader, StreamingDataset
+        from tools.peers.torch_helpers import decode
+
+        how: dict[str, Any] = {}
+        if reading.cache:
+            how["cache"] = mdsx.Cache(reading.cache, limit="1TB")  # holds everything
+        threads = reading.decoded and not reading.workers
+        if reading.dicts or (reading.decoded and not threads):
+            how["transform"] = decode if reading.decoded else _identity
+        dataset = StreamingDataset(reading.source, seed=7, zero_copy=reading.views, **how)
+        collate = _decode_in_threads() if threads else list if reading.dicts else None
+        return StreamingDataLoader(
+            dataset,
+            batch_size=reading.batch_size,
+            num_workers=reading.workers,
+            drop_last=False,
+            collate_fn=collate,
+        )
+
+    def write_records(self, directory: Path, records: Sequence[bytes]) -> None:
+        """Write opaque records."""
+        import mdsx
+
+        with mdsx.Writer(directory, {"record": "bytes"}) as out:
+            for first in range(0, len(records), _AT_ONCE):
+                out.write_batch({"record": records[first : first + _AT_ONCE]})
+
+    def records(self, directory: str, columns: bool = False) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
+        """Random access to one record, and to many."""
+        import mdsx
+
+        dataset = mdsx.Dataset(directory)
+        return dataset.__getitem__, dataset.take if columns else dataset.__getitem__
+
+
+def _writer(directory: Path, kind: str, layout: Layout) -> Any:
+    import mdsx
+
+    size = layout.shard * _SAMPLE_BYTES if layout.shard else layout.size
+    resume = layout.shard is not None
+    return mdsx.Writer(directory, _COLUMNS[kind], shard_size=size, compression=layout.compression, resume=resume)
+
+
+def _identity(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample
+
+
+def _decode_in_threads() -> Callable[[list[Any]], dict[str, Any]]:
+    """A `collate_fn` that decodes JPEGs straight into the batch; Pillow releases Python's lock meanwhile."""
+    import torch
+
+    from tools.peers.torch_helpers import pixels
+    from tools.workloads import PIXELS
+
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+
+    def collate(batch: list[Any]) -> dict[str, Any]:
+        images = torch.empty((len(batch), *PIXELS), dtype=torch.uint8)
+
+        def place(number: int) -> None:
+            images[number] = torch.from_numpy(pixels(batch[number]["image"]))
+
+        list(pool.map(place, range(len(batch))))
+        return {"image": images, "label": torch.tensor([sample["label"] for sample in batch])}
+
+    return collate
+
+
+class _Loader:
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        import mdsx
+        from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+        source: Any = task.sources()[0]
+        if len(task.data) > 1:
+            source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
+        data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
+        self._loader = StreamingDataLoader(
+            data, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
+        )
+        if states:
+            self._loader.load_state_dict(states[-1])  # any rank's
+        self._phases = [phase for phase in task.phases if phase[0] >= self._position()]  # the state has earlier ones
+
+    @property
+    def epoch(self) -> int:
+        return self._loader.epoch
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        iterator = iter(self._loader)
+        while True:
+            while self._phases and self._phases[0][0] <= self._position():
+                self._loader.reweight(self._phases.pop(0)[1])
+            batch = next(iterator, None)
+            if batch is None:
+                return
+            yield checked(batch["id"].tolist(), batch["text"])
+
+    def state(self) -> Any:
+        return self._loader.state_dict()
+
+    def _position(self) -> int:
+        """Samples since the run began."""
+        state = self._loader.state_dict()
+        return int(state["epoch"] * state["epoch_samples"] + state["position"])
+
+
+PEER = Mdsx()

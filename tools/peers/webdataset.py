@@ -1,0 +1,160 @@
+"""WebDataset: ShardWriter with tars of 64 MiB; members are bytes, encoded and decoded by the shortest code possible.
+
+Benchmarks use WebDataset(shardshuffle=100).shuffle(1000), batched, in a WebLoader, as its README does. The matrix uses
+split_by_node, split_by_worker, and detshuffle of shards and samples. It has no state that could be saved, so the matrix
+has only uninterrupted runs, and no random access.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools.conformance.matrix import Cell
+from tools.conformance.task import Task, checked
+from tools.peers import Layout, Loader, Make, Peer, Reading
+
+_NO_STATE = (
+    "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
+    "you have already read. [...] WebDataset can't really do this for you.\" (its author, webdataset issue 271)"
+)
+_BUFFER = 1000
+
+
+class WebDataset(Peer):
+    name = environment = "webdataset"
+    title = "WebDataset"
+    packages = ("webdataset",)
+
+    def unsupported(self, cell: Cell) -> str | None:
+        return _NO_STATE if cell.resumes or cell.phases else None
+
+    def warm(self) -> None:
+        import webdataset  # noqa: F401
+
+    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
+        import webdataset
+
+        directory.mkdir(parents=True, exist_ok=True)
+        how = {"maxcount": layout.shard} if layout.shard else {"maxsize": layout.size}
+        with webdataset.ShardWriter(str(directory / "%05d.tar"), verbose=0, encoder=False, **how) as out:
+            for number, sample in enumerate(map(make, ids)):
+                out.write({"__key__": f"{number:09}", **_encode(kind, sample)})
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        return _Loader(task)
+
+    def samples(self, reading: Reading) -> Any:
+        import webdataset
+
+        tars, shuffle = _tars(reading.source), 100 if reading.shuffle else False
+        dataset: Any = webdataset.WebDataset(tars, shardshuffle=shuffle, empty_check=False, seed=7)
+        return (dataset.shuffle(_BUFFER) if reading.shuffle else dataset).map(_DECODE[reading.kind])
+
+    def loader(self, reading: Reading) -> Any:
+        import webdataset
+
+        from tools.peers.torch_helpers import collate
+
+        batches = self.samples(reading).batched(reading.batch_size, collation_fn=collate(reading.kind), partial=True)
+        return webdataset.WebLoader(batches, batch_size=None, num_workers=reading.workers)
+
+
+def _encode(kind: str, sample: dict[str, Any]) -> dict[str, bytes]:
+    if kind == "tokens":
+        return {"bin": sample["tokens"].tobytes()}
+    if kind == "images":
+        return {"jpg": sample["image"], "cls": b"%d" % sample["label"]}
+    members = {"txt": sample["text"].encode(), "cls": b"%d" % sample["id"]}
+    if kind == "mixed":
+        members |= {"bin": sample["vector"].tobytes(), "json": json.dumps(sample["meta"]).encode()}
+    return members
+
+
+def _text(sample: dict[str, bytes]) -> dict[str, Any]:
+    return {"text": sample["txt"].decode(), "id": int(sample["cls"])}
+
+
+def _mixed(sample: dict[str, bytes]) -> dict[str, Any]:
+    more = {"vector": np.frombuffer(sample["bin"], np.float32), "meta": json.loads(sample["json"])}
+    return {**_text(sample), **more}
+
+
+_DECODE: dict[str, Callable[[dict[str, bytes]], Any]] = {
+    "tokens": lambda sample: np.frombuffer(sample["bin"], np.uint16),
+    "images": lambda sample: {"image": sample["jpg"], "label": int(sample["cls"])},
+    "text": _text,
+    "mixed": _mixed,
+}
+
+
+def _id_of(sample: dict[str, bytes]) -> int:
+    found = _text(sample)
+    return checked([found["id"]], [found["text"]])[0]
+
+
+def _tars(directory: str) -> list[str]:
+    return sorted(map(str, Path(directory).glob("*.tar")))
+
+
+def _signed(source: str) -> list[str]:
+    """URLs for curl, which fetches them: it has no client of S3."""
+    import boto3
+    from botocore.config import Config
+
+    client: Any = boto3.client("s3", config=Config(signature_version="s3v4"))
+    bucket, _, prefix = source.removeprefix("s3://").partition("/")
+    keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]]
+    return [client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}) for key in sorted(keys)]
+
+
+class _Loader:
+    epoch = 0
+
+    def __init__(self, task: Task) -> None:
+        import webdataset
+
+        self._seed = task.seed
+        more: dict[str, Any] = {}
+        if task.remote:
+            more["cache_dir"] = str(Path(task.directory, "cache"))
+            Path(more["cache_dir"]).mkdir(exist_ok=True)
+        parts = [
+            webdataset.WebDataset(
+                _signed(source) if task.remote else _tars(source),
+                **more,
+                nodesplitter=webdataset.split_by_node,
+                workersplitter=webdataset.split_by_worker,
+                shardshuffle=100,
+                detshuffle=True,
+                seed=task.seed,
+                empty_check=False,  # with fewer shards than ranks x workers, some have nothing to do
+            )
+            for source in task.sources()
+        ]
+        dataset: Any = parts[0]
+        if len(parts) > 1:
+            dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, list(task.weights)))
+        dataset = dataset.compose(
+            webdataset.detshuffle(100, seed=task.seed),
+            webdataset.map(_id_of),
+            webdataset.batched(task.shape.batch, collation_fn=list, partial=True),
+        )
+        self._loader = webdataset.WebLoader(
+            dataset, batch_size=None, num_workers=task.shape.workers, persistent_workers=task.shape.workers > 0
+        )
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        random.seed(self._seed + epoch)  # RandomMix draws from the global generator; workers fork with it
+        yield from self._loader
+
+    def state(self) -> Any:
+        raise NotImplementedError(_NO_STATE)
+
+
+PEER = WebDataset()

@@ -1,0 +1,225 @@
+"""Processes: functions called in fresh processes of any environment, and the end of everything that they start.
+
+A call leads a session of its own, and no process of that session outlives the call or its time limit. Needs only the
+standard library, since a peer's environment imports this module too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tools.peers.environments import PeerEnvironment
+
+ROOT = Path(__file__).resolve().parent.parent
+_LAST_LINES = 3
+_PR_SET_PDEATHSIG = 1
+_sessions: set[int] = set()  # of calls that run
+
+
+class CallFailed(Exception):
+    """The call raised an error, died, or exceeded its time limit; the text says which."""
+
+
+class OutOfTime(CallFailed):
+    """The call exceeded its time limit."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function, `module:name`, with keyword arguments (JSON values), for a fresh process of an environment.
+
+    `environment`: a peer's, by the name of its requirements file; None is the project's own.
+    """
+
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    environment: str | None = None
+
+
+def call(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
+    """Return what the function returned, a dict. Its temporary files go to `scratch`. Raise CallFailed."""
+    *_, result = stream(what, more, scratch=scratch, limit=limit)
+    if not isinstance(result, dict):
+        raise CallFailed(f"returned {type(result).__name__}, not a dict")
+    return result
+
+
+def stream(
+    what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float, python: Path | None = None
+) -> Iterator[Any]:
+    """Yield what the function yields, or its result. `limit` is for each of them. Raise CallFailed."""
+    if python is None:
+        python = PeerEnvironment(what.environment).python if what.environment else Path(sys.executable)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(scratch),
+        "PATH": os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent))),  # rclone is there
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    arguments = json.dumps({**what.arguments, **more})
+    with (scratch / "stdout").open("wb") as output, (scratch / "stderr").open("wb") as errors:
+        process = subprocess.Popen(
+            [str(python), "-m", "tools.processes", what.function, arguments],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+    _sessions.add(process.pid)
+    try:
+        yield from _answers(process, scratch, limit)
+    finally:
+        end_session(process.pid)
+        process.wait()
+        _sessions.discard(process.pid)
+
+
+def _answers(process: subprocess.Popen[bytes], scratch: Path, limit: float) -> Iterator[Any]:
+    deadline, line, count = time.monotonic() + limit, "", 0
+    with (scratch / "stdout").open() as lines:
+        while True:
+            ended = process.poll() is not None
+            while (part := lines.readline()).endswith("\n"):
+                answer = json.loads(line + part)
+                if isinstance(answer, dict) and "error" in answer and len(answer) == 1:
+                    raise CallFailed(answer["error"])
+                yield answer
+                deadline, line, count = time.monotonic() + limit, "", count + 1
+            line += part
+            if ended:
+                break
+            if time.monotonic() > deadline:
+                raise OutOfTime(f"made no end in {limit:.0f} s")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.02)
+    if process.returncode or not count:
+        last = " / ".join((scratch / "stderr").read_text(errors="replace").strip().splitlines()[-_LAST_LINES:])
+        raise CallFailed(f"died with status {process.returncode}: {last}"[:500])
+
+
+def end_calls() -> None:
+    """End every call that runs, in whatever thread."""
+    for session in list(_sessions):
+        end_session(session)
+
+
+def line_of(error: BaseException) -> str:
+    """The error's kind and first line. A worker's error is the last line of what PyTorch makes of it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    line = lines[-1] if lines[0].startswith("Caught ") else f"{type(error).__name__}: {lines[0]}"
+    return line[:300]
+
+
+# --- sessions and groups
+
+
+def members(*, session: int | None = None, groups: Collection[int] = ()) -> list[int]:
+    """The living processes of a session, or of some process groups."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                state, _, group, its = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[:4]
+                if state not in "ZX" and (int(its) == session or int(group) in groups):
+                    found.append(int(entry.name))
+    return found
+
+
+def end_session(session: int) -> None:
+    """SIGKILL to every process of a session that was started here."""
+    while left := members(session=session):
+        kill(left)
+        time.sleep(0.01)
+
+
+def kill(pids: Collection[int]) -> None:
+    """SIGKILL to each that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel (Linux) send this process a signal when its parent dies."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, number)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def torchrun_environment(rank: int, world: int, port: int, nodes: bool = False) -> dict[str, str]:
+    """What torchrun sets for a rank: all on a single node, or each on a node of its own."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(0 if nodes else rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(1 if nodes else world),
+        "GROUP_RANK": str(rank if nodes else 0),
+        "GROUP_WORLD_SIZE": str(world if nodes else 1),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+# --- the called process
+
+
+def _main() -> NoReturn:
+    """Call the function and print its result, or what it yields, as lines of JSON. Workers that are left die after it.
+
+    `scratch` is given only to a function that has such a parameter.
+    """
+    end_with_parent()
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    module, _, name = sys.argv[1].partition(":")
+    arguments = json.loads(sys.argv[2])
+
+    def answer(value: Any) -> None:
+        output.write(json.dumps(value) + "\n")
+        output.flush()
+
+    status = 0
+    try:
+        function = getattr(importlib.import_module(module), name)
+        if "scratch" not in inspect.signature(function).parameters:
+            arguments.pop("scratch", None)
+        result = function(**arguments)
+        for value in result if inspect.isgenerator(result) else [result]:
+            answer(value)
+    except BaseException as error:
+        traceback.print_exc()
+        answer({"error": line_of(error)})
+        status = 1
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _main()
