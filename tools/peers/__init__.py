@@ -85,6 +85,10 @@ class Peer:
     def warm(self) -> None:
         """Import what each rank needs. Called once, before ranks are forked."""
 
+    def warm_without_torch(self) -> None:
+        """Import what writing and random access need."""
+        self.warm()
+
     def clean(self) -> None:
         """Remove shared memory that earlier processes left."""
 
@@ -132,7 +136,7 @@ def peer(name: str) -> Peer:
     return found
 
 
-def ready(name: str) -> Any:
+def ready(name: str, torch: bool = True) -> Any:
     """Return a loader that this process, which has only one thread and few imports yet, can use.
 
     Where the machine allows it, shared memory that the loader leaves behind disappears with this process.
@@ -144,7 +148,7 @@ def ready(name: str) -> Any:
             have_own_shared_memory()
         except OSError:
             alone = False
-    found.warm()
+    found.warm() if torch else found.warm_without_torch()
     if not alone:
         found.clean()
     return found

@@ -33,6 +33,9 @@ class Mdsx(Peer):
 
         import mdsx.torch  # noqa: F401
 
+    def warm_without_torch(self) -> None:
+        import mdsx  # noqa: F401
+
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         with _writer(directory, kind, layout) as out:
             for sample in map(make, ids[out.samples :]):

@@ -17,13 +17,13 @@ _LISTS = 256
 
 def prepare(loader: str, data: str, workload: str, samples: int, **how: Any) -> Figures:
     """Write the dataset that is read."""
-    ready(loader).store(Path(data), workload, samples, Layout(**how))
+    ready(loader, torch=False).store(Path(data), workload, samples, Layout(**how))
     return {}
 
 
 def write(loader: str, scratch: str, workload: str, samples: int, **how: Any) -> Figures:
     """Write samples one by one, after a warm-up. Starting processes counts."""
-    peer = ready(loader)
+    peer = ready(loader, torch=False)
     from tools import workloads
 
     batch = workloads.columns(workload, 0, samples)
@@ -40,7 +40,7 @@ def write(loader: str, scratch: str, workload: str, samples: int, **how: Any) ->
 
 def write_batches(loader: str, scratch: str, workload: str, samples: int) -> Figures:
     """Write samples in batches, column by column, after a warm-up."""
-    peer = ready(loader)
+    peer = ready(loader, torch=False)
     from tools import workloads
 
     batch = workloads.columns(workload, 0, samples)
@@ -61,7 +61,7 @@ def iterate(loader: str, data: str, workload: str, samples: int, **how: Any) -> 
 
 def random_one(loader: str, data: str, workload: str, samples: int) -> Figures:
     """`ds[i]`"""
-    item = ready(loader).item(Reading(data, workload))
+    item = ready(loader, torch=False).item(Reading(data, workload))
     from tools import workloads
 
     numbers = workloads.random_numbers(samples, 1 << 20).tolist()
@@ -70,7 +70,7 @@ def random_one(loader: str, data: str, workload: str, samples: int) -> Figures:
 
 def random_many(loader: str, data: str, workload: str, samples: int, each: int, **how: Any) -> Figures:
     """`ds[[...]]`"""
-    items = ready(loader).items(Reading(data, workload, **how))
+    items = ready(loader, torch=False).items(Reading(data, workload, **how))
     from tools import workloads
 
     lists = workloads.random_numbers(samples, each * _LISTS).reshape(_LISTS, each).tolist()
@@ -104,7 +104,7 @@ def order(loader: str, samples: int, shards: int) -> Figures:
 
 def prepare_lorem(loader: str, data: str, records: int) -> Figures:
     """The dataset of ArrayRecord's performance guide."""
-    peer = ready(loader)
+    peer = ready(loader, torch=False)
     from tools import workloads
 
     peer.write_records(Path(data), [workloads.lorem(number).encode() for number in range(records)])
@@ -113,7 +113,7 @@ def prepare_lorem(loader: str, data: str, records: int) -> Figures:
 
 def lorem_one(loader: str, data: str, records: int, **how: Any) -> Figures:
     """Individual access in a random permutation."""
-    one, _ = ready(loader).records(data, **how)
+    one, _ = ready(loader, torch=False).records(data, **how)
     from tools import workloads
 
     order = workloads.permutation(records)
@@ -122,7 +122,7 @@ def lorem_one(loader: str, data: str, records: int, **how: Any) -> Figures:
 
 def lorem_all(loader: str, data: str, records: int, **how: Any) -> Figures:
     """Batch access: the whole permutation in one call."""
-    _, many = ready(loader).records(data, **how)
+    _, many = ready(loader, torch=False).records(data, **how)
     from tools import workloads
 
     order = workloads.permutation(records)

@@ -49,7 +49,7 @@ def served(data: str, *, rtt: float = 0.0, rate: float | None = None) -> Iterato
 
 def prepare(loader: str, data: str, samples: int, shard_size: int, **how: Any) -> Figures:
     """Write tokens."""
-    ready(loader).store(place(data), "tokens", samples, Layout(size=shard_size, **how))
+    ready(loader, torch=False).store(place(data), "tokens", samples, Layout(size=shard_size, **how))
     return {}
 
 
