@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from mdsx.format import Index, parse_index
 
 COLUMNS = {
     "id": "int64",
@@ -161,12 +162,16 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte ^ 0x40]))
 
 
+def index_of(url: Path) -> Index:
+    return parse_index((url / "index.json").read_bytes())
+
+
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_path: Path, mmap: bool) -> None:
     write(str(tmp_path / "dataset"))
     shard = tmp_path / "dataset" / "shard.00000.mdsx"
-    rows = mdsx.Dataset(tmp_path / "dataset").shards.index.rows_offset
-    flip(shard, rows + 3 * mdsx.Dataset(tmp_path / "dataset").shards.index.row_size + 60)
+    index = index_of(tmp_path / "dataset")
+    flip(shard, index.rows_offset + 3 * index.row_size + 60)
     dataset = mdsx.Dataset(tmp_path / "dataset", mmap=mmap)
     check(dataset[2], 2)
     with pytest.raises(mdsx.CorruptError, match="sample 3") as caught:
@@ -177,7 +182,7 @@ def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_p
 def test_a_damaged_sample_is_an_error_each_time_and_the_others_stay_readable(tmp_path: Path) -> None:
     """Also after so many accesses that the shard is checked whole, which finds the damage of another sample."""
     write(str(tmp_path / "dataset"))
-    index = mdsx.Dataset(tmp_path / "dataset").shards.index
+    index = index_of(tmp_path / "dataset")
     flip(tmp_path / "dataset" / "shard.00000.mdsx", index.rows_offset + 3 * index.row_size + 60)
     dataset, count = mdsx.Dataset(tmp_path / "dataset"), int(index.counts[0])
     for access in range(3 * count):
@@ -196,7 +201,7 @@ def test_a_damaged_sample_is_an_error_each_time_and_the_others_stay_readable(tmp
 def test_a_row_that_changes_is_noticed_however_often_it_was_read(tmp_path: Path) -> None:
     write(str(tmp_path / "dataset"))
     dataset = mdsx.Dataset(tmp_path / "dataset")
-    index, shard = dataset.shards.index, tmp_path / "dataset" / "shard.00000.mdsx"
+    index, shard = index_of(tmp_path / "dataset"), tmp_path / "dataset" / "shard.00000.mdsx"
     for _ in range(int(index.counts[0]) + 1):
         check(dataset[5], 5)
     flip(shard, index.rows_offset + 5 * index.row_size + index.row_size - 1)

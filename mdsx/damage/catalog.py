@@ -30,12 +30,13 @@ Schemas = dict[tuple[Schema, int], str]
 
 
 class Place(NamedTuple):
-    """Where a shard stands: named in `entry` by the index `source`; or only by files, the best first, none if it is
-    gone."""
+    """Where a shard is: number `shard` of the index `source`, which describes it by `entry`; or only files, the best
+    first, none if it is missing."""
 
     name: str
     entry: ShardEntry | None = None
     source: Index | None = None
+    shard: int = 0
     files: tuple[Entry, ...] = ()
 
 
@@ -99,7 +100,7 @@ class _Named(Sequence[Place]):
 
     def __getitem__(self, shard: Any) -> Any:
         entry = self._index.entry(shard)
-        return Place(entry.name, entry, self._index)
+        return Place(entry.name, entry, self._index, shard)
 
 
 def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> Catalog:
@@ -137,7 +138,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
         for shard in range(len(index.counts)):
             said = index.entry(shard)
             said = said._replace(name=filenames.within(folder, said.name))
-            places.append(Place(said.name, said, index))
+            places.append(Place(said.name, said, index, shard))
     state: Literal["damaged", "missing"] = "missing" if data is None else "damaged"
     same = metadata[:1] if all(other == metadata[0] for other in metadata) else []
     return Catalog(state, places, "zstd" if compressed else None, data, None, error, same, schemas)

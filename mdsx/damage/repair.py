@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 import xxhash
 
 from mdsx.damage.catalog import Catalog, Place, Schemas, original, read_catalog
-from mdsx.damage.examine import Finding, examine, examine_alone, file_of
-from mdsx.damage.report import Repair, ShardRepair, in_order
+from mdsx.damage.examine import Examined, examine, examine_alone, file_of, in_order
+from mdsx.damage.report import Repair
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.progress import Progress
 from mdsx.storage import Storage, open_storage
 
-_TOLD = 20  # problems of a shard, kinds of columns
+_SHOWN = 20  # problems of a shard, kinds of columns
 
 
 def repair(
@@ -64,8 +64,8 @@ class _Survey:
     schemas: Schemas
     alone: dict[int, ShardEntry] = field(default_factory=dict)
     """Entries of sound shards that no index names."""
-    damaged: dict[int, tuple[Finding, int | None]] = field(default_factory=dict)
-    """Findings of the others; and the number in the dataset of their first sample, where it is known."""
+    damaged: dict[int, Examined] = field(default_factory=dict)
+    """The others."""
     samples: int = 0
     """How many are sound."""
 
@@ -91,40 +91,43 @@ def _survey(storage: Storage, catalog: Catalog, threads: int, watch: Callable[[P
         first = firsts[-1]
         firsts.append(None if first is None or place.entry is None else first + place.entry.samples)
     first = 0 if len(places) else None
-    for number, finding in enumerate(
+    for number, examined in enumerate(
         in_order(lambda number: _examine(storage, places[number], firsts[number]), range(len(places)), threads)
     ):
-        if finding.problems:
-            survey.damaged[number] = replace(finding, problems=finding.problems[:_TOLD]), first
-        elif places[number].entry is None and finding.entry is not None:
-            survey.alone[number] = finding.entry
-        if finding.layout is not None:
-            survey.schemas.setdefault((finding.layout.schema, finding.layout.rows_offset), finding.name)
-        first = None if first is None or finding.layout is None else first + finding.layout.samples
-        survey.samples, size = survey.samples + finding.kept, size + _size(places[number])
+        report, layout = examined.report, examined.layout
+        if report.problems:
+            report = replace(report, problems=report.problems[:_SHOWN], first=first)
+            survey.damaged[number] = replace(examined, report=report)
+        elif places[number].entry is None and examined.entry is not None:
+            survey.alone[number] = examined.entry
+        if layout is not None:
+            survey.schemas.setdefault((layout.schema, layout.rows_offset), examined.name)
+        first = None if first is None or layout is None else first + layout.samples
+        survey.samples, size = survey.samples + report.kept, size + _size(places[number])
         watch(Progress(survey.samples, size, of_size, number + 1, len(places)))
     _check(storage.url, survey)
     return survey
 
 
-def _examine(storage: Storage, place: Place, first: int | None, *, keep: bool = False) -> Finding:
-    """A shard, by its index; or the first of its files that is sound, else that of which most is."""
-    if place.source is not None and place.entry is not None:
-        return examine(storage, place.source, place.entry, first=first, keep=keep)
-    best: Finding | None = None
+def _examine(storage: Storage, place: Place, first: int | None, *, keep: bool = False) -> Examined:
+    """Examine a shard: the one that an index names; or the first of its files that is sound, else the soundest."""
+    if place.source is not None:
+        return examine(storage, place.source, place.shard, place.name, first=first, keep=keep)
+    best: Examined | None = None
     for stored in place.files:
-        finding = examine_alone(storage, stored, keep=keep)
-        if not finding.problems:
-            return finding
-        if best is None or finding.kept > best.kept:
-            best = finding
-    return best or Finding(place.name, [MissingError("the shard is not there", file=file_of(storage, place.name))])
+        examined = examine_alone(storage, stored, keep=keep)
+        if not examined.report.problems:
+            return examined
+        if best is None or examined.report.kept > best.report.kept:
+            best = examined
+    missing = MissingError("the shard is not there", file=file_of(storage, place.name))
+    return best or Examined.of(storage, place.name, [missing])
 
 
 def _check(url: str, survey: _Survey) -> None:
     """Raises UsageError where the shards do not belong together, CorruptError where there is nothing to keep."""
     if len(survey.schemas) > 1:
-        kinds = list(survey.schemas.items())[:_TOLD]
+        kinds = list(survey.schemas.items())[:_SHOWN]
         found = "; ".join(f"{name}: {schema.json.decode()[:200]}" for (schema, _), name in kinds)
         hint = "move those away that do not belong to the dataset"
         raise UsageError("the shards have different columns", file=url, found=found, hint=hint)
@@ -135,18 +138,18 @@ def _check(url: str, survey: _Survey) -> None:
                 message, file=url, place="offset of the rows", found=rows_offset, hint="upgrade mdsx"
             )
     if survey.damaged and not survey.samples:
-        problem = next(iter(survey.damaged.values()))[0].problems[0]
+        problem = next(iter(survey.damaged.values())).report.problems[0]
         raise CorruptError(f"no sample of the dataset is sound: {problem}", file=url, hint="write it anew")
 
 
 def _plan(storage: Storage, survey: _Survey) -> Repair:
     """What would be done."""
     catalog = survey.catalog
-    damaged = [_told(storage, finding, first) for finding, first in survey.damaged.values()]
+    damaged = [examined.report for examined in survey.damaged.values()]
     proven = _original(survey) is not None
     if isinstance(catalog.error, UnsupportedError) and not proven:
         raise catalog.error
-    dropped = sum(not finding.kept for finding, _ in survey.damaged.values())
+    dropped = sum(not report.kept for report in damaged)
     return Repair(
         url=storage.url,
         index=catalog.state,
@@ -170,7 +173,7 @@ def _original(survey: _Survey) -> bytes | None:
 def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Repair:
     """Do it, and say what was done."""
     catalog, replaced = survey.catalog, dict[int, ShardEntry]()
-    numbers = [number for number, (finding, _) in survey.damaged.items() if finding.kept]
+    numbers = [number for number, examined in survey.damaged.items() if examined.report.kept]
     for number, entry in zip(
         numbers, in_order(lambda number: _replace(storage, survey, number), numbers, threads), strict=True
     ):
@@ -181,25 +184,25 @@ def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Rep
         data = build_index(survey.schema, catalog.compression, survey.entries(replaced), metadata)
     old_index = _put_index(storage, catalog.data, data)
     damaged = []
-    for number, (finding, first) in survey.damaged.items():
+    for number, examined in survey.damaged.items():
         new = replaced.get(number)
-        damaged.append(_told(storage, finding, first, None if new is None else file_of(storage, new.name)))
+        damaged.append(replace(examined.report, replacement=None if new is None else file_of(storage, new.name)))
     made = parse_index(data).fingerprint
     return replace(plan, damaged=damaged, written=True, old_index=old_index, fingerprint=made)
 
 
 def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
     """Write what is sound of a damaged shard, which is read once more, to a new file."""
-    finding, first = survey.damaged[number]
-    again = _examine(storage, survey.catalog.places[number], first, keep=True)
-    if (again.name, again.lost) != (finding.name, finding.lost) or again.rebuilt is None:
+    examined = survey.damaged[number]
+    again = _examine(storage, survey.catalog.places[number], examined.report.first, keep=True)
+    if (again.name, again.report.lost) != (examined.name, examined.report.lost) or again.rebuilt is None:
         message, hint = "the shard was another one when it was read again", "run the repair again"
-        raise ChangedError(message, file=file_of(storage, finding.name), hint=hint)
+        raise ChangedError(message, file=file_of(storage, examined.name), hint=hint)
     raw = again.rebuilt
     stored = raw if survey.catalog.compression is None else memoryview(compress(raw))
-    name = _put_beside(storage, finding.name, stored)
+    name = _put_beside(storage, examined.name, stored)
     hashes = xxhash.xxh3_128_hexdigest(stored), xxhash.xxh3_128_hexdigest(raw)
-    return ShardEntry(name, finding.kept, header_row_key(raw), len(stored), hashes[0], len(raw), hashes[1])
+    return ShardEntry(name, examined.report.kept, header_row_key(raw), len(stored), hashes[0], len(raw), hashes[1])
 
 
 def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
@@ -236,12 +239,6 @@ def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
         storage.put(copy, old)
     storage.put(filenames.INDEX, new)
     return None if copy is None else file_of(storage, copy)
-
-
-def _told(storage: Storage, finding: Finding, first: int | None, replacement: str | None = None) -> ShardRepair:
-    samples = None if finding.layout is None else finding.layout.samples
-    problems = tuple(finding.problems)
-    return ShardRepair(file_of(storage, finding.name), problems, samples, first, finding.lost, replacement)
 
 
 def _size(place: Place) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal
 
 from mdsx.errors import MdsxError, MissingError
 from mdsx.format import Ranges, filenames
@@ -53,7 +51,13 @@ class ShardRepair:
 
     @property
     def lost_samples(self) -> int | None:
+        """How many samples are lost; None if that is not known."""
         return None if self.samples is None else sum(stop - start for start, stop in self.lost)
+
+    @property
+    def kept(self) -> int:
+        """How many samples are sound."""
+        return 0 if self.samples is None else self.samples - sum(stop - start for start, stop in self.lost)
 
     @property
     def drops(self) -> bool:
@@ -123,23 +127,3 @@ class Repair:
 
 def _found(damages: tuple[MdsxError, ...]) -> str:
     return "1 damage" if len(damages) == 1 else f"{len(damages):,} damages" if damages else "no damage"
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """The result for each item; as many items as threads are at work, counting one that waits to be taken."""
-    running: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="mdsx-damage") as pool:
-        try:
-            for item in items:
-                if len(running) == threads:
-                    yield running.popleft().result()
-                running.append(pool.submit(work, item))
-            while running:
-                yield running.popleft().result()
-        finally:
-            for future in running:
-                future.cancel()

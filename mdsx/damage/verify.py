@@ -8,14 +8,14 @@ told by the hash of the whole. A shard that is not there or cannot be read is da
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mdsx.damage.examine import examine, file_of
-from mdsx.damage.report import Verification, in_order
+from mdsx.damage.examine import file_of, find_damage, in_order
+from mdsx.damage.report import Verification
 from mdsx.errors import CorruptError, MdsxError, MissingError
-from mdsx.format import Index
+from mdsx.format import StoredIndex
 from mdsx.progress import Progress
 from mdsx.shards import read_index
 from mdsx.storage import Storage, open_storage
@@ -43,7 +43,7 @@ def verify(
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
     damages: list[MdsxError] = []
 
-    def examined(shard: int) -> list[MdsxError]:
+    def examined(shard: int) -> Sequence[MdsxError]:
         return _damages(storage, index, shard, int(firsts[shard]))
 
     for shard, found in enumerate(in_order(examined, range(of_shards), threads)):
@@ -53,13 +53,12 @@ def verify(
     return Verification(storage.url, index.samples, of_shards, size, tuple(damages))
 
 
-def _damages(storage: Storage, index: Index, shard: int, first: int) -> list[MdsxError]:
-    entry = index.entry(shard)
+def _damages(storage: Storage, index: StoredIndex, shard: int, first: int) -> Sequence[MdsxError]:
     try:
-        found = examine(storage, index, entry, first=first).problems
+        return find_damage(storage, index, shard, first=first)
+    except MissingError:
+        last = first + int(index.counts[shard]) - 1
+        message = f"the shard is not there; it held samples {first}-{last} of the dataset"
+        return [MissingError(message, file=file_of(storage, index.name(shard)))]
     except MdsxError as error:
-        found = [error]
-    if found and isinstance(found[0], MissingError):  # nothing in it can be told apart
-        message = f"the shard is not there; it held samples {first}-{first + entry.samples - 1} of the dataset"
-        found = [MissingError(message, file=file_of(storage, entry.name))]
-    return found
+        return [error]

@@ -22,13 +22,26 @@ from mdsx.format.frames import (
     parse_seek_table,
     seek_table_size,
 )
-from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count, fingerprint
-from mdsx.format.indexparser import parse_index
+from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, fingerprint
+from mdsx.format.indexparser import MdsxFormat, parse_index
+from mdsx.format.indexwriter import build_index, check_shard_count
 from mdsx.format.jsontext import parse_json
 from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum, row_key, shard_checksums
-from mdsx.format.salvage import Layout, Ranges, Salvage, format_ranges, own_layout, salvage
+from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
-from mdsx.format.shard import MAGIC, Header, ShardView, build_header, header_row_key, parse_header, raw_size
+from mdsx.format.shard import (
+    MAGIC,
+    Header,
+    Layout,
+    Selection,
+    ShardView,
+    build_header,
+    header_row_key,
+    parse_header,
+    raw_size,
+)
+from mdsx.format.stored import Decoder, OpenedShard, Range, RangeReader, Reading, Receiver, StoredFormat, StoredIndex
+from mdsx.format.storedbytes import Hashes, RawStream
 from mdsx.format.types import ColumnType, parse_type
 
 __all__ = [
@@ -41,20 +54,32 @@ __all__ = [
     "TABLE_END",
     "Column",
     "ColumnType",
+    "Decoder",
     "Encoded",
     "Encoder",
     "Extents",
     "FrameReader",
+    "Hashes",
     "Header",
     "Index",
     "Layout",
+    "MdsxFormat",
+    "OpenedShard",
+    "Range",
+    "RangeReader",
     "Ranges",
+    "RawStream",
+    "Reading",
+    "Receiver",
     "Salvage",
     "SampleDecoder",
     "Schema",
+    "Selection",
     "ShardBuilder",
     "ShardEntry",
     "ShardView",
+    "StoredFormat",
+    "StoredIndex",
     "ValuesDecoder",
     "build_header",
     "build_index",
@@ -86,6 +111,7 @@ __all__ = [
     "seek_table_size",
     "shard_checksums",
     "split_name",
+    "surplus",
     "value_decoder",
     "values_decoder",
     "widen_bfloat16",

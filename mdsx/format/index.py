@@ -1,25 +1,38 @@
-"""The index: which shards a dataset has, what is in each, and the hashes that prove it.
+"""The index in memory: the shards of a dataset, what is in each, and the hashes that prove it.
 
-Here is the index in memory, where a shard takes some dozens of bytes, and how it is written; `indexparser` reads it.
+A shard takes some dozens of bytes. The index also says how its shards' bytes become samples: it implements
+`stored.StoredIndex`. `indexparser` reads an index, `indexwriter` writes one.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, UsageError
-from mdsx.format.encodevalues import check_keys
-from mdsx.format.filenames import Run, join_name, runs_of
-from mdsx.format.given import Refused
-from mdsx.format.jsontext import parse_json
+from mdsx.errors import CorruptError
+from mdsx.format.check import check_shard
+from mdsx.format.decode import SampleDecoder
+from mdsx.format.filenames import Run, join_name
+from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
+from mdsx.format.shard import Layout, ShardView
+from mdsx.format.storedbytes import (
+    FramedBytes,
+    Hashes,
+    PlainBytes,
+    RawStream,
+    ShardRanges,
+    ShardReceiver,
+    hash_mismatch,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 VERSION = b"1"
 MAX_SHARDS = 2**22
@@ -86,10 +99,84 @@ class Index:
         """XXH3-128 of the uncompressed shard."""
         return bytes(self.raw_hashes[shard]).hex()
 
+    def layout(self, shard: int) -> Layout:
+        """Where everything lies in the uncompressed shard."""
+        key, count, raw_size = self.row_key(shard), int(self.counts[shard]), int(self.raw_sizes[shard])
+        return Layout(self.schema, key, self.rows_offset, count, raw_size)
+
     def entry(self, shard: int) -> ShardEntry:
         count, size, raw_size = int(self.counts[shard]), int(self.sizes[shard]), int(self.raw_sizes[shard])
         key, hash, raw_hash = self.row_key(shard), self.hash(shard), self.raw_hash(shard)
         return ShardEntry(self.name(shard), count, key, size, hash, raw_size, raw_hash)
+
+    # --- the protocol of stored formats: see `StoredIndex`
+
+    checks_samples: ClassVar[bool] = True
+
+    def receive(self, shard: int, *, file: str) -> ShardReceiver:
+        raw_size = int(self.raw_sizes[shard]) if self.compression else None
+        stream = RawStream(size=int(self.sizes[shard]), raw_size=raw_size, file=file)
+        return ShardReceiver(stream, Hashes(self.hash(shard), self.raw_hash(shard)), file)
+
+    def open(self, shard: int, raw: Buffer, *, file: str) -> ShardView:
+        layout = self.layout(shard)
+        view = ShardView.parse(raw, file=file, schema=self.schema, row_key=layout.row_key)
+        layout.check(view.layout, file)
+        return view
+
+    def verify(self, shard: int, opened: ShardView, *, file: str) -> None:
+        found, expected = xxhash.xxh3_128_hexdigest(opened.buffer), self.raw_hash(shard)
+        if found != expected:
+            for problem in check_shard(opened.buffer, file=file, schema=self.schema, row_key=self.row_key(shard)):
+                raise problem
+            raise hash_mismatch(file, found, expected)
+
+    def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
+        try:
+            self.open(shard, raw, file=file)
+        except CorruptError as error:
+            return [error]
+        return check_shard(raw, file=file, schema=self.schema, row_key=self.row_key(shard))
+
+    def find_damage(
+        self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
+    ) -> Sequence[CorruptError]:
+        return self.salvage(shard, stored, size=size, file=file, first=first)[0]
+
+    def by_range(self, shard: int, *, file: str) -> ShardRanges:
+        size, raw_size = int(self.sizes[shard]), int(self.raw_sizes[shard])
+        raw = PlainBytes() if self.compression is None else FramedBytes(size=size, raw_size=raw_size, file=file)
+        return ShardRanges(raw, self.layout(shard), file)
+
+    def decoder(self, columns: Mapping[str, int]) -> SampleDecoder:
+        return SampleDecoder(self.schema, columns)
+
+    # --- damage
+
+    def salvage(
+        self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
+    ) -> tuple[list[CorruptError], Salvage]:
+        """Return what is wrong with a shard, and what of it is sound. Arguments as of `StoredIndex.find_damage`."""
+        entry = self.entry(shard)
+        compressed = self.compression is not None
+        found = salvage(stored, self.layout(shard), compressed=compressed, size=entry.size, file=file, first=first)
+        if found.other is not None:
+            return [self._another(found.other, entry, file)], found
+        problems = [*surplus(size, entry.size, file), *found.problems]
+        if not problems:
+            for data, expected in ((stored, entry.hash), (found.view.buffer, entry.raw_hash)):
+                if (hashed := xxhash.xxh3_128_hexdigest(data)) != expected:
+                    message = "the stored bytes are not those that the index names, though their content is"
+                    problems.append(CorruptError(message, file=file, place="XXH3-128", found=hashed, expected=expected))
+        return problems, found
+
+    def _another(self, key: int, entry: ShardEntry, file: str) -> CorruptError:
+        """The error for another shard than the one that the index names: none of its samples can be trusted."""
+        message = "is not the shard that the index names"
+        for shard in np.flatnonzero(self.row_keys == np.uint64(key))[:1].tolist():
+            message += f", but {self.name(shard)}"
+        found, expected = f"{key:016x}", f"{entry.row_key:016x}"
+        return CorruptError(message, file=file, place="row key", found=found, expected=expected)
 
 
 def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
@@ -98,67 +185,6 @@ def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
     raw_sizes = np.array([entry.raw_size for entry in entries], np.int64)
     hashes = np.frombuffer(bytes.fromhex("".join(entry.raw_hash for entry in entries)), np.uint8)
     return fingerprint_of(schema, samples, raw_sizes, hashes.reshape(-1, 16))
-
-
-def build_index(
-    schema: Schema,
-    compression: str | None,
-    entries: Sequence[ShardEntry],
-    metadata: dict[str, Any] | None = None,
-) -> bytes:
-    """The index of the shards `entries`, in their order; `compression` is None or "zstd". Raises UsageError."""
-    try:
-        files = [list(run) for run in runs_of(entry.name for entry in entries)]
-    except ValueError as error:
-        hint = "letters, digits, '.', '_' and '-', with '/' between components, and a number of five digits in it"
-        raise UsageError("this cannot be the name of a shard's file", found=repr(error.args[0]), hint=hint) from None
-
-    check_shard_count(len(entries), sum(entry.raw_size for entry in entries))
-    if compression is None and any((each.size, each.hash) != (each.raw_size, each.raw_hash) for each in entries):
-        raise UsageError("an uncompressed shard's raw size and hash are those of its object")
-    shards = {
-        "files": _text(files),
-        "samples": _text([entry.samples for entry in entries]),
-        "row_key": _text("".join(f"{entry.row_key:016x}" for entry in entries)),
-        "size": _text([entry.size for entry in entries]),
-        "xxh3_128": _text("".join(entry.hash for entry in entries)),
-    }
-    if compression is not None:
-        shards["raw_size"] = _text([entry.raw_size for entry in entries])
-        shards["raw_xxh3_128"] = _text("".join(entry.raw_hash for entry in entries))
-    members = {
-        "format": _text("mdsx"),
-        "version": VERSION,
-        "columns": schema.json,
-        "compression": _text(compression),
-        "rows_offset": _text(schema.rows_offset),
-        "row_size": _text(schema.row_size),
-        "samples": _text(sum(entry.samples for entry in entries)),
-        "shards": _object(shards),
-        "fingerprint": _text(fingerprint(schema, entries)),
-        "metadata": _metadata_text({} if metadata is None else metadata),
-    }
-    data = _object(members).removesuffix(b"}")
-    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
-
-
-def check_shard_count(count: int, raw_size: int) -> None:
-    """Raise UsageError where `count` shards of `raw_size` bytes in all are more than a dataset may have."""
-    if count > MAX_SHARDS:
-        raise UsageError(
-            "a dataset may not have so many shards",
-            found=count,
-            expected=f"at most {MAX_SHARDS} (2^22)",
-            hint=f"write it with shard_size={fitting_shard_size(raw_size)} or more",
-        )
-
-
-def fitting_shard_size(raw_size: int) -> str:
-    """A shard_size with which `raw_size` bytes of samples make at most half as many shards as a dataset may have."""
-    size = 2**20
-    while size * MAX_SHARDS < 2 * raw_size:
-        size *= 2
-    return f'"{size // 2**20}MiB"'
 
 
 def fingerprint_of(
@@ -177,28 +203,3 @@ def fingerprint_of(
         hasher.update(records.tobytes())
     found: str = hasher.hexdigest()
     return found
-
-
-def _text(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _object(members: dict[str, bytes]) -> bytes:
-    return b"{" + b",".join(_text(key) + b":" + value for key, value in members.items()) + b"}"
-
-
-def _metadata_text(metadata: dict[str, Any]) -> bytes:
-    if not isinstance(metadata, dict):
-        raise UsageError("metadata is not a dict", found=type(metadata).__name__)
-    try:
-        data = _text(metadata)
-        check_keys(metadata)
-        parse_json(data, unique_keys=True)  # what is written can be read
-    except Refused as refused:
-        message = "metadata cannot be kept as it is"
-        raise UsageError(message, expected=refused.expected, found=refused.found) from None
-    except (TypeError, ValueError, RecursionError, CorruptError) as error:
-        raise UsageError(f"metadata cannot be written as JSON: {error}") from error
-    if len(data) > MAX_METADATA_SIZE:
-        raise UsageError("metadata is too large", found=f"{len(data)} bytes", expected="at most 1 MiB")
-    return data

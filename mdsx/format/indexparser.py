@@ -17,7 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.filenames import Run, is_name, join_name
+from mdsx.format.filenames import INDEX, Run, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
 from mdsx.format.jsontext import parse_json, plain_hexadecimal, plain_integers
@@ -282,3 +282,15 @@ class _Parser:
         if not isinstance(metadata, dict):
             raise self._error("it is not an object", "metadata")
         return metadata
+
+
+class MdsxFormat:
+    """Our own format: see `stored.StoredFormat`."""
+
+    index_key = INDEX
+
+    def recognizes(self, data: bytes) -> bool:
+        return data.startswith(b'{"format":"mdsx"')
+
+    def parse_index(self, data: bytes, *, file: str) -> Index:
+        return parse_index(data, file=file)

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.format.schema import Schema
-from mdsx.format.shard import ShardView
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from mdsx.format.shard import ShardView
 
 _SMALL = 1024  # bytes below which joining what is hashed is cheaper than hashing it in turn
 

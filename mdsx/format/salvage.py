@@ -24,29 +24,14 @@ from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.check import bounded, find_problems, stored_votes
 from mdsx.format.gaps import Gap, check_table, first_frame, framed_bytes, plain_bytes
 from mdsx.format.rows import NULL, Extents, cut, row_checksums, row_key
-from mdsx.format.schema import MAX_SCHEMA_SIZE, Schema, up
-from mdsx.format.shard import MAGIC, MAJOR, MAX_HEADER_SIZE, Header, ShardView, build_header, parse_header
+from mdsx.format.schema import MAX_SCHEMA_SIZE
+from mdsx.format.shard import MAGIC, MAJOR, MAX_HEADER_SIZE, Layout, ShardView, build_header, parse_header
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Ranges = Sequence[tuple[int, int]]
 """Half-open runs of numbers, in order, apart from each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where everything lies in an uncompressed shard of `raw_size` bytes. Without a `row_key` it is only claimed."""
-
-    schema: Schema
-    row_key: int | None
-    rows_offset: int
-    samples: int
-    raw_size: int
-
-    @property
-    def heap_offset(self) -> int:
-        return up(self.rows_offset + self.samples * self.schema.row_size, 64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,15 +94,15 @@ def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> 
     head = memoryview(first_frame(view, file=file)) if compressed else _head(view)
     size = _claimed_size(head)
     try:
-        return _layout(parse_header(head, size=size, file=file))
+        return Layout.of(parse_header(head, size=size, file=file))
     except UnsupportedError as error:
         try:  # is it really of a later version, or is only the version damaged?
-            return _layout(parse_header(b"".join((head[:8], MAJOR.to_bytes(2, "little"), head[10:])), size=size))
+            return Layout.of(parse_header(b"".join((head[:8], MAJOR.to_bytes(2, "little"), head[10:])), size=size))
         except CorruptError:
             raise error from None
     except CorruptError as error:
         try:
-            return replace(_layout(parse_header(_sealed(head), size=size)), row_key=None)
+            return replace(Layout.of(parse_header(_sealed(head), size=size)), row_key=None)
         except (CorruptError, UnsupportedError):
             raise error from None
 
@@ -134,10 +119,6 @@ def _sealed(head: memoryview, row_key: int | None = None) -> bytes:
 
 def _claimed_size(head: memoryview) -> int:
     return int.from_bytes(head[48:56], "little")
-
-
-def _layout(header: Header) -> Layout:
-    return Layout(header.schema, header.row_key, header.rows_offset, header.samples, header.file_size)
 
 
 def salvage(
@@ -186,6 +167,14 @@ def salvage(
     if other is not None and not sound.any():
         return Salvage(layout, view, sound, header, other)
     return Salvage(layout, view, sound, problems + damage)
+
+
+def surplus(size: int, expected: int, file: str) -> list[CorruptError]:
+    """Return the error for an object of `size` bytes, if that is more than expected."""
+    if size <= expected:
+        return []
+    message = "bytes follow the shard"
+    return [CorruptError(message, file=file, place=f"byte {expected}", found=f"{size} bytes", expected=expected)]
 
 
 def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: Layout) -> int | None:
@@ -249,7 +238,7 @@ def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[li
     """What is wrong with it; and its row key, where it is whole but another shard's."""
     head = _head(raw)
     try:
-        own = _layout(parse_header(head, size=_claimed_size(head), file=file))
+        own = Layout.of(parse_header(head, size=_claimed_size(head), file=file))
         if own != layout:
             message = "is not the shard that the index names"
             found, expected = _describe(own), _describe(layout)

@@ -9,7 +9,7 @@ are checked on access (`heap_extents`, `row_checksum`, `value_decoder`) or all a
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +17,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
+from mdsx.format.rows import check_row, heap_extents
 from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schema, up
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from mdsx.format.encoder import Encoded
 
 MAGIC = b"\x89MDSX\r\n\x1a"
 MAJOR, MINOR = 1, 0
@@ -48,6 +51,44 @@ class Header:
     @property
     def heap_size(self) -> int:
         return self.file_size - self.heap_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything lies in an uncompressed shard of `raw_size` bytes, as its index or its header says.
+
+    `row_key` is None where it is not known: then the rest is only claimed.
+    """
+
+    schema: Schema
+    row_key: int | None
+    rows_offset: int
+    samples: int
+    raw_size: int
+
+    @classmethod
+    def of(cls, header: Header) -> Layout:
+        return cls(header.schema, header.row_key, header.rows_offset, header.samples, header.file_size)
+
+    @property
+    def heap_offset(self) -> int:
+        return up(self.rows_offset + self.samples * self.schema.row_size, 64)
+
+    @property
+    def heap_size(self) -> int:
+        return self.raw_size - self.heap_offset
+
+    def check(self, found: Layout, file: str) -> None:
+        """Raise CorruptError if the shard in `file`, whose schema and row key are right, has another layout."""
+        pairs = [(layout.samples, layout.rows_offset, layout.raw_size) for layout in (found, self)]
+        if pairs[0] != pairs[1]:
+            raise CorruptError(
+                "the shard is not the one that the index names",
+                file=file,
+                place="number of samples, offset of the rows, size",
+                found=pairs[0],
+                expected=pairs[1],
+            )
 
 
 def raw_size(schema: Schema, samples: int, heap_size: int) -> int:
@@ -135,6 +176,56 @@ def parse_header(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Some samples of one shard, found and checked, but not yet copied.
+
+    `samples` (int64 [n]) are their numbers in the shard; the row of sample i is `rows[take[i]]`, whose `start` counts
+    from the beginning of `heap`.
+    """
+
+    schema: Schema
+    file: str | None
+    samples: NDArray[np.int64]
+    rows: NDArray[np.void]
+    take: NDArray[np.int64]
+    heap: memoryview
+
+    @classmethod
+    def of(cls, schema: Schema, file: str, samples: NDArray[np.int64], encoded: Encoded) -> Selection:
+        """Return `samples` whose values were encoded in their order; for formats that convert what they read."""
+        rows = np.zeros(encoded.samples, schema.row_dtype)
+        for number, items in zip(schema.fixed, encoded.fixed, strict=True):
+            rows[f"column{number}"] = items
+        if schema.variable:
+            rows["start"][1:] = encoded.stops[:-1]
+            rows["lengths"] = encoded.lengths
+        heap = memoryview(b"".join(encoded.pieces))
+        return cls(schema, file, samples, rows, np.arange(encoded.samples), heap)
+
+    @property
+    def addresses(self) -> NDArray[np.int64]:
+        """The addresses of the rows in memory, int64 [n]; valid as long as this object lives."""
+        if len(self.take) and int(self.take.view(np.uint64).max()) >= len(self.rows):  # also a negative one
+            raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
+        return self.take * self.rows.itemsize + self.rows.ctypes.data
+
+    def each(self) -> list[Selection]:
+        """Return its samples, each as a selection of one."""
+        cuts = [slice(place, place + 1) for place in range(len(self.take))]
+        return [replace(self, samples=self.samples[cut], take=self.take[cut]) for cut in cuts]
+
+    def copied(self) -> Selection:
+        """Return the same samples in memory of their own: the shard that they were selected from may be closed."""
+        rows, starts, stops = self.rows[self.take], [0], [0]
+        if self.schema.variable:
+            low, high, _ = heap_extents(self.schema, rows, len(self.heap), file=self.file, samples=self.samples)
+            rows["start"] = np.cumsum(high - low) - (high - low)
+            starts, stops = low.tolist(), high.tolist()
+        heap = b"".join(map(self.heap.__getitem__, map(slice, starts, stops)))
+        return Selection(self.schema, self.file, self.samples, rows, np.arange(len(rows)), memoryview(heap))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ShardView:
     """`rows` [samples] is one structured array of `schema.row_dtype`; both it and `heap` are read-only views."""
 
@@ -168,3 +259,27 @@ class ShardView:
     def samples(self) -> int:
         """Number of samples."""
         return len(self.rows)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.schema, self.row_key, self.rows_offset, self.samples, len(self.buffer))
+
+    def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
+        """Select `samples` (int64 [n]); with `verify`, check each by its row's checksum. Raise CorruptError."""
+        if verify:
+            self._check(samples)
+        return Selection(self.schema, self.file, samples, self.rows, samples, self.heap)
+
+    def _check(self, samples: NDArray[np.int64]) -> None:
+        schema, size, file = self.schema, self.schema.row_size, self.file
+        starts = stops = np.zeros(len(samples), np.int64)
+        if schema.variable:  # only the extents are copied, as rows may be long
+            extents = np.empty(len(samples), schema.extents_dtype)
+            extents["start"], extents["lengths"] = self.rows["start"][samples], self.rows["lengths"][samples]
+            starts, stops, _ = heap_extents(schema, extents, len(self.heap), file=file, samples=samples)
+        checksums = (self.rows["checksum"][samples] ^ np.uint64(self.row_key)).tolist()
+        for sample, start, stop, checksum in zip(
+            samples.tolist(), starts.tolist(), stops.tolist(), checksums, strict=True
+        ):
+            at = self.rows_offset + sample * size
+            check_row(self.buffer[at : at + size], self.heap[start:stop], sample, checksum, file)

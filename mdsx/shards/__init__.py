@@ -1,8 +1,9 @@
-"""The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the room's rules."""
+"""The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
-from mdsx.shards.download import DOWNLOAD_TRIES, Hashes, inspect_shard, read_index, stream_shard
+from mdsx.format import Selection
+from mdsx.shards.download import DOWNLOAD_TRIES, download_shard, inspect_shard, stream_shard
 from mdsx.shards.gather import Columns, joined, present
-from mdsx.shards.selection import Selection
+from mdsx.shards.index import read_index
 from mdsx.shards.shards import Shards
 from mdsx.shards.view import ColumnChoice, Excerpt, View
 
@@ -11,10 +12,10 @@ __all__ = [
     "ColumnChoice",
     "Columns",
     "Excerpt",
-    "Hashes",
     "Selection",
     "Shards",
     "View",
+    "download_shard",
     "inspect_shard",
     "joined",
     "present",

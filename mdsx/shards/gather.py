@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import NULL, Column, Extents, Schema, ValuesDecoder, numpy_values, values_decoder
-from mdsx.shards.selection import Selection
+from mdsx.format import NULL, Column, Extents, Schema, Selection, ValuesDecoder, numpy_values, values_decoder
 
 Columns = dict[str, Any]  # name -> array [n, ...] of a fixed-size column, list of n values of a variable-size one
 

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from threading import Lock
 
-from mdsx.format import ShardView
+from mdsx.format import OpenedShard
 from mdsx.process.limits import most_leases
 from mdsx.storage.cache import held
 from mdsx.system import mapped_files
@@ -56,7 +56,7 @@ class Opened:
 
     __slots__ = ("checked", "damaged", "unchanged", "used", "verified", "view")
 
-    def __init__(self, view: ShardView, verified: bool, identity: Identity) -> None:
+    def __init__(self, view: OpenedShard, verified: bool, identity: Identity) -> None:
         self.view = view
         self.verified = verified
         self.unchanged = identity.holds

@@ -15,10 +15,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError, shown
-from mdsx.format import SampleDecoder, Schema
+from mdsx.format import Decoder, Schema, Selection
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.gather import Columns, gather, present
-from mdsx.shards.selection import Selection
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Verdict
 
@@ -50,10 +49,10 @@ class Excerpt:
         return replace(self, schema=schema, columns=tuple(self.columns[number] for number in numbers))
 
     @cached_property
-    def decoder(self) -> SampleDecoder:
+    def decoder(self) -> Decoder:
         """Decodes single samples into the excerpt's columns."""
         names = [column.name for column in self.schema.columns]
-        return SampleDecoder(self.shards.schema, dict(zip(names, self.columns, strict=True)))
+        return self.shards.index.decoder(dict(zip(names, self.columns, strict=True)))
 
     @property
     def fingerprint(self) -> str:

@@ -15,7 +15,8 @@ import pytest
 import zstandard
 
 import mdsx
-from mdsx.damage.examine import Finding, examine
+from mdsx.damage import ShardRepair
+from mdsx.damage.examine import examine
 from mdsx.errors import FormatError
 from mdsx.format import parse_index
 from mdsx.storage import Storage, open_storage
@@ -49,20 +50,20 @@ class Examined:
         self.names = [self.index.name(shard) for shard in range(len(self.index.counts))]
         self.firsts = [int(self.index.counts[:shard].sum()) for shard in range(len(self.names))]
 
-    def find(self, shard: int, stored: bytes | None) -> Finding:
+    def find(self, shard: int, stored: bytes | None) -> ShardRepair:
         """With these bytes in the place of the shard."""
         name = self.names[shard]
         before = self.storage.files.pop(name)
         if stored is not None:
             self.storage.files[name] = stored
         try:
-            entry, storage = self.index.entry(shard), cast(Storage, self.storage)
-            return examine(storage, self.index, entry, first=self.firsts[shard])
+            storage = cast(Storage, self.storage)
+            return examine(storage, self.index, shard, name, first=self.firsts[shard]).report
         finally:
             self.storage.files[name] = before
 
 
-def told(finding: Finding) -> set[int]:
+def told(finding: ShardRepair) -> set[int]:
     """The samples that the messages name, by their number in the dataset."""
     found = set()
     for problem in finding.problems:
@@ -75,7 +76,7 @@ def told(finding: Finding) -> set[int]:
     return found
 
 
-def lost(finding: Finding, first: int) -> set[int]:
+def lost(finding: ShardRepair, first: int) -> set[int]:
     return {first + number for start, stop in finding.lost for number in range(start, stop)}
 
 

@@ -15,7 +15,6 @@ from mdsx.errors import CorruptError
 from mdsx.format import NULL, Encoder, SampleDecoder, Schema, ShardBuilder, ShardView
 from mdsx.shards import present
 from mdsx.shards.gather import gather
-from mdsx.shards.selection import select_mapped
 from tests.format import reference
 from tests.format.test_round_trip import columns_and_samples
 
@@ -38,7 +37,7 @@ def decoder(view: ShardView, *names: str) -> SampleDecoder:
 def batch(view: ShardView) -> list[Sample]:
     """All samples, read together."""
     numbers = np.arange(view.samples)
-    found = select_mapped(view, numbers, verify=True)
+    found = view.select(numbers, verify=True)
     sources = [(found, tuple(range(len(view.schema.columns))))]
     (columns,) = gather(view.schema, sources, numbers, [view.samples])
     return as_samples(present(view.schema, columns), view.samples)

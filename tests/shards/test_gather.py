@@ -18,7 +18,6 @@ from mdsx.errors import CorruptError
 from mdsx.format import NULL, Encoder, Schema, ShardBuilder, ShardView
 from mdsx.shards import Columns, Selection, present
 from mdsx.shards.gather import Source, gather
-from mdsx.shards.selection import select_mapped
 from tests.format.test_round_trip import columns_and_samples
 
 settings.register_profile("unhurried", deadline=None)
@@ -37,7 +36,7 @@ def shard(columns: dict[str, str], samples: Sequence[Sample]) -> bytearray:
 def select(
     data: bytes | bytearray, samples: Sequence[int], name: str = "a shard", *, verify: bool = False
 ) -> Selection:
-    return select_mapped(ShardView.parse(data, file=name), np.array(samples, np.int64), verify=verify)
+    return ShardView.parse(data, file=name).select(np.array(samples, np.int64), verify=verify)
 
 
 def same(kind: str, found: Any, written: Any) -> bool:

@@ -62,7 +62,7 @@ def test_all_datasets_share_the_leases_of_their_process(urls: tuple[str, str], t
         for number in range(N):
             for data in several:
                 assert data[number]["id"] == number
-        return held(), sum(len(data.shards._runtime.opened) > 0 for data in several)
+        return held(), sum(len(data.shards._state.opened) > 0 for data in several)
 
     leases, in_use = with_limit(160, work)
     assert leases <= 20
@@ -74,12 +74,12 @@ def test_mappings_are_bounded_too(urls: tuple[str, str], monkeypatch: pytest.Mon
     several = [mdsx.Dataset(urls[0]) for _ in range(4)]
     for data in several:
         read_all(data)
-    assert sum(len(data.shards._runtime.opened) for data in several) <= 10
+    assert sum(len(data.shards._state.opened) for data in several) <= 10
 
 
 def test_the_least_recently_used_is_closed(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     data = mdsx.Dataset(urls[0])
-    monkeypatch.setattr(opened_module, "mapped", lambda: 10_000 + len(data.shards._runtime.opened))
+    monkeypatch.setattr(opened_module, "mapped_files", lambda: 10_000 + len(data.shards._state.opened))
     monkeypatch.setattr(opened_module, "_MAPPINGS", 10_010)
     for shard in range(30):
         data[shard * PER_SHARD]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from mdsx import ChangedError
 from mdsx.format import FRAME_SIZE, compress
-from mdsx.shards.ranges import FramedShard, PlainShard, StoredObject, coalesce
+from mdsx.format.storedbytes import FramedBytes, PlainBytes
+from mdsx.shards.ranges import StoredObject, coalesce
 from mdsx.storage import open_storage
 
 POOL = ThreadPoolExecutor(4)
@@ -46,19 +47,19 @@ def stored(tmp_path: Path, data: bytes) -> StoredObject:
 
 
 def test_an_uncompressed_shard_answers_its_ranges(tmp_path: Path) -> None:
-    found = PlainShard(stored(tmp_path, DATA)).read(PLACES)
+    found = stored(tmp_path, DATA).run(PlainBytes().read(PLACES))
     assert [bytes(part) for part in found] == [DATA[low:high] for low, high in PLACES]
 
 
 def test_a_compressed_shard_answers_ranges_of_its_raw_bytes(tmp_path: Path) -> None:
     packed = compress(DATA)
-    shard = FramedShard(stored(tmp_path, packed), size=len(packed), raw_size=len(DATA))
+    shard, raw = stored(tmp_path, packed), FramedBytes(size=len(packed), raw_size=len(DATA), file="shard")
     for _ in range(2):
-        assert [bytes(part) for part in shard.read(PLACES)] == [DATA[low:high] for low, high in PLACES]
+        assert [bytes(part) for part in shard.run(raw.read(PLACES))] == [DATA[low:high] for low, high in PLACES]
 
 
 def test_an_object_that_was_replaced_is_not_read(tmp_path: Path) -> None:
-    shard = PlainShard(stored(tmp_path, DATA))
+    shard = stored(tmp_path, DATA)
     shard.read([(0, 10)])
     (tmp_path / "shard").write_bytes(DATA + b"more")
     with pytest.raises(ChangedError, match="shard"):

@@ -1,0 +1,189 @@
+"""The protocol of stored formats: all that the reading layers need to know of how samples are laid out in files.
+
+A format is pure: bytes in, samples out, without I/O. `mdsx/shards/` does the I/O, and nothing above it knows which
+format it reads. Our own format is the first one (`Index` implements `StoredIndex`).
+
+The *stored* bytes of a shard are those of its object in storage. Its *raw* bytes are the same, decompressed if the
+format compresses whole shards; they are what the cache keeps and what `open` takes. A format serves samples
+
+- by range: `by_range` says which bytes of the stored object the wanted samples need, request by request; or
+- whole only: `by_range` returns None. Then each shard is fetched whole, before its first sample.
+
+Whatever the format, samples are selected as rows and heap bytes of its schema (`Selection`), so that one batch can
+come from many shards, of several formats, and each column of it is copied with one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format.decode import SampleDecoder
+from mdsx.format.schema import Schema
+from mdsx.format.shard import Selection, ShardView
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+
+Range = tuple[int, int]
+"""Half-open, in bytes of a stored object."""
+
+Reading = Generator[Sequence[Range], Sequence[memoryview], T]
+"""Yields ranges of one stored object, is sent the bytes of each, and returns its result."""
+
+
+class OpenedShard(Protocol):
+    """The raw bytes of a shard, parsed as far as needed to find its samples."""
+
+    @property
+    def buffer(self) -> memoryview: ...
+    @property
+    def samples(self) -> int: ...
+
+    def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
+        """Select `samples` (int64 [n]). With `verify`, check each one. Raise CorruptError."""
+
+
+class Receiver(Protocol):
+    """Checks the stored bytes of a shard while they arrive."""
+
+    def feed(self, chunk: Buffer) -> Iterable[Buffer]:
+        """Return the raw bytes that are complete with the next `chunk`. Raise CorruptError."""
+
+    def finish(self) -> None:
+        """Raise CorruptError unless the bytes fed are all of the shard that the index names."""
+
+
+class Decoder(Protocol):
+    """Decodes single samples of opened shards into values, as users get them."""
+
+    def decode(self, shard: Any, sample: int, *, verify: bool) -> dict[str, Any]:
+        """Return column name -> value. With `verify`, check the sample first, if its bytes are not known to be right.
+
+        Raise CorruptError.
+        """
+
+
+class RangeReader(Protocol):
+    """Finds samples of one shard in the stored object, request by request. It may keep what the next ones need."""
+
+    def select(self, samples: NDArray[np.int64]) -> Reading[Selection]:
+        """Select `samples` (int64 [n]), each checked. Raise CorruptError."""
+
+    def check(self) -> Reading[None]:
+        """Raise CorruptError where the shard as such is damaged or another one, so that no sample can be read."""
+
+
+class StoredIndex(Protocol):
+    """The shards of one dataset: what its index says, and how their bytes become samples. It can be pickled.
+
+    Arrays have one item for each shard. A class that derives from this one gets `find_damage` and `decoder`.
+    """
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Numbers of samples."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of the stored objects."""
+
+    @property
+    def raw_sizes(self) -> NDArray[np.int64]: ...
+    @property
+    def raw_hashes(self) -> NDArray[np.uint8]:
+        """[S, 16]: identifies the raw bytes, and names them in the cache."""
+
+    @property
+    def compression(self) -> str | None:
+        """How stored and raw bytes differ. None: they are the same, and a local shard is mapped in place."""
+
+    @property
+    def checks_samples(self) -> bool:
+        """Whether a sample can be checked by itself. Otherwise shards are checked whole before they are read."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the dataset's content: 32 lower-case hexadecimal digits."""
+
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+
+    def name(self, shard: int) -> str:
+        """Return the key of the shard's object."""
+
+    def raw_hash(self, shard: int) -> str:
+        """Return the shard's item of `raw_hashes` in hexadecimal."""
+
+    def receive(self, shard: int, *, file: str) -> Receiver:
+        """Return the checks for a shard that is fetched whole. `file` is its full name, for messages, as below."""
+
+    def open(self, shard: int, raw: Buffer, *, file: str) -> OpenedShard:
+        """Parse the raw bytes of a shard in constant time. Raise CorruptError if they are not those of this shard."""
+
+    def verify(self, shard: int, opened: Any, *, file: str) -> None:
+        """Raise CorruptError, with the place if possible, unless all raw bytes are those that the index names."""
+
+    def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
+        """Return what is wrong with raw bytes that passed a receiver: every rule that can be tested."""
+
+    def by_range(self, shard: int, *, file: str) -> RangeReader | None:
+        """Return the way to read single samples of the stored object, or None if the shard is read whole only."""
+
+    def find_damage(
+        self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
+    ) -> Sequence[CorruptError]:
+        """Return what is wrong with stored bytes that did not pass `receive` and `check`, as precisely as possible.
+
+        `stored` holds the first bytes of an object of `size` bytes, at most as many as the index says. `first` is the
+        number in the dataset of the shard's first sample, for messages.
+        """
+        receiver, raw = self.receive(shard, file=file), bytearray()
+        try:
+            for piece in receiver.feed(stored):
+                raw += piece
+            receiver.finish()
+            return self.check(shard, raw, file=file)
+        except CorruptError as error:
+            return [error]
+
+    def decoder(self, columns: Mapping[str, int]) -> Decoder:
+        """Return a decoder of `columns`: the name that each gets -> its number in the schema."""
+        return _SelectingDecoder(self.schema, columns)
+
+
+class StoredFormat(Protocol):
+    """A way of storing datasets."""
+
+    @property
+    def index_key(self) -> str:
+        """The key of a dataset's index."""
+
+    def recognizes(self, data: bytes) -> bool:
+        """Return whether these bytes of an index, maybe damaged, are of this format."""
+
+    def parse_index(self, data: bytes, *, file: str) -> StoredIndex:
+        """Parse and check an index. Raise CorruptError or UnsupportedError."""
+
+
+class _SelectingDecoder:
+    """Decodes samples of any format, one by one, from the rows of a selection."""
+
+    def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
+        self._rows = SampleDecoder(schema, columns)
+
+    def decode(self, shard: OpenedShard, sample: int, *, verify: bool) -> dict[str, Any]:
+        found = shard.select(np.array([sample]), verify=verify)
+        rows = found.rows[found.take]
+        buffer = rows.view(np.uint8).data.toreadonly()
+        return self._rows.decode(ShardView(buffer, found.file, found.schema, 0, 0, rows, found.heap), 0, verify=False)

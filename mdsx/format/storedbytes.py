@@ -1,0 +1,182 @@
+"""The stored bytes of our shards: received whole through their checks, or read by range.
+
+A raw range is a half-open range of the *uncompressed* shard. In an uncompressed object it is the object's own. In a
+compressed one, the frames that hold it are read, after the seek table at the object's end. No I/O happens here: what
+reads by range yields the ranges that it needs, and is sent their bytes (see `stored.Reading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, parse_seek_table, seek_table_size
+from mdsx.format.rows import check_row, heap_extents
+from mdsx.format.shard import Layout, Selection, parse_header
+from mdsx.format.stored import Range, Reading
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_FRAMES_KEPT = 4  # decoded frames kept of a compressed shard: neighbours are often asked for one after another
+
+
+class Hashes(NamedTuple):
+    """XXH3-128 of a shard's stored bytes, and of its raw ones: the same if it is not compressed."""
+
+    stored: str
+    raw: str
+
+
+class RawStream:
+    """Stored bytes of a shard in, raw bytes out. With `raw_size` it is compressed, and its frames are checked."""
+
+    def __init__(self, *, size: int, raw_size: int | None, file: str) -> None:
+        self._stored, self._raw = xxhash.xxh3_128(), xxhash.xxh3_128()
+        self._frames = None if raw_size is None else FrameReader(raw_size, size, file)
+
+    def feed(self, chunk: Buffer) -> Iterator[Buffer]:
+        """Yield the raw bytes that are complete with the next `chunk`. Raise CorruptError."""
+        self._stored.update(chunk)
+        if self._frames is None:
+            yield chunk
+            return
+        for piece in self._frames.feed(chunk):
+            self._raw.update(piece)
+            yield piece
+
+    def finish(self) -> Hashes:
+        """Return the hashes, which the caller compares. Raise CorruptError if frames are missing."""
+        if self._frames is None:
+            return Hashes(self._stored.hexdigest(), self._stored.hexdigest())
+        self._frames.finish()
+        return Hashes(self._stored.hexdigest(), self._raw.hexdigest())
+
+
+class ShardReceiver:
+    """Checks the bytes of a shard against the hashes that the index says, at their end."""
+
+    def __init__(self, stream: RawStream, expected: Hashes, file: str) -> None:
+        self.feed = stream.feed
+        self._stream, self._expected, self._file = stream, expected, file
+
+    def finish(self) -> None:
+        for found, expected in zip(self._stream.finish(), self._expected, strict=True):
+            if found != expected:
+                raise hash_mismatch(self._file, found, expected)
+
+
+def hash_mismatch(file: str, found: str, expected: str) -> CorruptError:
+    return CorruptError(
+        "the shard's bytes do not match the index",
+        file=file,
+        place="XXH3-128",
+        found=found,
+        expected=expected,
+        hint="the shard is damaged: `mdsx verify` says where, and `mdsx repair` what can be done",
+    )
+
+
+class RawBytes(Protocol):
+    """Raw ranges of one shard."""
+
+    def read(self, ranges: Sequence[Range]) -> Reading[Sequence[memoryview]]: ...
+
+
+class PlainBytes:
+    """Raw ranges of an uncompressed shard: the object's own."""
+
+    def read(self, ranges: Sequence[Range]) -> Reading[Sequence[memoryview]]:
+        return (yield ranges)
+
+
+class FramedBytes:
+    """Raw ranges of a compressed shard. Threads may share it: what it keeps is replaced, never changed."""
+
+    def __init__(self, *, size: int, raw_size: int, file: str) -> None:
+        self._size = size
+        self._raw_size = raw_size
+        self._file = file
+        self._offsets: NDArray[np.int64] | None = None
+        self._kept: dict[int, bytes] = {}
+
+    def read(self, ranges: Sequence[Range]) -> Reading[Sequence[memoryview]]:
+        wanted = sorted({frame for low, high in ranges if high > low for frame in _frames(low, high)})
+        frames = yield from self._decode(wanted)
+        return [_cut(frames, low, high) for low, high in ranges]
+
+    def _decode(self, wanted: list[int]) -> Reading[dict[int, bytes]]:
+        kept = self._kept
+        frames = {number: kept[number] for number in wanted if number in kept}
+        missing = [number for number in wanted if number not in frames]
+        if missing:
+            offsets = yield from self._seek_table()
+            stored = yield [(int(offsets[number]), int(offsets[number + 1])) for number in missing]
+            for number, data in zip(missing, stored, strict=True):
+                expected = min(FRAME_SIZE, self._raw_size - number * FRAME_SIZE)
+                place = f"frame {number}"
+                frames[number] = decompress_frame(data, expected_size=expected, file=self._file, place=place)
+            self._kept = {number: frames[number] for number in wanted[-_FRAMES_KEPT:]}
+        return frames
+
+    def _seek_table(self) -> Reading[NDArray[np.int64]]:
+        if self._offsets is None:
+            (tail,) = yield [(self._size - seek_table_size(self._raw_size), self._size)]
+            self._offsets = parse_seek_table(tail, raw_size=self._raw_size, size=self._size, file=self._file)
+        return self._offsets
+
+
+class ShardRanges:
+    """Samples of the shard of this layout, which the index says; each is checked by its row's checksum."""
+
+    def __init__(self, raw: RawBytes, layout: Layout, file: str) -> None:
+        self._raw, self._layout, self._file = raw, layout, file
+        self._key = np.uint64(layout.row_key or 0)
+
+    def select(self, samples: NDArray[np.int64]) -> Reading[Selection]:
+        """Select `samples` in two requests: their rows, then the heap bytes that the rows name."""
+        layout, file = self._layout, self._file
+        schema, size, rows_offset = layout.schema, layout.schema.row_size, layout.rows_offset
+        at = [(rows_offset + sample * size, rows_offset + (sample + 1) * size) for sample in samples.tolist()]
+        data = bytearray().join((yield from self._raw.read(at)))
+        rows = np.frombuffer(data, dtype=schema.row_dtype)
+        low = high = np.zeros(len(samples), np.int64)
+        heaps: Sequence[memoryview] = [memoryview(b"")] * len(samples)
+        if schema.variable:
+            offset = layout.heap_offset
+            low, high, _ = heap_extents(schema, rows, layout.heap_size, file=file, samples=samples)
+            extents = zip(low.tolist(), high.tolist(), strict=True)
+            heaps = yield from self._raw.read([(offset + start, offset + stop) for start, stop in extents])
+        checksums = (rows["checksum"] ^ self._key).tolist()
+        for place, sample in enumerate(samples.tolist()):
+            row = memoryview(data)[place * size : (place + 1) * size]
+            check_row(row, heaps[place], sample, checksums[place], file)
+        if schema.variable:  # the heap holds only these samples
+            rows["start"] = np.cumsum(high - low) - (high - low)
+        return Selection(schema, file, samples, rows, np.arange(len(samples)), memoryview(b"".join(heaps)))
+
+    def check(self) -> Reading[None]:
+        """Raise CorruptError where the shard's header is damaged or that of another shard."""
+        layout, file = self._layout, self._file
+        (data,) = yield from self._raw.read([(0, layout.rows_offset)])
+        found = parse_header(data, size=layout.raw_size, file=file, schema=layout.schema, row_key=layout.row_key)
+        layout.check(Layout.of(found), file)
+
+
+def _cut(frames: dict[int, bytes], low: int, high: int) -> memoryview:
+    if low == high:
+        return memoryview(b"")
+    parts = [
+        memoryview(frames[number])[max(low - number * FRAME_SIZE, 0) : high - number * FRAME_SIZE]
+        for number in _frames(low, high)
+    ]
+    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def _frames(low: int, high: int) -> range:
+    return range(low // FRAME_SIZE, (high - 1) // FRAME_SIZE + 1)

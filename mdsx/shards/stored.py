@@ -1,0 +1,126 @@
+"""Samples of shards that are not mapped, read from storage: by range, or out of the whole shard in memory.
+
+Bytes that are damaged are fetched once more before they are an error.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format import OpenedShard, RangeReader, Reading, Selection, StoredIndex
+from mdsx.process.threads import REQUESTS, Share
+from mdsx.shards.download import DOWNLOAD_TRIES, download_shard
+from mdsx.shards.ranges import StoredObject
+from mdsx.storage import Storage
+
+_READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
+_WHOLE = 2  # shards held in memory
+
+T = TypeVar("T")
+
+
+class _Remote(NamedTuple):
+    object: StoredObject
+    reader: RangeReader | None
+    """None if the shard is read whole only."""
+
+
+class StoredShards:
+    """The shards of one dataset in storage. Threads may share it; processes may not."""
+
+    def __init__(self, storage: Storage, index: StoredIndex) -> None:
+        self._storage, self._index = storage, index
+        self._lock = Lock()
+        self._readers: OrderedDict[int, _Remote] = OrderedDict()
+        self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
+        self._requests = Share(REQUESTS)
+
+    def file(self, shard: int) -> str:
+        """Return the shard's full name, for messages."""
+        return f"{self._storage.url.rstrip('/')}/{self._index.name(shard)}"
+
+    def is_whole_only(self, shard: int) -> bool:
+        """Return whether the shard's format has no way to read single samples from storage."""
+        return self._remote(shard).reader is None
+
+    def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
+        """Select `samples` (int64 [n]) of a shard. Raise CorruptError."""
+        if self.is_whole_only(shard):
+            return self._in_memory(shard).select(samples, verify=False)
+        return self._run(shard, lambda reader: reader.select(samples))
+
+    def select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
+        """Select each of `samples` by itself, or return its error. Raise the error of the shard as such, if any."""
+        try:
+            return [*self.select(shard, samples).each()]
+        except CorruptError:
+            if self.is_whole_only(shard):
+                raise
+            self._run(shard, lambda reader: reader.check())
+        found: list[Selection | CorruptError] = []
+        for place in range(len(samples)):
+            try:
+                found.append(self.select(shard, samples[place : place + 1]))
+            except CorruptError as error:
+                found.append(error)
+        return found
+
+    def forget(self, shard: int) -> None:
+        """Drop what is remembered of a shard: its ETag, and what its reader keeps."""
+        with self._lock:
+            self._readers.pop(shard, None)
+            self._whole.pop(shard, None)
+
+    def _remote(self, shard: int) -> _Remote:
+        with self._lock:
+            remote = self._readers.get(shard)
+            if remote is None:
+                name, size = self._index.name(shard), int(self._index.sizes[shard])
+                found = StoredObject(self._storage, name, size=size, pool=self._requests)
+                remote = self._readers[shard] = _Remote(found, self._index.by_range(shard, file=self.file(shard)))
+                if len(self._readers) > _READERS:
+                    self._readers.popitem(last=False)
+            return remote
+
+    def _run(self, shard: int, read: Callable[[RangeReader], Reading[T]]) -> T:
+        def attempt() -> T:
+            remote = self._remote(shard)
+            assert remote.reader is not None
+            try:
+                return remote.object.run(read(remote.reader))
+            except CorruptError:
+                self.forget(shard)
+                raise
+
+        return retried(attempt)
+
+    def _in_memory(self, shard: int) -> OpenedShard:
+        opened = self._whole.get(shard)
+        if opened is None:
+            opened = retried(lambda: self._download(shard))
+            with self._lock:
+                self._whole[shard] = opened
+                if len(self._whole) > _WHOLE:
+                    self._whole.popitem(last=False)
+        return opened
+
+    def _download(self, shard: int) -> OpenedShard:
+        raw = bytearray()
+        download_shard(self._storage, self._index, shard, raw.extend, file=self.file(shard))
+        return self._index.open(shard, raw, file=self.file(shard))
+
+
+def retried(fetch: Callable[[], T]) -> T:
+    """Return what `fetch` does; call it again if its bytes were damaged."""
+    for _ in range(DOWNLOAD_TRIES - 1):
+        with suppress(CorruptError):
+            return fetch()
+    return fetch()
