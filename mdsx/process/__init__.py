@@ -1,1 +1,1 @@
-"""What belongs to a process and is shared by everything in it: its threads and its limits."""
+"""What belongs to a process: its threads, its limits, its children, and who owns what after a fork."""

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,8 @@ from functools import partial
 from itertools import count
 from threading import Condition, Thread
 from typing import Any, NamedTuple, TypeVar
+
+from mdsx.process.forks import Owner, at_fork
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ class Share(Executor):
 
     def __init__(self, kind: Kind, *, iteration: bool = False) -> None:
         self._crew = _crews.setdefault(kind, _Crew(kind))
-        self._pid = os.getpid()
+        self._owner = Owner()
         self._queue = _Queue()
         number = next(_numbers)
         self._crew.users.add(number)
@@ -208,7 +209,7 @@ class Share(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End this share. Calls that were submitted are still made; nothing waits for them."""
-        if self._pid == os.getpid():
+        if self._owner.here:
             self._end()
             self._crew.look()
 
@@ -220,7 +221,7 @@ class Share(Executor):
     def _check(self) -> None:
         if not self._end.alive:
             raise RuntimeError("this share of the threads was ended")
-        if self._pid != os.getpid():
+        if not self._owner.here:
             raise RuntimeError("a forked process has none of its parent's threads")
 
 
@@ -245,4 +246,4 @@ def _leave(crew: _Crew, number: int) -> None:
     crew.iterations.discard(number)
 
 
-os.register_at_fork(after_in_child=_crews.clear)
+at_fork(after_in_child=_crews.clear)

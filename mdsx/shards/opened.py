@@ -17,6 +17,7 @@ from contextlib import suppress
 from threading import Lock
 
 from mdsx.format import OpenedShard
+from mdsx.process.forks import at_fork
 from mdsx.process.limits import most_leases
 from mdsx.storage.cache import held
 from mdsx.system import mapped_files
@@ -140,4 +141,4 @@ def _forget_all() -> None:
         each.forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+at_fork(after_in_child=_forget_all)

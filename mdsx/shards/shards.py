@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
+from mdsx.process.forks import at_fork
 from mdsx.shards.download import download_shard
 from mdsx.shards.gather import keep_freed_memory
 from mdsx.shards.index import read_index
@@ -367,4 +368,4 @@ def _begin_anew() -> None:
     _in_use.clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+at_fork(after_in_child=_begin_anew)

@@ -10,7 +10,6 @@ headers.
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
+from mdsx.process.forks import at_fork
 from mdsx.process.threads import REQUESTS, Share
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.storage.retry import FIRST_CONTACT, Contact, TransientError, Tries, tried
@@ -192,7 +192,7 @@ class S3Storage:
     @property
     def _client(self) -> Client:
         held = self._held
-        if held is None or held.pid != os.getpid():
+        if held is None or not held.owner.here:
             held = self._held = shared_client()
             held.endpoint.answered |= self._answered[0]
             held.bucket(self._bucket).answered |= self._answered[1]
@@ -304,7 +304,7 @@ def _settle() -> None:
     wait(set(_connecting), SILENCE)
 
 
-os.register_at_fork(before=_settle)
+at_fork(before=_settle)
 
 
 def _quoted(etag: str) -> str:

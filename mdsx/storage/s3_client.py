@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from mdsx.errors import TransportError
+from mdsx.process.forks import Owner, at_fork
 from mdsx.storage.retry import Contact, contact
 from mdsx.storage.s3_response import CONNECT, CREDENTIALS_HINT, SILENCE, safe
 
@@ -34,7 +35,7 @@ class Client:
 
     def __init__(self, boto: Any) -> None:
         self.boto = boto
-        self.pid = os.getpid()
+        self.owner = Owner()
         self.url: str = boto.meta.endpoint_url
         self.endpoint = contact(self.url)
         _alive.add(self)
@@ -94,7 +95,7 @@ def _forget_in_child() -> None:
     _clients.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+at_fork(after_in_child=_forget_in_child)
 
 
 def _configuration() -> object:

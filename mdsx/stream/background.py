@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
+
+from mdsx.process.forks import Owner
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Background(Generic[T]):
         self._thread = threading.Thread(
             target=_produce, args=(make, self._ready, stop), name="mdsx-batches", daemon=True
         )
-        self._end = weakref.finalize(self, _release, self._ready, stop, os.getpid())
+        self._end = weakref.finalize(self, _release, self._ready, stop, Owner())
         self._thread.start()
         _alive[self._thread] = self._end
 
@@ -98,8 +99,8 @@ def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], 
         ready.put(last)
 
 
-def _release(ready: queue.Queue[T | _Failure], stop: threading.Event, pid: int) -> None:
-    if pid != os.getpid():  # a forked child has no such thread, but maybe a lock that it held
+def _release(ready: queue.Queue[T | _Failure], stop: threading.Event, owner: Owner) -> None:
+    if not owner.here:  # a forked child has no such thread, but maybe a lock that it held
         return
     stop.set()
     while True:  # at most one put is under way, and this makes room for it

@@ -8,7 +8,6 @@ local comes by range, before any shard is brought in behind it.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.order import Course
+from mdsx.process.forks import Owner
 from mdsx.process.threads import REQUESTS, Share
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.batching import Batching, Task
@@ -56,7 +56,7 @@ class _Runtime:
     """What belongs to one process."""
 
     def __init__(self, prefetcher: Prefetcher | None, foresights: list[DatasetForesight]) -> None:
-        self.pid = os.getpid()
+        self.owner = Owner()
         self.prefetcher = prefetcher
         self.foresights = foresights  # the caches use them as long as they are kept here
         self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
@@ -218,7 +218,7 @@ class RankReader:
     def close(self) -> None:
         """End the threads of this process and let go of its shards."""
         runtime, self._runtime_or_none = self._runtime_or_none, None
-        if runtime is not None and runtime.pid == os.getpid():
+        if runtime is not None and runtime.owner.here:
             if runtime.prefetcher is not None:
                 runtime.prefetcher.close()
             runtime.pool.shutdown(wait=False)
@@ -228,7 +228,7 @@ class RankReader:
     @property
     def _runtime(self) -> _Runtime:
         runtime = self._runtime_or_none
-        if runtime is None or runtime.pid != os.getpid():
+        if runtime is None or not runtime.owner.here:
             foresights = foresee(self.view, self.course, pace_of(self.course))
             runtime = self._runtime_or_none = _Runtime(self._prefetcher(), foresights)
         return runtime

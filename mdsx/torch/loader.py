@@ -8,7 +8,6 @@ and the state fits any number of workers.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -27,6 +26,7 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
+from mdsx.process.forks import Owner, at_fork
 from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
 from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset
@@ -394,7 +394,7 @@ class _Epoch(Iterator[Any]):
 
     def __init__(self, loader: StreamingDataLoader, batching: Batching) -> None:
         _alive.add(self)
-        self._pid = os.getpid()
+        self._owner = Owner()
         self.batching = batching
         self._loader = loader
         self._source: Generator[Any, None, None] | None = None  # open only while this iteration has the run's pass
@@ -402,7 +402,7 @@ class _Epoch(Iterator[Any]):
 
     def __next__(self) -> Any:
         loader, run, taken = self._loader, self._loader._run, self._taken
-        if self._pid != os.getpid():
+        if not self._owner.here:
             raise UsageError("this iteration belongs to the process that began it", hint="begin one in this process")
         if self._over:
             raise StopIteration
@@ -473,7 +473,7 @@ def _forget_in_child() -> None:
         iteration._source = None
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+at_fork(after_in_child=_forget_in_child)
 
 
 def _next(answers: Any) -> Answer | None:

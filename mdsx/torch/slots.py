@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from mdsx.process.forks import at_fork
 from mdsx.shards import Columns
 from mdsx.system import nameless_file
 
@@ -153,4 +154,4 @@ def _before_fork() -> None:
         slots.keep_for_children()
 
 
-os.register_at_fork(before=_before_fork)
+at_fork(before=_before_fork)

@@ -6,13 +6,13 @@ moment the loader's new iterator, whose `_dataset` is the dataset, is on the sta
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 from weakref import ref
 
+from mdsx.process.forks import at_fork
 from mdsx.warn import warn
 
 
@@ -63,4 +63,4 @@ def find_loader(is_dataset: Callable[[object], bool]) -> tuple[Any, Any, bool] |
 
 def before_each_fork(work: Callable[[], None]) -> None:
     """Call `work` in the main process before each fork, with the stack that leads to it."""
-    os.register_at_fork(before=work)
+    at_fork(before=work)

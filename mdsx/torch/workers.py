@@ -5,20 +5,18 @@ Handing over costs some 20 us between threads and 200 us between processes, more
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count, islice, pairwise, zip_longest
-from multiprocessing import parent_process
 from multiprocessing.reduction import ForkingPickler
-from threading import Thread
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 
 from mdsx.errors import CorruptError, UsageError
+from mdsx.process.children import end_with_parent
 from mdsx.shards import joined
 from mdsx.stream import Batch, Batching, RankReader, Task
 from mdsx.torch.assembly import Collate, tensors
@@ -181,15 +179,9 @@ class BeginWorker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if worker > 0:
             leave_warnings_to_others()
-        Thread(target=_end_with_parent, name="mdsx-parent", daemon=True).start()
+        end_with_parent()
         if self._then is not None:
             self._then(worker)
-
-
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)
 
 
 class TaskSampler:

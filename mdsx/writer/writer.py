@@ -22,6 +22,7 @@ from typing import Any, NoReturn, Self
 from mdsx.errors import ChangedError, UsageError
 from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
 from mdsx.mosaicml import WRITER, explain
+from mdsx.process.forks import Owner
 from mdsx.storage import open_storage
 from mdsx.writer.folder import Folder, Options
 from mdsx.writer.recover import begin, load_shard, stored_shards
@@ -85,7 +86,7 @@ class Writer:
         self._replacing = False
         self._entered = self._left = False
         self._ready = False  # to take samples
-        self._process = os.getpid()
+        self._owner = Owner()
 
     @property
     def samples(self) -> int:
@@ -94,7 +95,7 @@ class Writer:
 
     def write(self, sample: Mapping[str, object]) -> None:
         """One sample: column name -> value. Raises SampleError, and keeps nothing of it, if it does not fit."""
-        if not self._ready or self._uploads.error or os.getpid() != self._process:
+        if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
         values, size = self._encoder.sample(sample)
         self._staged.append(values)
@@ -109,7 +110,7 @@ class Writer:
         The shards are those that `write` of each sample would make. Raises SampleError, and keeps nothing of the
         batch, if any of it does not fit.
         """
-        if not self._ready or self._uploads.error or os.getpid() != self._process:
+        if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
         encoded = self._encoder.batch(columns)
         self._flush()
@@ -126,7 +127,7 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if os.getpid() != self._process:
+        if not self._owner.here:
             return
         try:
             if self._finished:
@@ -144,7 +145,7 @@ class Writer:
         if not self._entered or self._left:
             message = "the writer is closed" if self._left else "the writer is not open"
             raise UsageError(message, file=self._storage.url, hint="write within `with mdsx.Writer(...) as out:`")
-        if os.getpid() != self._process:
+        if not self._owner.here:
             hint = "write where it was made; or a part in each process, and merge"
             raise UsageError("the writer belongs to another process", file=self._storage.url, hint=hint)
         if self._uploads.error:

@@ -24,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 
 from mdsx.errors import TransportError, UsageError
+from mdsx.process.forks import Owner
 from mdsx.process.limits import exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
@@ -58,7 +59,7 @@ class CacheKey:
 class _Process:
     """What belongs to one process."""
 
-    pid: int
+    owner: Owner
     ledger: Ledger
     evictor: Evictor
     lock: threading.Lock  # taken before the ledger's, so that only one thread of a process waits for that
@@ -231,9 +232,9 @@ class CacheDirectory:
 
     def _process(self) -> _Process:
         process = self._process_or_none
-        if process is None or process.pid != os.getpid():
+        if process is None or not process.owner.here:
             ledger = Ledger(self.directory)
-            process = self._process_or_none = _Process(os.getpid(), ledger, Evictor(ledger), threading.Lock())
+            process = self._process_or_none = _Process(Owner(), ledger, Evictor(ledger), threading.Lock())
         return process
 
     def _register(self, process: _Process) -> None:

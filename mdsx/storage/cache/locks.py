@@ -17,6 +17,8 @@ import os
 import threading
 from pathlib import Path
 
+from mdsx.process.forks import at_fork
+
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait where somebody put a pipe
 
 _guard = threading.RLock()  # re-entered where a garbage collection inside of it ends a lease
@@ -80,4 +82,4 @@ def _close_all_in_child() -> None:
     _guard.release()
 
 
-os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_all_in_child)
+at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_all_in_child)
