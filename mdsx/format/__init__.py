@@ -40,7 +40,18 @@ from mdsx.format.shard import (
     parse_header,
     raw_size,
 )
-from mdsx.format.stored import Decoder, OpenedShard, Range, RangeReader, Reading, Receiver, StoredFormat, StoredIndex
+from mdsx.format.stored import (
+    Decoder,
+    OpenedShard,
+    Range,
+    RangeReader,
+    Reading,
+    Receiver,
+    RowDecoder,
+    StoredFormat,
+    StoredIndex,
+    check_stored,
+)
 from mdsx.format.storedbytes import Hashes, RawStream
 from mdsx.format.types import ColumnType, parse_type
 
@@ -71,6 +82,7 @@ __all__ = [
     "RawStream",
     "Reading",
     "Receiver",
+    "RowDecoder",
     "Salvage",
     "SampleDecoder",
     "Schema",
@@ -86,6 +98,7 @@ __all__ = [
     "check_row",
     "check_shard",
     "check_shard_count",
+    "check_stored",
     "claimed_raw_size",
     "compress",
     "decompress_frame",

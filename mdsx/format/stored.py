@@ -83,7 +83,7 @@ class RangeReader(Protocol):
 class StoredIndex(Protocol):
     """The shards of one dataset: what its index says, and how their bytes become samples. It can be pickled.
 
-    Arrays have one item for each shard. A class that derives from this one gets `find_damage` and `decoder`.
+    Arrays have one item for each shard.
     """
 
     @property
@@ -146,20 +146,11 @@ class StoredIndex(Protocol):
         """Return what is wrong with stored bytes that did not pass `receive` and `check`, as precisely as possible.
 
         `stored` holds the first bytes of an object of `size` bytes, at most as many as the index says. `first` is the
-        number in the dataset of the shard's first sample, for messages.
+        number in the dataset of the shard's first sample, for messages. See `check_stored`.
         """
-        receiver, raw = self.receive(shard, file=file), bytearray()
-        try:
-            for piece in receiver.feed(stored):
-                raw += piece
-            receiver.finish()
-            return self.check(shard, raw, file=file)
-        except CorruptError as error:
-            return [error]
 
     def decoder(self, columns: Mapping[str, int]) -> Decoder:
-        """Return a decoder of `columns`: the name that each gets -> its number in the schema."""
-        return _SelectingDecoder(self.schema, columns)
+        """Return a decoder of `columns`: the name that each gets -> its number in the schema. See `RowDecoder`."""
 
 
 class StoredFormat(Protocol):
@@ -176,8 +167,20 @@ class StoredFormat(Protocol):
         """Parse and check an index. Raise CorruptError or UnsupportedError."""
 
 
-class _SelectingDecoder:
-    """Decodes samples of any format, one by one, from the rows of a selection."""
+def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, file: str) -> Sequence[CorruptError]:
+    """Pass stored bytes through `receive` and `check`: a `find_damage` for formats that cannot find out more."""
+    receiver, raw = index.receive(shard, file=file), bytearray()
+    try:
+        for piece in receiver.feed(stored):
+            raw += piece
+        receiver.finish()
+        return index.check(shard, raw, file=file)
+    except CorruptError as error:
+        return [error]
+
+
+class RowDecoder:
+    """A decoder for formats without one of their own: selects each sample, and decodes its row."""
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._rows = SampleDecoder(schema, columns)
