@@ -1,4 +1,4 @@
-"""The README's snippets work, in the order in which they stand: Python in one session, `mdsx` in a shell of its own."""
+"""The code in the README and in docs/ works: each page's Python in one session, each `mdsx` command in a shell."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from typing import Any, NamedTuple
 import pytest
 
 import mdsx
-import mdsx.torch
 from tools.s3_server import S3Server
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/writing.md", "docs/training.md", "docs/cache.md", "docs/operations.md")
+"""In the order in which a reader needs them: later pages read what earlier ones write. See also test_frameworks.py."""
 
 
 class Block(NamedTuple):
-    """A fenced block, and the line before its first."""
+    """A fenced block, and the number of lines before its code."""
 
     language: str
     code: str
     line: int
 
 
-def blocks() -> Iterator[Block]:
-    for match in re.finditer(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
-        yield Block(match[1], match[2], README[: match.start(2)].count("\n"))
+def blocks(page: str) -> Iterator[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Block(match[1], match[2], text[: match.start(2)].count("\n"))
 
 
 def write_tars(directory: Path) -> None:
@@ -66,37 +67,43 @@ def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.M
     write_tars(tmp_path)
     write_mixed_tars(tmp_path)
     s3.make_bucket("bucket")
-    session: dict[str, Any] = {"__name__": "readme"}
-    commands = 0
-    for block in blocks():
-        if block.language == "python":
-            exec(compile("\n" * block.line + block.code, "README.md", "exec"), session)
-        for line in block.code.splitlines() if block.language == "sh" else ():
-            if line.startswith("mdsx "):
-                subprocess.run([sys.executable, "-m", *shlex.split(line)], check=True, stdin=subprocess.DEVNULL)
-                commands += 1
-    assert commands == 6
-    assert session["remaining"] == (5000 // 32 - 10) * 32
+    sessions: dict[str, dict[str, Any]] = {page: {"__name__": page} for page in PAGES}
+    commands = set()
+    for page, session in sessions.items():
+        for block in blocks(page):
+            if block.language == "python":
+                exec(compile("\n" * block.line + block.code, page, "exec"), session)
+            for line in block.code.splitlines() if block.language == "sh" else ():
+                if line.startswith("mdsx "):
+                    command = shlex.split(line)
+                    subprocess.run([sys.executable, "-m", *command], check=True, stdin=subprocess.DEVNULL)
+                    commands.add(command[1])
+    assert commands == {"cat", "convert", "info", "merge", "repair", "verify"}
+    assert sessions["README.md"]["remaining"] == (1000 // 32 - 10) * 32
+    assert sessions["docs/training.md"]["remaining"] == (5000 // 32 - 10) * 32
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
     assert [int(sample["tokens"][0]) for sample in mdsx.Dataset("s3://bucket/big")[::100]] == [0, 1, 2]
     assert len(mdsx.Dataset("s3://bucket/pictures")) == 20
     assert [sample["json"] for sample in mdsx.Dataset("mixed")] == [[None]] * 8
 
 
-def test_the_public_names_are_explained() -> None:
-    names = {*mdsx.__all__, *mdsx.torch.__all__}
-    assert not {name for name in names if name not in README} - {"MdsxError"}
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 250
 
 
-def test_links_lead_somewhere() -> None:
-    headings = {
-        re.sub(r"[^\w -]", "", title).replace(" ", "-").lower() for title in re.findall(r"^#+ (.*)", README, re.M)
-    }
-    links = re.findall(r"\]\(([^)]+)\)", README)
-    assert links
-    wrong = [
-        link
-        for link in links
-        if not (link[1:] in headings if link.startswith("#") else "://" in link or (ROOT / link).exists())
-    ]
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).replace(" ", "-").lower() for title in titles}
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]), ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    wrong = []
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target))):
+            wrong.append(link)
     assert not wrong

@@ -59,6 +59,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         return made
 
     add("check", "check", "Run lint, types and all tests.", "Exit status 1 if a step failed.")
+    add("api", "api", "Write docs/api.md from the docstrings.")
     add(
         "quickstart",
         "quickstart.command",

@@ -35,7 +35,7 @@ def test_it_runs_lint_format_types_and_tests() -> None:
     assert [step.command[0] for step in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
 
 
-@pytest.mark.parametrize("tool", ["bench", "check", "conformance", "faults", "quickstart", "soak"])
+@pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])
 def test_each_tool_explains_itself_without_the_environment(tool: str) -> None:
     bare = [str(Path(sys.executable).resolve()), "-S", "-m", "tools", tool]
     asked = subprocess.run([*bare, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,0 +1,39 @@
+"""docs/api.md: complete, and what the docstrings say now."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import mdsx
+import mdsx.torch
+from tools import api
+
+NAMES = [*mdsx.__all__, *(f"torch.{name}" for name in mdsx.torch.__all__)]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert api.PAGE.read_text(encoding="utf-8") == api.page(), "run `python3 -m tools api`"
+
+
+def test_the_page_has_each_public_name_once() -> None:
+    headings = re.findall(r"^### mdsx\.(\S+)$", api.page(), re.MULTILINE)
+    assert sorted(headings) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_has_at_most_a_dozen_arguments_and_few_by_position(name: str) -> None:
+    thing = getattr(mdsx.torch if name.startswith("torch.") else mdsx, name.removeprefix("torch."))
+    if name.endswith("Error") or name in ("Conversion", "Progress", "Repair", "ShardRepair", "Verification"):
+        return  # not for users to construct
+    parameters = inspect.signature(thing).parameters.values()
+    assert len(parameters) <= 12
+    by_position = [given for given in parameters if given.kind is given.POSITIONAL_OR_KEYWORD]
+    assert len(by_position) <= 3
+
+
+def test_each_public_member_is_documented() -> None:
+    empty = re.findall(r"^#### (\S+)\n\n```python\n.*\n```\n\n\n", api.page(), re.MULTILINE)
+    assert not empty
