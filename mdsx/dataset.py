@@ -27,26 +27,32 @@ _SHARE = 8  # at most an eighth of the cache is held open, so that other jobs ca
 
 
 class Dataset:
-    """The samples of a finished dataset, in the order in which they were written.
+    """A finished dataset, read at random: by number, slice or list.
 
-    `url` is a path, `file://` or `s3://`. A local dataset is read in place. Of a remote one (or a compressed
-    one) single samples are fetched by byte range; a shard of which much is asked for is fetched whole into `cache` (a
-    directory, default `$MDSX_CACHE` or `~/.cache/mdsx`), which never grows beyond `cache_limit` (bytes, or text such as
-    "200GB"; default 80 % of the free space). `verify_cached` says what is checked of a file of the cache, maybe of an
-    earlier run: "full", every sample by its checksum, or all of its bytes where it is streamed; or "size", its size and
-    header only, for a disk that you trust. What is found damaged is fetched anew. `mmap=False` reads local shards by
-    `pread`. `columns`, names or a mapping name -> name in the dataset, are the only ones decoded. `connect_timeout`:
-    seconds for which to retry a first contact that fails (unknown host, refused connection, TLS, no such bucket),
-    instead of reporting it at once; an endpoint that has answered this process before is retried for some 20 seconds
-    in any case.
+        ds = mdsx.Dataset("s3://bucket/corpus", columns=["tokens"])
+        ds[42]["tokens"]  # a NumPy array
+        ds[10:20]  # a list of samples
 
-    Samples are dicts: scalars as NumPy scalars of the column's dtype (`bool` as bool), arrays as NumPy arrays
-    (`bfloat16` widened to float32), the rest as bytes, str and parsed JSON or MessagePack; null is None. Every sample
-    is checked by its checksum, or with its shard. It may be pickled, forked and used from threads.
-    Under PyTorch's DataLoader, give the loader `collate_fn=mdsx.torch.collate`.
+    A local, uncompressed dataset is read in place. Otherwise single samples are fetched by byte range; a shard of which
+    much is read is fetched as a whole into the cache. Every sample is checked, by its checksum or with its shard.
 
-    Raises MissingError where there is no finished dataset, CorruptError for damaged bytes, TransportError where
-    storage fails.
+    A sample is a dict. Numbers are NumPy scalars of the column's type (`bool` is Python's), arrays are NumPy arrays
+    (`bfloat16` is widened to float32), the rest bytes, str, or parsed JSON or MessagePack. Null is None. A dataset may
+    be pickled, forked, and used by several threads. Under PyTorch's DataLoader, use `collate_fn=mdsx.torch.collate`.
+
+    Args:
+        url: A path, `file://...` or `s3://bucket/prefix`.
+        columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+        cache: An `mdsx.Cache`, or its directory.
+        mmap: Whether to map local shards. Without it they are read by `pread`.
+        connect_timeout: Seconds to retry a first contact that fails (unknown host, refused connection, TLS, no such
+            bucket) instead of raising at once. An endpoint that has answered this process is always retried.
+
+    Raises:
+        MissingError: There is no finished dataset.
+        CorruptError: Stored bytes are damaged.
+        TransportError: Storage failed.
+        UsageError: An argument is invalid.
     """
 
     @explain("Dataset", DATASET)
@@ -76,15 +82,16 @@ class Dataset:
         return self
 
     def select(self, start: float, stop: float, *, seed: int = 0) -> Dataset:
-        """Some of the samples, as a dataset of their own: nothing is copied.
+        """Return some of the samples as a dataset of their own, without copying anything.
 
-        With integers, samples number `start` up to `stop`. With floats, a share of all samples spread evenly: those
-        whose number, hashed with `seed`, lies between `start` and `stop` of the hashes' range. So `select(0.0, 0.9)`
-        and `select(0.9, 1.0)` are a training and a validation set that share no sample, and each sample stays in its
-        set when the dataset grows. Takes some 10 ns a sample.
+        With integers, these are samples number `start` up to, not including, `stop`. With floats, they are a share of
+        all samples, spread evenly: those whose number, hashed with `seed`, is between `start` and `stop` of the hash's
+        range. So `select(0.0, 0.9)` and `select(0.9, 1.0)` share no sample, and each sample stays in its set when the
+        dataset grows. It takes about 10 ns a sample.
 
-        Raises UsageError for numbers or shares that are not there, and for an integer beside a float: `select(0, 1)`
-        is one sample, `select(0.0, 1.0)` all of them.
+        Raises:
+            UsageError: The numbers or shares are out of range, or an integer is given with a float: `select(0, 1)` is
+                one sample, `select(0.0, 1.0)` all of them.
         """
         excerpt = self.excerpt
         if isinstance(start, float) != isinstance(stop, float):
@@ -100,7 +107,7 @@ class Dataset:
         return self._like(replace(excerpt, subset=subset))
 
     def select_columns(self, columns: ColumnChoice) -> Dataset:
-        """The same samples with only `columns`: names, or a mapping name -> name in this dataset."""
+        """Return the same samples with only `columns`: names, or a mapping from new names to those here."""
         return self._like(self.excerpt.choose(columns))
 
     def _like(self, excerpt: Excerpt) -> Dataset:
@@ -119,22 +126,22 @@ class Dataset:
 
     @property
     def url(self) -> str:
-        """Where the dataset is, without credentials."""
+        """Return where the dataset is, without credentials."""
         return self.shards.storage.url
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Column names and their types, in column order."""
+        """Return the columns' names and types, in order."""
         return {column.name: str(column.type) for column in self.excerpt.schema.columns}
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the content: equal for equal samples in equal shards, wherever they lie, compressed or not."""
+        """Return a hash of the content: equal for equal samples in equal shards, compressed or not, anywhere."""
         return self.excerpt.fingerprint
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the writer was given as `metadata`; never interpreted."""
+        """Return the metadata that the writer was given. mdsx never interprets it."""
         return self.shards.index.metadata
 
     @overload
@@ -169,7 +176,7 @@ class Dataset:
             yield from self[start : start + run]
 
     def take(self, places: Sequence[int] | NDArray[np.integer[Any]]) -> Columns:
-        """The samples `places` by column: arrays [n, ...] for fixed-size columns, lists for variable-size ones."""
+        """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others."""
         return self._columns(self._checked(places))
 
     def _checked(self, places: object) -> NDArray[np.int64]:

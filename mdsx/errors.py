@@ -62,9 +62,16 @@ def shown(value: object, limit: int = 200) -> str:
 class MdsxError(Exception):
     """Base of all errors that mdsx raises on purpose.
 
-    `message` says what is wrong in a sentence. The other fields are optional. All are kept as attributes, so that
-    programs need not parse the text: `file` (path or URL), `place` (field, offset, shard or sample in it), `found`,
-    `expected`, `hint` (the way out). What is secret in the URLs in them is hidden (`redacted`).
+    The text says where the error is, what was found, what was expected and what to do. So that programs need not parse
+    it, all of this is also in attributes. Secrets in URLs are hidden.
+
+    Attributes:
+        message: What is wrong, in a sentence.
+        file: The path or URL, or None.
+        place: The field, offset, shard or sample in it, or None.
+        found: What was found, or None.
+        expected: What was expected, or None.
+        hint: What to do, or None.
     """
 
     def __init__(
@@ -121,7 +128,7 @@ class CorruptError(FormatError):
 
 
 class UnsupportedError(FormatError):
-    """The bytes are of a version or kind that this reader does not know."""
+    """The bytes are of a version or kind that this version of mdsx does not know."""
 
 
 class MissingError(MdsxError):
@@ -129,7 +136,7 @@ class MissingError(MdsxError):
 
 
 class TransportError(MdsxError):
-    """Storage did not answer, refused, or broke off; retries did not help."""
+    """Storage did not answer, refused, or broke the connection; retries did not help."""
 
 
 class ForbiddenError(TransportError):
@@ -145,11 +152,11 @@ class ChangedError(TransportError):
 
 
 class UsageError(MdsxError, ValueError):
-    """The call cannot be meant so."""
+    """An argument or a call is invalid."""
 
 
 class SampleError(UsageError):
-    """A sample does not fit its columns; nothing of it was stored."""
+    """A sample does not fit its columns. Nothing of it was stored."""
 
 
 class StateError(UsageError):

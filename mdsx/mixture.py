@@ -19,13 +19,18 @@ from mdsx.storage.cache import Cache, CacheLike
 
 @dataclass(frozen=True)
 class Component:
-    """One dataset of a mixture, and how much of it an epoch has: at most one of the three is given.
+    """One dataset of a mixture, and how much of it an epoch has.
 
-    - `proportion`: its share of all samples, relative to the other components' proportions.
-    - `repeat`: how often it is read, 1 being once; may be a fraction.
-    - `samples`: how many samples of it an epoch has.
+        mdsx.Mixture([mdsx.Component("s3://bucket/a", repeat=2), mdsx.Component("s3://bucket/b", samples=1000)])
 
-    `columns` are the names of those to be read, or a mapping: the name in the mixture -> the name in this dataset.
+    Give at most one of `proportion`, `repeat` and `samples`.
+
+    Args:
+        dataset: A URL, an `mdsx.Dataset`, or another `mdsx.Mixture`.
+        proportion: Its share of all samples, relative to the proportions of the other components.
+        repeat: How often it is read in an epoch; may be a fraction.
+        samples: How many of its samples an epoch has.
+        columns: The columns to read: their names, or a mapping from names in the mixture to names in this dataset.
     """
 
     dataset: str | os.PathLike[str] | Dataset | Mixture
@@ -49,21 +54,29 @@ class _Member:
 class Mixture:
     """Several datasets, to be streamed as one by `mdsx.torch.StreamingDataset`.
 
-    `components` is a list of datasets (URL, `mdsx.Dataset`, another mixture), or a mapping from names to them: each
-    alone, with its proportion as in `[("s3://bucket/a", 0.7), ("s3://bucket/b", 0.3)]`, or as a `Component`. Every
-    batch then has each component's share as exactly as its size allows, whatever the number of ranks and workers; each
-    component is read in its own shuffled order, epoch after epoch of its own.
+        mixture = mdsx.Mixture({"wiki": ("s3://bucket/wiki", 0.7), "web": ("s3://bucket/web", 0.3)})
+        data = StreamingDataset(mixture, seed=7)
 
-    - Without proportions, `repeat` and `samples`, an epoch is every sample of every dataset exactly once, shuffled
-      together. With `repeat` or `samples`, an epoch has so many samples of each component; at its ends a few more or
-      less, as each component goes on in the next epoch where it stood.
-    - `epoch_samples`: the samples of an epoch; by default what `repeat` and `samples` add up to, else the sum of sizes.
-    - `columns`: those that are read, of all components. Their columns must agree in name and type.
-    - `cache`, `cache_limit`, `verify_cached`, `connect_timeout`: as for `mdsx.Dataset`, for the components given as
-      URL.
-    - A mixture as a component counts as its components, with its weight multiplied by theirs.
+    Every batch has each component's share as exactly as its size allows, on any number of ranks and workers. Each
+    component is read in a shuffled order of its own, epoch after epoch.
 
-    Raises UsageError where the columns differ, showing both.
+    Without proportions, `repeat` or `samples`, an epoch is every sample of every dataset exactly once, shuffled
+    together. With `repeat` or `samples`, an epoch has that many samples of each component, give or take a few at its
+    ends, because each component continues in the next epoch.
+
+    Args:
+        components: A list, or a mapping from names, of datasets. Each is a URL, an `mdsx.Dataset` or an `mdsx.Mixture`,
+            alone or as a pair (dataset, proportion), or an `mdsx.Component`. A mixture as a component counts as its
+            components, with its weight multiplied by theirs.
+        columns: The columns to read of all components. They must agree in name and type.
+        component_column: The name of one more column, int64: the number of the component that a sample is from.
+        epoch_samples: The samples of an epoch. The default is the sum of what `repeat` and `samples` give, or else of
+            the datasets' sizes.
+        cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs.
+        connect_timeout: As in `mdsx.Dataset`, for the components that are given as URLs.
+
+    Raises:
+        UsageError: The columns differ (the error shows both), or an argument is invalid.
     """
 
     def __init__(
@@ -108,36 +121,36 @@ class Mixture:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The components' names, in order; in a list they are "0", "1", ...; nested ones `outer/inner`."""
+        """Return the components' names, in order: "0", "1", ... in a list; nested ones are `outer/inner`."""
         return tuple(member.name for member in self._members)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The samples of each component."""
+        """Return the number of samples of each component."""
         return tuple(self._sizes)
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Column names and their types."""
+        """Return the columns' names and types."""
         return {column.name: str(column.type) for column in self._members[0].excerpt.schema.columns}
 
     @property
     def proportions(self) -> tuple[float, ...]:
-        """The share of each component at the start of a run."""
+        """Return the share of each component at the start of a run."""
         total = sum(member.amount for member in self._members)
         return tuple(float(member.amount / total) for member in self._members) if total else ()
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what the components show, in their order."""
+        """Return a hash of the components' content, in their order."""
         lines = "\n".join(member.excerpt.fingerprint for member in self._members)
         return xxhash.xxh3_128_hexdigest(f"mixture\n{lines}".encode())
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], *, position: int) -> None:
-        """From `position` on (samples since the run began, over all epochs) the components have these proportions.
+        """Plan other proportions from `position` on, which counts samples since the run began, over all epochs.
 
-        A plan, for runs that begin afterwards; `StreamingDataLoader.reweight` changes a run that is under way. Each
-        component goes on where it stands.
+        The plan is for runs that begin afterwards; `StreamingDataLoader.reweight` changes a run that is under way. Each
+        component continues where it is.
         """
         self.phases = add_phase(self.phases, position, self.weights(proportions))
 

@@ -11,6 +11,13 @@ from typing import Any, is_typeddict
 
 import mdsx
 import mdsx.torch
+from mdsx.dataset import Sample
+from mdsx.order import Weight
+from mdsx.shards import ColumnChoice, Columns
+from mdsx.storage.cache import CacheLike
+from mdsx.torch.assembly import Collate
+from mdsx.torch.skipping import OnError
+from mdsx.torch.uneven import Uneven
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
@@ -22,12 +29,28 @@ CHAPTERS = {
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
 }
 """The names of each chapter, in order. The errors follow by themselves."""
+INTERNAL = {
+    "Cache": {"of", "open"},
+    "Dataset": {"of", "shards"},
+    "Mixture": {"view", "weights"},
+    "Order": {"drawn", "pieces_drawn"},
+    "ShardRepair": {"kept"},
+    "StreamingDataset": {
+        "assemble", "assembled", "batching", "check_empty", "detached", "identity", "known_batching", "phases",
+        "read_by", "reader", "started_by", "use_phases", "warn_of_costs",
+    },
+}  # fmt: skip
+"""Members that other packages of mdsx use, and users do not."""
 
 _HEAD = """# API
 
 Every public name, from its docstring. `python3 -m tools api` writes this page.
 """
 _WIDTH = 100
+_ALIASES = {
+    "CacheLike": CacheLike, "Collate": Collate, "ColumnChoice": ColumnChoice, "Columns": Columns, "OnError": OnError,
+    "Sample": Sample, "Uneven": Uneven, "Weight": Weight,
+}  # fmt: skip
 _ENTRY = re.compile(r"    (\w+): (.*)")
 
 
@@ -64,7 +87,7 @@ def _thing(name: str) -> Iterator[str]:
         yield f"```python\n{_signature(thing.__name__, thing.__init__, bound=True)}\n```\n"
     yield _text(thing)
     for key, member in vars(thing).items():
-        if not key.startswith("_") and _is_documented(member):
+        if not key.startswith("_") and key not in INTERNAL.get(thing.__name__, ()) and _is_documented(member):
             yield from _member(f"{thing.__name__}.{key}", member)
 
 
@@ -75,7 +98,7 @@ def _is_documented(member: object) -> bool:
 def _member(name: str, member: Any) -> Iterator[str]:
     yield f"#### {name}\n"
     if isinstance(member, property):
-        yield f"```python\n{name}: {member.fget.__annotations__['return']}\n```\n"  # type: ignore[union-attr]
+        yield f"```python\n{name}: {_type(member.fget.__annotations__['return'])}\n```\n"  # type: ignore[union-attr]
     else:
         function = member.__func__ if isinstance(member, classmethod) else member
         yield f"```python\n{_signature(name, function, bound=True)}\n```\n"
@@ -92,13 +115,21 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> str:
             keyword_only = True
         default = "" if parameter.default is parameter.empty else f" = {_shown(parameter.default)}"
         stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        arguments.append(f"{stars}{parameter.name}: {parameter.annotation}{default}")
-    returns = "" if found.return_annotation in (None, "None", found.empty) else f" -> {found.return_annotation}"
+        arguments.append(f"{stars}{parameter.name}: {_type(parameter.annotation)}{default}")
+    returns = "" if found.return_annotation in (None, "None", found.empty) else f" -> {_type(found.return_annotation)}"
     text = f"{name}({', '.join(arguments)}){returns}"
     if len(text) <= _WIDTH:
         return text
     lines = "".join(f"    {argument},\n" for argument in arguments)
     return f"{name}(\n{lines}){returns}"
+
+
+def _type(annotation: str) -> str:
+    """Return an annotation with aliases spelled out, since users cannot import these."""
+    for name, alias in _ALIASES.items():
+        full = re.sub(r"(collections\.abc|typing|fractions)\.", "", str(alias)).replace("'", '"')
+        annotation = re.sub(rf"\b{name}\b", full, annotation)
+    return annotation
 
 
 def _shown(default: object) -> str:

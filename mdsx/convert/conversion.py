@@ -34,7 +34,15 @@ from mdsx.writer.folder import Options
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The result of a conversion. `skipped`: how many samples were left out; `already`: it was finished before."""
+    """How `convert_tars` ended.
+
+    Attributes:
+        url: Where the dataset is.
+        columns: Column name -> type.
+        samples: How many samples it has.
+        skipped: How many errors were skipped.
+        already: Whether an earlier call had finished it.
+    """
 
     url: str
     columns: Mapping[str, str]
@@ -57,20 +65,35 @@ def convert_tars(
     watch: Callable[[Progress], object] = lambda progress: None,
     **member_names: Unpack[MemberNames],
 ) -> Conversion:
-    """Convert the tars named by `sources` (paths, URLs, braces, globs), in that order, to a dataset at `url`.
+    """Convert WebDataset tars to a dataset at `url`, in the order given.
 
-    `columns` (name -> type) overrides what is inferred from the first samples; its names are lower-case extensions, or
-    columns of `rename`. `member_names`: `key_until`, `rename` and `drop`, see `MemberNames`. `nan="null"` reads NaN and
-    Infinity in JSON as null.
+        mdsx.convert_tars("shards-{0000..0099}.tar", "s3://bucket/pictures", on_error="skip", processes=8)
 
-    `on_error="skip"` leaves out invalid samples, and the samples that a damaged tar lost. With `processes` above 1 and
-    several tars, the dataset is written in parts and merged. `connect_timeout`: as for `mdsx.Dataset`.
+    Call it again with the same arguments after a kill: it continues. With several processes, each writes parts, which
+    are merged at the end.
 
-    `watch` is called now and then, and at each skip; the first call comes before any sample is written. If the dataset
-    was finished before, it is called once, with what was skipped.
+    Args:
+        sources: Paths, globs or URLs of tars, plain, gzip or zstd; `{0000..0099}` stands for several.
+        url: Where to write the dataset.
+        columns: Column name -> type, instead of what is inferred from the first samples. Names are lower-case
+            extensions, or those that `rename` gives.
+        nan: "null" reads NaN and Infinity in JSON as null; "error" refuses them.
+        on_error: "skip" leaves out bad samples and what a damaged tar lost, and reports each to `watch`.
+        shard_size: As in `mdsx.Writer`.
+        compression: As in `mdsx.Writer`.
+        processes: How many processes convert.
+        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
+        member_names: How the names of members are read, see `mdsx.MemberNames`.
 
-    Raises MissingError, CorruptError or SampleError with tar, member and offset; then no index is written. Warns about
-    likely mistakes: a single sample, or more than 50 inferred columns.
+    Returns:
+        How the conversion ended.
+
+    Raises:
+        MissingError: A tar is missing, or has no samples.
+        CorruptError: A tar is damaged. The error names tar, member and offset.
+        SampleError: A sample does not fit its columns. The error names tar, member and offset.
+        UsageError: An argument is invalid, or `url` holds something else.
     """
     sources = [sources] if isinstance(sources, str) else sources
     if processes < 1:

@@ -38,15 +38,26 @@ def repair(
     connect_timeout: float | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Repair:
-    """Mend the dataset at `url`, and return a report of what was found and done: nothing, where it is sound.
+    """Repair the dataset at `url`, and return a report of what was found and done. A sound dataset is left alone.
 
-    An index that is missing or damaged is built anew from the shards, which are all read and checked. A damaged shard
-    is replaced by a new one of its sound samples. Where a sample would be lost, or what else a damaged index said,
-    nothing is written unless `drop_damaged` is given; with `dry_run` nothing in any case. `connect_timeout`: as for
-    `mdsx.Dataset`. `watch` is called after each shard.
+        done = mdsx.repair("s3://bucket/corpus", drop_damaged=True)
 
-    Raises UsageError where the dataset is not finished or its shards do not belong together, MissingError where there
-    is none, CorruptError where nothing of it is sound.
+    A missing or damaged index is rebuilt from the shards, which are all read and checked. A damaged shard is replaced
+    by a new one with its sound samples. No shard is changed or removed.
+
+    Args:
+        url: A dataset.
+        drop_damaged: Whether damaged samples may be left out. Without it, nothing is written if a sample would be lost,
+            or something that only a damaged index held.
+        dry_run: Whether to only report what would be done.
+        threads: How many shards to check at once; each is held in memory.
+        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` after each shard.
+
+    Raises:
+        UsageError: The dataset is unfinished, or its shards do not belong together.
+        MissingError: There is no dataset.
+        CorruptError: Nothing of it is sound.
     """
     storage = open_storage(url, connect_timeout=connect_timeout)
     survey = _survey(storage, read_catalog(storage), threads, watch)

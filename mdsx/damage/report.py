@@ -12,7 +12,15 @@ from mdsx.format import Ranges, filenames
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification:
-    """The damages of a dataset, over which it iterates. `samples`, `shards`, `size`: how much was checked."""
+    """What `verify` found. It iterates over the damages.
+
+    Attributes:
+        url: The dataset.
+        samples: How many samples were checked.
+        shards: How many shards were checked.
+        size: How many bytes were checked, as they are stored.
+        damages: The damages, in the order of the shards.
+    """
 
     url: str
     samples: int
@@ -22,7 +30,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged."""
+        """Return whether nothing is damaged."""
         return not self.damages
 
     def __iter__(self) -> Iterator[MdsxError]:
@@ -38,9 +46,16 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class ShardRepair:
-    """A damaged shard. `lost`: the numbers of its lost samples in the shard, as half-open runs; `samples`: how many it
-    had, None where nobody knows; `first`: the number in the dataset, as it was, of its first one, None likewise.
-    `replacement`: the file that has its other samples, None where there is none or nothing was written."""
+    """A damaged shard in a `Repair`.
+
+    Attributes:
+        file: Its path or URL.
+        problems: What is damaged; the first problems only.
+        samples: How many samples it had, or None if that is unknown.
+        first: The number in the dataset, before the repair, of its first sample, or None if that is unknown.
+        lost: The numbers in the shard of the samples that are lost, as half-open ranges.
+        replacement: The file with its other samples, or None.
+    """
 
     file: str
     problems: tuple[MdsxError, ...]
@@ -51,7 +66,7 @@ class ShardRepair:
 
     @property
     def lost_samples(self) -> int | None:
-        """How many samples are lost; None if that is not known."""
+        """Return how many samples are lost, or None if that is unknown."""
         return None if self.samples is None else sum(stop - start for start, stop in self.lost)
 
     @property
@@ -61,16 +76,27 @@ class ShardRepair:
 
     @property
     def drops(self) -> bool:
-        """Whether anything of it cannot be kept."""
+        """Return whether anything of the shard cannot be kept."""
         return self.samples is None or bool(self.lost) or self.samples == 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Repair:
-    """A repair, which iterates over the damages that it found. `index`: what the index was found to be. `proven`: an
-    index built anew is the original, to the last byte. `samples` and `shards`: of the dataset as it is afterwards, or
-    would be. `written`: whether anything was. `old_index`: where the index that was replaced is kept. `fingerprint`:
-    afterwards; `was`: before, where known."""
+    """What `repair` found and did. It iterates over the damages.
+
+    Attributes:
+        url: The dataset.
+        index: What the index was found to be: "sound", "damaged" or "missing".
+        samples: The samples of the dataset after the repair, done or not.
+        shards: Its shards after the repair, done or not.
+        damaged: The damaged shards.
+        index_error: What is wrong with a damaged index.
+        proven: Whether a rebuilt index is the original, byte for byte.
+        written: Whether anything was written.
+        old_index: Where the replaced index is kept.
+        fingerprint: The dataset's fingerprint after a repair that was written.
+        was: Its fingerprint before, if that is known.
+    """
 
     url: str
     index: Literal["sound", "damaged", "missing"]
@@ -86,7 +112,7 @@ class Repair:
 
     @property
     def damages(self) -> tuple[MdsxError, ...]:
-        """What was found damaged: the index first, then the shards in order, of each the first problems."""
+        """Return what was found damaged: the index first, then the first problems of each shard, in order."""
         missing = (
             MissingError("it is not there", file=f"{self.url}/{filenames.INDEX}") if self.index == "missing" else None
         )
@@ -95,7 +121,7 @@ class Repair:
 
     @property
     def ok(self) -> bool:
-        """Whether the dataset is sound now: nothing was damaged, or it was repaired."""
+        """Return whether the dataset is sound now: nothing was damaged, or it was repaired."""
         return self.written or not self.needed
 
     def __iter__(self) -> Iterator[MdsxError]:
@@ -111,17 +137,17 @@ class Repair:
 
     @property
     def needed(self) -> bool:
-        """Whether there is anything to repair."""
+        """Return whether there is anything to repair."""
         return self.index != "sound" or bool(self.damaged)
 
     @property
     def drops(self) -> bool:
-        """Whether something is lost, so that it must be told to."""
+        """Return whether something would be lost, so that `drop_damaged` is needed."""
         return any(shard.drops for shard in self.damaged) or (self.index == "damaged" and not self.proven)
 
     @property
     def lost_samples(self) -> int:
-        """How many samples are lost, where that is known."""
+        """Return how many samples are lost, as far as that is known."""
         return sum(shard.lost_samples or 0 for shard in self.damaged)
 
 

@@ -28,10 +28,20 @@ def verify(
     connect_timeout: float | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Verification:
-    """Check the whole dataset at `url`, and return a report of its damages, shard by shard in order.
+    """Check every byte of the dataset at `url`, and return a report of its damages, in the order of the shards.
 
-    `connect_timeout`: as for `mdsx.Dataset`. `watch` is called after each shard. Raises MissingError where there is no
-    dataset; an index that is damaged is the only damage found.
+        found = mdsx.verify("s3://bucket/corpus")
+        assert found.ok, list(found)
+
+    Args:
+        url: A finished dataset. If its index is damaged, that is the only damage found.
+        threads: How many shards to check at once; each is held in memory.
+        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` after each shard.
+
+    Raises:
+        MissingError: There is no dataset.
+        TransportError: Storage failed.
     """
     storage = open_storage(url, connect_timeout=connect_timeout)
     try:

@@ -58,11 +58,23 @@ class _Tile:
 
 
 class Order:
-    """The order of one epoch of a dataset whose shards have `counts` samples.
+    """The order of one epoch: which sample is at which position. It reads nothing; format-spec.md specifies it.
 
-    `seed` and `epoch` are unsigned 64-bit. `lanes` and `shuffle_block` (in samples over all lanes; None: about 64
-    shards of samples, at most 262,144) hold what was resolved; without `shuffle` there is one lane, in index order.
-    An Order does not change, can be pickled, and may be used by several threads.
+        order = mdsx.Order([1000, 1000, 500], seed=7, epoch=3)
+        shards, samples = order.locate([0, 1, 2])
+
+    An Order never changes, can be pickled, and may be used by several threads.
+
+    Args:
+        counts: The number of samples in each shard.
+        seed: An unsigned 64-bit integer.
+        epoch: An unsigned 64-bit integer.
+        shuffle: Whether to shuffle. Without it, there is one lane, in the order of the index.
+        lanes: As in `mdsx.Shuffle`.
+        shuffle_block: As in `mdsx.Shuffle`.
+
+    Raises:
+        UsageError: An argument is invalid.
     """
 
     counts: NDArray[np.int64]
@@ -135,7 +147,7 @@ class Order:
         self.__dict__.update(_tiles=[None] * (2 * self.lanes))
 
     def at_epoch(self, epoch: int) -> Order:
-        """The same order at another epoch, or anew at its own; shares all but the blocks in use."""
+        """Return the same order at another epoch, or a fresh copy at its own."""
         other = object.__new__(Order)
         other.__dict__.update(self.__dict__)
         other._begin(integer(epoch, "epoch", 0, MAX_UINT64))
@@ -161,7 +173,7 @@ class Order:
         return self._samples
 
     def pieces_drawn(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Of each piece its shard, and from and up to which positions the epoch draws on it: its blocks' edges."""
+        """Return each piece's shard, and the first and last position (exclusive) of the blocks that draw on it."""
         lanes = np.repeat(np.arange(self.lanes), np.diff(self._pieces.lanes))
         offsets = np.empty_like(self._line.starts)
         offsets[self._line.pieces] = self._line.starts
@@ -174,13 +186,16 @@ class Order:
         return self._pieces.shards, starts * self.lanes + lanes, (stops - 1) * self.lanes + lanes + 1
 
     def lane_length(self, lane: int) -> int:
-        """Samples in `lane`; 0 where there are more lanes than samples."""
+        """Return the number of samples in `lane`: 0 if there are more lanes than samples."""
         return int(self._lane_starts[lane + 1] - self._lane_starts[lane])
 
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The shard, and the sample in that shard, at each of `positions` (one-dimensional, 0 to N-1, in any order).
+        """Return the shard, and the sample in that shard, at each of `positions`.
 
-        Raises UsageError for a position out of range. Fast for many positions of the same blocks in one call.
+        `positions` is one-dimensional, 0 to N-1, in any order. Many positions of the same blocks in one call are fast.
+
+        Raises:
+            UsageError: A position is out of range.
         """
         positions = integers(positions, "positions", self._samples)
         shards, samples = np.empty_like(positions), np.empty_like(positions)
@@ -199,7 +214,7 @@ class Order:
         return shards, samples
 
     def drawn(self, lane: int, first: int, last: int) -> NDArray[np.int64]:
-        """The shards, each once, that the blocks of `lane` draw on which hold its offsets `first` up to `last`."""
+        """Return the distinct shards on which the blocks of `lane` draw that hold its offsets `first` up to `last`."""
         begin = self._block_start(lane, self._block_number(lane, first))
         end = min(self._block_start(lane, self._block_number(lane, last - 1) + 1), self.lane_length(lane))
         return np.unique(self._pieces.shards[self._line.pieces[self._over(lane, begin, end)]])

@@ -14,13 +14,16 @@ from mdsx.errors import UsageError, shown
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Join samples into a batch, whatever their columns hold: `DataLoader(dataset, collate_fn=mdsx.torch.collate)`.
+    """Join samples into a batch, whatever their columns hold.
 
-    What PyTorch's `default_collate` takes becomes what that makes of it: arrays and tensors of one shape a tensor
-    [n, ...], numbers a tensor [n], str and bytes a list; dicts, tuples and lists are joined value by value. Everything
-    else becomes a list of n values: where some are None, arrays of several shapes (as tensors), json of several forms.
+        DataLoader(mdsx.Dataset(url), batch_size=32, collate_fn=mdsx.torch.collate)
 
-    Raise UsageError for samples with different keys.
+    What PyTorch's `default_collate` takes is joined as it does: arrays and tensors of one shape to a tensor [n, ...],
+    numbers to a tensor [n], str and bytes to a list; dicts, tuples and lists value by value. Everything else becomes a
+    list of n values: columns with None, arrays of several shapes (as tensors), JSON of several forms.
+
+    Raises:
+        UsageError: The samples have different keys.
     """
     mappings = [sample for sample in samples if isinstance(sample, Mapping)]
     other = next((sample for sample in mappings if set(sample) != set(mappings[0])), None)

@@ -45,33 +45,43 @@ _CONNECTIONS = 32  # about as many as samples of a first batch
 
 
 class StreamingDataset(IterableDataset[Any]):
-    """A dataset in the global order of `(seed, epoch)`, of which each rank gets its part of every global batch.
+    """A dataset in the global order of `(seed, epoch)`. Each rank gets its part of every global batch.
 
-    Give it to `StreamingDataLoader`. Under PyTorch's own `DataLoader`, give it a `batch_size` (per rank) and the
-    loader `batch_size=None`: it then yields whole batches, for any number of workers; call `set_epoch` before each
-    epoch, as its workers start anew from this object. Without `batch_size` it yields samples, to one worker at most.
+        data = StreamingDataset("s3://bucket/corpus", seed=7, cache=mdsx.Cache("cache", limit="200GB"))
+        loader = StreamingDataLoader(data, batch_size=32, num_workers=2)
 
-    - `url`: path, `file://`, `s3://`, an `mdsx.Dataset` (which may be a selection), or an `mdsx.Mixture`; `cache`,
-      `cache_limit`, `verify_cached`, `connect_timeout`: as for `mdsx.Dataset`; `columns`: the only ones decoded, names
-      or a mapping name -> name there.
-    - `epoch_samples`: samples of an epoch, where they are not those of the dataset (or as the mixture says): shorter or
-      longer epochs, which run on across the dataset and leave nothing out but what `drop_last` drops.
-    - `component_column`: name of one more int64 column, the number of a mixture's component that the sample is from.
-    - `seed`, `shuffle`, `lanes`, `shuffle_block` (samples; None: about 64 shards): what the order is a function of,
-      see format-spec.md, Order. With `shuffle=False` samples come in the order in which they were written.
-    - `rank`, `world_size`: default torch.distributed's, else those of the environment (torchrun), else 0 and 1.
-    - `transform`: sample (a dict as `mdsx.Dataset` gives it) -> anything; `mdsx.torch.collate` joins what it returns.
-    - `zero_copy`: hand out `bytes`, `jpeg` and `png` values as read-only memory views of the mapped shards, not as
-      copies; a shard of which there are views stays in memory, and in the cache. Lists of such values are copies.
-    - `drop_last`: whether the samples that do not fill an epoch's last batch are left out, as by default; else they
-      are split over the ranks as a shorter batch. Never is a sample padded or repeated. A `StreamingDataLoader` must
-      have the same value where it is given here.
+    Use it with `StreamingDataLoader`. With PyTorch's own `DataLoader`, give this object a `batch_size` and the loader
+    `batch_size=None`, and call `set_epoch` before each epoch. Without a `batch_size` it yields single samples, to one
+    worker at most.
 
-    `state_dict()` is `(epoch, position)` and what must match to resume; it is the same on every rank, and resumes on
-    any number of ranks, workers and batch sizes. It belongs to iterations of this object. A `StreamingDataLoader` has
-    a position of its own: while there is one of this dataset, `state_dict`, `load_state_dict`, `state_after`,
-    `set_epoch`, `resume` and `reweight` raise a UsageError here. A copy of this object is independent of it, at the
-    same position.
+    A `StreamingDataLoader` has a position of its own. While one reads this dataset, `state_dict`, `load_state_dict`,
+    `state_after`, `set_epoch`, `resume` and `reweight` raise a UsageError here. A copy of this object is independent of
+    it, at the same position.
+
+    Args:
+        dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection, or an
+            `mdsx.Mixture`.
+        columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
+        seed: The seed of the order, an unsigned 64-bit integer.
+        shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
+        epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
+            the dataset, and leave out only what `drop_last` drops.
+        cache: An `mdsx.Cache`, or its directory.
+        rank: This process among `world_size`. The default is torch.distributed's, or else the environment's (torchrun),
+            or else 0.
+        world_size: The number of ranks; default as for `rank`, or else 1.
+        transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. `mdsx.torch.collate`
+            joins what it returns.
+        zero_copy: Whether `bytes`, `jpeg` and `png` values are read-only memory views of the mapped shards instead of
+            copies. A shard with views stays in memory, and in the cache. Lists of such values are copies.
+        batch_size: Samples per rank and batch, for PyTorch's own DataLoader.
+        drop_last: Whether samples that do not fill an epoch's last batch are left out, the default. Otherwise they are
+            split over the ranks as a shorter batch. A `StreamingDataLoader` must have the same value, if it is given
+            here.
+
+    Raises:
+        MissingError: There is no finished dataset.
+        UsageError: An argument is invalid.
     """
 
     @explain("StreamingDataset", STREAMING_DATASET)
@@ -155,36 +165,36 @@ class StreamingDataset(IterableDataset[Any]):
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Column names and their types."""
+        """Return the columns' names and types."""
         return {column.name: str(column.type) for column in self.view.schema.columns}
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """(rank, world size)."""
+        """Return (rank, world size)."""
         return self._ranks or rank_and_world_size(None, None)
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch that comes next."""
+        """Return the epoch of the next batch."""
         return self.run.coming[0]
 
     def __len__(self) -> int:
-        """Batches of a whole epoch on this rank, or samples where it has no batch_size."""
+        """Return the number of batches of a whole epoch on this rank, or of samples without a batch_size."""
         return self.batching(self.batch_size or 1, self._drops_last).count()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of `epoch`, from its start; nothing changes where that epoch comes next anyway."""
+        """Make the next iteration `epoch` from its start. Change nothing if that epoch comes next anyway."""
         self._ask_for("set_epoch()")
         self.run.set_epoch(epoch)
         self._starts.moved()
 
     def resume(self) -> None:
-        """The next iteration takes the rest of the epoch that was left; nothing changes where none was."""
+        """Make the next iteration take the rest of the epoch that was left. Change nothing if none was."""
         self._ask_for("resume()")
         self.run.resume()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of what `next()` returned: loading it gives the rest of the epoch."""
+        """Return the position after what `next()` returned: loading it gives the rest of the epoch."""
         self._ask_for("state_dict()")
         return self._state()
 
@@ -193,20 +203,21 @@ class StreamingDataset(IterableDataset[Any]):
         return {**state, "worker": self._share.state(self.run.position)} if self._share else state
 
     def state_after(self, batches: int) -> dict[str, Any]:
-        """The state once `batches` batches were taken from the iteration that `set_epoch` or a loaded state began.
+        """Return the state after `batches` batches of the iteration that `set_epoch` or a loaded state began.
 
-        For PyTorch's DataLoader, whose workers keep to themselves how far they are: it fits any number of ranks and
-        workers. Counts samples where this object has no batch_size.
+        It is for PyTorch's DataLoader, whose workers do not say how far they are, and fits any number of ranks and
+        workers. Without a batch_size it counts samples.
         """
         self._ask_for("state_after()")
         batching = self.batching(self.batch_size or 1, self._drops_last)
         return self.identity.state(*self.run.after(batches, batching))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where `state` stands.
+        """Make the next iteration continue at `state`.
 
-        Raise StateError where it is of another order, or of a worker process of which this is not the same one: the
-        object is as before.
+        Raises:
+            StateError: The state is of another order, or of a worker process that this one does not replace. Nothing
+                changes.
         """
         self._ask_for("load_state_dict()")
         epoch, position, phases = self.identity.check(state, _worker())
@@ -238,11 +249,14 @@ class StreamingDataset(IterableDataset[Any]):
         return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
-        """From where this object stands on, the components of its mixture have these proportions.
+        """Change the proportions of the mixture's components, from the current position on.
 
-        A new phase, which the state carries; each component goes on where it stands. On every rank at the same place;
-        on a `StreamingDataLoader`'s dataset, call the loader's `reweight`. Raise UsageError where PyTorch's DataLoader
-        has started workers from this object: they have read on from it, and how far they are, it does not know.
+        This is a new phase, which the state holds; each component continues where it is. Call it on every rank at the
+        same position. For the dataset of a `StreamingDataLoader`, call the loader's `reweight`.
+
+        Raises:
+            UsageError: The dataset is no mixture, or PyTorch's DataLoader has started workers from this object: how far
+                they have read is not known here.
         """
         self._ask_for("reweight()")
         if self._starts.seen:

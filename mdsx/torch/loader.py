@@ -65,37 +65,44 @@ class WorkerOptions(TypedDict, total=False):
 
 
 class StreamingDataLoader:
-    """Iterates `dataset` epoch by epoch: `for batch in loader` is one epoch, or what is left of it after a resume.
+    """The batches of a `StreamingDataset`, epoch by epoch: one `for` is one epoch, or the rest of it after a resume.
 
-    The loop that is right after a resume, after an error and when it is run again:
-
+        loader = StreamingDataLoader(StreamingDataset(url, seed=7), batch_size=32)
         while loader.epoch < epochs:
             for batch in loader:
                 ...
 
-    - `batch_size`: samples per rank; the global batch is that times the world size.
-    - `num_workers`: 0 prepares batches in a background thread, which is the fast way unless `transform` is heavy;
-      n > 0 in n processes. Neither changes which samples are in a batch.
-    - `drop_last`: leave out the samples that do not fill the epoch's last batch; else they are split over the ranks.
-    - `collate_fn`: list of samples -> batch; default `mdsx.torch.collate` where the dataset has a `transform`. Without
-      either, a batch is a dict of columns: those of a fixed size as tensors [n, ...], the others as lists of n values.
-    - `uneven`: what a rank gets that has no samples in the last batch (with `drop_last=False`). "empty": a batch of 0
-      samples; after `transform` or `collate_fn` it has the structure of a batch of one sample. "repeat": a sample of
-      another rank; and every batch gets a mask, bool [n], False for that sample: as key "valid", or where a batch is no
-      dict, as the second of the pair (batch, mask).
-    - `on_error`: "skip" leaves out of its batch a sample that is damaged, or at which `transform` raises an exception.
-      Each is logged (by the logger "mdsx") and counted in `skipped`. Ranks keep equal numbers of batches, and states
-      their meaning: the position moves as if the sample were there. A batch of which no sample is left is what
-      `uneven` says. Exceptions of `collate_fn` and of storage, and a shard that is another one, are raised.
-    - `pin_memory`, `prefetch_factor`, `persistent_workers`, `multiprocessing_context`, `worker_init_fn`, `timeout`: as
-      for PyTorch's DataLoader.
+    This loop is correct after a resume, after an error, and when it is run again. A batch is a dict of columns: those
+    of a fixed size as tensors [n, ...], the others as lists of n values. With `transform` or `collate_fn`, it is what
+    `collate_fn` makes of a list of samples.
 
-    An exception (of `transform`, say) comes out of `next()` at the batch that it prevents. The position does not
-    advance: `next()` on the same iterator and a new `for` both go on with that batch. After `break`, Ctrl-C or an
+    `next()` raises an exception, of `transform` for example, at the batch that it prevents. The position does not
+    advance: `next()` on the same iterator and a new `for` both continue with that batch. After `break`, Ctrl-C or an
     exception in the body of the loop, the next `for` is the next epoch, with a warning; call `resume()` before it to
     take the rest of the epoch that was left. Without shuffling, it is the same epoch again.
 
-    The loader has a position of its own. A copy, also by pickle, is independent of it and at the same position.
+    A copy of a loader, also by pickle, is independent of it and at the same position.
+
+    Args:
+        dataset: What to read.
+        batch_size: Samples per rank. The global batch is that times the world size.
+        drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
+            the ranks as a shorter batch.
+        collate_fn: From a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has a
+            `transform`.
+        uneven: What a rank without samples in the last batch gets. "empty": a batch of 0 samples with the structure of
+            the others. "repeat": a sample of another rank, and in every batch a mask, bool [n], which is False for that
+            sample: the key "valid", or for a batch that is no dict, the second of the pair (batch, mask).
+        on_error: "skip" leaves out samples that are damaged, or for which `transform` raises. Each is logged (by the
+            logger "mdsx") and counted in `skipped`. Positions count it, so ranks keep equal numbers of batches. A batch
+            with no sample left is what `uneven` says. Errors of `collate_fn` and of storage are raised.
+        pin_memory: Whether tensors are copied to pinned memory.
+        num_workers: 0 prepares batches in a background thread, which is faster unless `transform` is slow; n > 0 in n
+            processes. Neither changes which samples are in a batch.
+        worker_options: More about worker processes, see `mdsx.torch.WorkerOptions`.
+
+    Raises:
+        UsageError: An argument is invalid, or differs from the dataset's.
     """
 
     @explain("StreamingDataLoader", STREAMING_DATA_LOADER)
@@ -183,48 +190,49 @@ class StreamingDataLoader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch that comes next: 0 at first, the state's after a resume, the next one after a pass
-        that was exhausted or left."""
+        """Return the epoch of the next batch."""
         return self._run.coming[0]
 
     @property
     def remaining(self) -> int:
-        """Batches left in that epoch."""
+        """Return the number of batches left in that epoch."""
         return self._batching.count(self._run.coming[1])
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Return the number of batches of a whole epoch, the same on every rank."""
         return self._batching.count()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is `epoch` from its start; an iteration that is under way ends.
+        """Make the next pass `epoch` from its start; an iteration under way ends.
 
-        Nothing changes where that epoch comes next anyway: so it undoes neither a resume nor a pass that is open.
+        Nothing changes if that epoch comes next anyway, so it undoes neither a resume nor an open pass.
         """
         self._run.set_epoch(epoch)
         self._close_if_left()
 
     def resume(self) -> None:
-        """The next `for` takes the rest of the epoch that was left; nothing changes where none was."""
+        """Make the next `for` take the rest of the epoch that was left. Change nothing if none was."""
         self._run.resume()
 
     @property
     def sampler(self) -> StreamingDataLoader:
-        """Itself: frameworks call `loader.sampler.set_epoch(epoch)` before each epoch."""
+        """Return the loader itself: frameworks call `loader.sampler.set_epoch(epoch)` before each epoch."""
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of the run: a few numbers, the same on every rank after the same number of batches.
+        """Return the position: a few numbers, the same on every rank after the same number of batches.
 
-        Loading it gives the rest of the epoch, also where the epoch was left.
+        Loading it gives the rest of the epoch, also if the epoch was left.
         """
         return self._data.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was made, on any number of ranks and workers, with any batch size.
+        """Make the next pass continue at `state`, on any number of ranks and workers, with any batch size.
 
-        An iteration from which no batch was taken yet goes on there too; one that is under way ends. Raises StateError
-        that names the field where the state is of another dataset or order.
+        An iteration from which no batch was taken yet continues there too; one under way ends.
+
+        Raises:
+            StateError: The state is of another dataset or order. The error names the field.
         """
         before = self._data.phases
         epoch, position, phases = self._data.identity.check(state)
@@ -234,10 +242,13 @@ class StreamingDataLoader:
         self._restart_if_changed(before)
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
-        """From the next batch on, the components of the dataset's mixture have these proportions.
+        """Change the proportions of the mixture's components, from the next batch on.
 
-        A list in the order of the components, or a mapping from their names. Each component goes on where it stands.
-        Call it on every rank at the same place, between two batches or two epochs; the state carries it.
+        Give a list in the order of the components, or a mapping from their names. Each component continues where it is.
+        Call it on every rank at the same position, between two batches or two epochs. The state holds the proportions.
+
+        Raises:
+            UsageError: The dataset is no mixture, or the proportions do not fit its components.
         """
         before = self._data.phases
         self._data.reweight(proportions)

@@ -25,13 +25,22 @@ def merge(
     overwrite: bool = False,
     connect_timeout: float | None = None,
 ) -> None:
-    """Writes the index of the dataset at `url` from its parts 0 to K-1, which are all that are there.
+    """Write the index of the dataset at `url` over its parts: the folders part-00000, part-00001, and so on.
 
-    With `parts`, there must be so many. `metadata` is the root index's; by default the parts', which must agree.
-    `connect_timeout`: as for `mdsx.Dataset`.
-    Raises UsageError for an index that is there already unless `overwrite` is given, for more shards than a dataset may
-    have, and for a part that is unequal to the first; MissingError for one that is missing or unfinished. Either names
-    the part.
+        mdsx.merge("s3://bucket/big", parts=3)
+
+    No shard is copied or changed.
+
+    Args:
+        url: The folder of the parts.
+        parts: How many parts there must be. Without it, missing parts at the end go unnoticed.
+        metadata: The metadata of the whole. The default is that of the parts, which must agree.
+        overwrite: Whether to replace an index that is already there.
+        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+
+    Raises:
+        MissingError: A part is missing or unfinished; the error names it.
+        UsageError: There is an index already, a part differs from the first one, or there are too many shards.
     """
     storage = open_storage(url, connect_timeout=connect_timeout)
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):

@@ -33,26 +33,37 @@ _STAGED_SAMPLES = 1024
 
 
 class Writer:
-    """Writes a dataset to `url`: a path, `file://` or `s3://bucket/prefix`.
+    """Writes a dataset: a JSON index over shards of samples.
 
-        with mdsx.Writer("corpus", {"tokens": "uint16[2048]", "source": "str"}) as out:
+        with mdsx.Writer("s3://bucket/corpus", {"tokens": "uint16[2048]", "source": "str"}) as out:
             out.write({"tokens": ids, "source": "wiki"})
             out.write_batch({"tokens": ids_2d, "source": names})
 
-    `columns`: name -> type. `shard_size`: bytes of an uncompressed shard at most, or text such as "64MiB"; a larger
-    sample has a shard of its own. `compression`: None, "zstd" or "zstd:LEVEL" (1 to 22). `metadata`: a JSON object for
-    the index, which the run that finishes writes. `connect_timeout`: as for `mdsx.Dataset`. A writer belongs to one
-    thread.
-
-    A place that already holds a dataset or shards is refused. With `resume=True` what a writer with the same options
-    left there is gone on with; `samples` says how many are durable, which the caller then leaves out:
+    Shards are stored in the background. An error there is raised by the next call, or on leaving the `with`. The index
+    is written last, and only if no exception leaves the `with`; complete shards then stay for a resume.
 
         with mdsx.Writer(url, columns, resume=True) as out:
             for sample in itertools.islice(source, out.samples, None):
                 out.write(sample)
 
-    Shards are stored in the background; a failure there is raised by the next call, or on leaving the `with`. Left by
-    an exception, the `with` publishes no index: closed shards stay for a resume, other samples are gone.
+    One thread of one process may use a writer.
+
+    Args:
+        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. A place that holds a dataset or shards is
+            refused without `resume`.
+        columns: Column name -> type, such as "uint16[2048]", "str" or "json?". See docs/writing.md.
+        shard_size: The most bytes of an uncompressed shard, or text such as "64MiB". A larger sample gets a shard of
+            its own.
+        compression: None, "zstd", or "zstd:LEVEL" with a level of 1 to 22.
+        metadata: A JSON object to keep in the index. On a resume, that of the run that finishes counts.
+        resume: Whether to continue what a writer with the same arguments left. `samples` is the number of samples that
+            are already stored, which the caller leaves out.
+        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+
+    Raises:
+        UsageError: An argument is invalid, or the place is taken.
+        SampleError: By `write` and `write_batch`: a sample does not fit its columns.
+        TransportError: Storage failed.
     """
 
     @explain("Writer", WRITER)
@@ -90,11 +101,16 @@ class Writer:
 
     @property
     def samples(self) -> int:
-        """Samples of the dataset so far: after a resume the durable ones, then also those that were written."""
+        """Return the number of samples so far: after a resume those that are stored, then also those written since."""
         return self._samples
 
     def write(self, sample: Mapping[str, object]) -> None:
-        """One sample: column name -> value. Raises SampleError, and keeps nothing of it, if it does not fit."""
+        """Write one sample: column name -> value.
+
+        Raises:
+            SampleError: A value does not fit its column, or a column is missing. Nothing of the sample is kept, and the
+                next one may follow.
+        """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
         values, size = self._encoder.sample(sample)
@@ -105,10 +121,12 @@ class Writer:
             self._flush()
 
     def write_batch(self, columns: Mapping[str, object]) -> None:
-        """Many samples: column name -> array or tensor [n, ...], or a sequence of n values.
+        """Write many samples: column name -> array or tensor [n, ...], or a sequence of n values.
 
-        The shards are those that `write` of each sample would make. Raises SampleError, and keeps nothing of the
-        batch, if any of it does not fit.
+        The shards are the same as if `write` were called for each sample.
+
+        Raises:
+            SampleError: A value does not fit its column. Nothing of the batch is kept, and more samples may follow.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
