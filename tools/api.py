@@ -98,7 +98,7 @@ def _is_documented(member: object) -> bool:
 def _member(name: str, member: Any) -> Iterator[str]:
     yield f"#### {name}\n"
     if isinstance(member, property):
-        yield f"```python\n{name}: {_type(member.fget.__annotations__['return'])}\n```\n"  # type: ignore[union-attr]
+        yield f"```python\n{name}: {_type(member.fget.__annotations__['return'])}\n```\n"
     else:
         function = member.__func__ if isinstance(member, classmethod) else member
         yield f"```python\n{_signature(name, function, bound=True)}\n```\n"
