@@ -12,10 +12,13 @@ import pytest
 
 from mdsx import warn
 from mdsx.storage import retry
+from tests import fork_server
 from tools.fault_proxy import Proxy
 from tools.s3_server import S3Server
 
 _NUMBERS = itertools.count()
+
+fork_server.preload()
 
 
 class Often(Protocol):

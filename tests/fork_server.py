@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     Answers = Connection[Any, Any]
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["boto3", "mdsx.torch", "pytest", "tests.fuzz.hostile", "tests.writer.test_power_cut"])
+
+
+def preload() -> None:
+    """Give the server its modules, before it starts."""
+    CONTEXT.set_forkserver_preload(
+        ["boto3", "mdsx.damage", "mdsx.torch", "pytest", "tests.fuzz.hostile", "tests.writer.test_power_cut"]
+    )
 
 
 def start(

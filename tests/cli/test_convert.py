@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -164,18 +165,34 @@ def content(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-class Job:
-    """A conversion in a process of its own, long enough to be interrupted when its first shard is there."""
+def command(tars: Path, out: Path, processes: str) -> list[str]:
+    convert = [sys.executable, "-m", "mdsx", "convert", "tar"]
+    return [*convert, f"{tars}/*.tar", str(out), "--shard-size", "20KB", "--processes", processes]
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        for tar in range(4):
-            write_tar(folder / f"x-{tar:04d}.tar", sample_members(range(6000 * tar, 6000 * tar + 6000)))
-        self.out = folder / "out"
-        command = [sys.executable, "-m", "mdsx", "convert", "tar", f"{folder}/*.tar"]
-        options = ("--shard-size", "20KB", *options)
-        self._command = [*command, str(self.out), *options]
-        subprocess.run([*command, str(folder / "undisturbed"), *options], check=True, capture_output=True)
-        self.expected = content(folder / "undisturbed")
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tars whose conversion lasts long enough to be interrupted when its first shard is there."""
+    folder = tmp_path_factory.mktemp("large")
+    for tar in range(4):
+        write_tar(folder / f"x-{tar:04d}.tar", sample_members(range(2000 * tar, 2000 * tar + 2000)))
+    return folder
+
+
+@cache
+def undisturbed(tars: Path, processes: str) -> dict[str, str]:
+    out = tars / f"undisturbed-{processes}"
+    subprocess.run(command(tars, out, processes), check=True, capture_output=True)
+    return content(out)
+
+
+class Job:
+    """A conversion in a process of its own."""
+
+    def __init__(self, tars: Path, out: Path, processes: str) -> None:
+        self.out = out
+        self._command = command(tars, out, processes)
+        self.expected = undisturbed(tars, processes)
 
     def started(self) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
@@ -210,24 +227,26 @@ class Job:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_ctrl_c_is_status_130_and_the_same_command_goes_on(tmp_path: Path, processes: str) -> None:
-    job = Job(tmp_path, "--processes", processes)
+def test_ctrl_c_is_status_130_and_the_same_command_goes_on(large: Path, tmp_path: Path, processes: str) -> None:
+    job = Job(large, tmp_path / "out", processes)
     assert job.interrupt(signal.SIGINT) == (130, "mdsx: interrupted; the same command continues from here\n")
     assert job.finish() == job.expected
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_kill_takes_the_workers_along_and_the_same_command_goes_on(tmp_path: Path, processes: str) -> None:
-    job = Job(tmp_path, "--processes", processes)
+def test_a_kill_takes_the_workers_along_and_the_same_command_goes_on(
+    large: Path, tmp_path: Path, processes: str
+) -> None:
+    job = Job(large, tmp_path / "out", processes)
     assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
     assert job.finish() == job.expected
 
 
 def test_a_worker_that_is_killed_ends_all_with_an_error_and_the_same_command_goes_on(
-    tmp_path: Path, often: Often
+    large: Path, tmp_path: Path, often: Often
 ) -> None:
     """Whether it was being told what to do, or in the middle of telling."""
-    job, rng, kills = Job(tmp_path, "--processes", "2"), random.Random(1), 0
+    job, rng, kills = Job(large, tmp_path / "out", "2"), random.Random(1), 0
     while kills < often(2, long=20):
         with job.started() as process:
             while process.poll() is None and not (any(job.out.rglob("shard.*")) if kills % 2 else job.workers(process)):

@@ -79,7 +79,7 @@ def epochs(made: Any, count: int) -> list[list[Any]]:
         {},
         {"persistent_workers": True},
         {"persistent_workers": True, "prefetch_factor": 5},
-        {"persistent_workers": True, "multiprocessing_context": "spawn"},
+        {"persistent_workers": True, "multiprocessing_context": "forkserver"},
         {"pin_memory": True},
         {"zero_copy": True},
         {"zero_copy": True, "persistent_workers": True},

@@ -37,9 +37,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "a thread": {},
     "workers": {"num_workers": 2},
     "persistent workers": {"num_workers": 2, "persistent_workers": True},
-    "spawned workers": {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"},
+    "pickled workers": {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "forkserver"},
 }
-FAST = [name for name in WAYS if name != "spawned workers"]
+FAST = [name for name in WAYS if name != "pickled workers"]
 
 
 class Spoilt:
@@ -263,10 +263,10 @@ def test_the_documented_loop_survives_failures(make: Make, epochs: list[list[lis
     assert read == epochs[0] + epochs[1]
 
 
-def test_spawned_workers_go_on_with_the_batch_that_failed(
+def test_pickled_workers_go_on_with_the_batch_that_failed(
     make: Make, epochs: list[list[list[int]]], flag: Path
 ) -> None:
-    loader = make("spawned workers")
+    loader = make("pickled workers")
     failed(loader, flag)
     assert ids(loader) == epochs[0][4:]
 

@@ -204,20 +204,22 @@ def test_what_was_taken_outlives_the_slots() -> None:
     assert found["b"] == [b"some"]
 
 
-def fill(slots: Slots, slot: int, answers: Any) -> None:
-    answers.put(slots.put(slot, {"a": np.full(3, slot), "b": [memoryview(b"from"), memoryview(b"%d" % slot)]}))
+def fill(slots: Slots, numbers: list[int], answers: Any) -> None:
+    for slot in numbers:
+        answers.put(slots.put(slot, {"a": np.full(3, slot), "b": [memoryview(b"from"), memoryview(b"%d" % slot)]}))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_another_process_writes_what_this_one_takes(method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     slots, answers = Slots(2, PAGE), context.SimpleQueue()
-    for _ in range(2):
-        slot = slots.reserve()
+    numbers = [slots.reserve() for _ in range(2)]
+    process = context.Process(target=fill, args=(slots, numbers, answers))
+    process.start()
+    for slot in numbers:
         assert slot is not None
-        process = context.Process(target=fill, args=(slots, slot, answers))
-        process.start()
         found = slots.take(slot, answers.get(), views=True)
-        process.join()
         assert found["a"].tolist() == [slot] * 3
         assert found["b"] == [b"from", b"%d" % slot]
+    process.join()
+    assert process.exitcode == 0

@@ -20,7 +20,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "1 worker": {"num_workers": 1},
     "4 workers": {"num_workers": 4},
     "persistent workers": {"num_workers": 2, "persistent_workers": True},
-    "spawned workers": {"num_workers": 1, "multiprocessing_context": "spawn"},
+    "spawned workers": {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
     "workers of a fork server": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 
