@@ -90,9 +90,7 @@ def tar(
 
     Exit status: 0 converted, 1 error, 2 wrong usage, 3 converted but something was skipped, 130 interrupted.
     """
-    from mdsx.convert import convert_tars
-    from mdsx.convert.columns import parse_declared
-    from mdsx.convert.webdataset import parse_renames
+    from mdsx.convert import convert_tars, parse_declared, parse_renames
 
     renames = parse_renames(rename or ())
     declared = parse_declared(column or (), renames)

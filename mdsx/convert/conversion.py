@@ -28,8 +28,7 @@ from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, open_storage
 from mdsx.warn import warn
-from mdsx.writer import merge
-from mdsx.writer.folder import Options
+from mdsx.writer import Options, merge
 
 
 @dataclass(frozen=True, slots=True)

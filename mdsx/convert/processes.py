@@ -19,8 +19,8 @@ from mdsx.convert.plan import Plan
 from mdsx.convert.reports import Reporter
 from mdsx.convert.tallies import Tally
 from mdsx.errors import MdsxError
-from mdsx.process.children import end_with_parent, ignoring_interrupts
-from mdsx.storage.retry import answered, believe
+from mdsx.process import end_with_parent, ignoring_interrupts
+from mdsx.storage import answered, believe
 
 _Pipe: TypeAlias = "Connection[Any, Any]"
 

@@ -1,1 +1,19 @@
 """What belongs to a process: its threads, its limits, its children, and who owns what after a fork."""
+
+from mdsx.process.children import end_with_parent, ignoring_interrupts
+from mdsx.process.forks import Owner, at_fork
+from mdsx.process.limits import exhausted, most_descriptors, most_leases
+from mdsx.process.threads import PREFETCH, REQUESTS, Share
+
+__all__ = [
+    "PREFETCH",
+    "REQUESTS",
+    "Owner",
+    "Share",
+    "at_fork",
+    "end_with_parent",
+    "exhausted",
+    "ignoring_interrupts",
+    "most_descriptors",
+    "most_leases",
+]

@@ -17,8 +17,7 @@ from contextlib import suppress
 from threading import Lock
 
 from mdsx.format import OpenedShard
-from mdsx.process.forks import at_fork
-from mdsx.process.limits import most_leases
+from mdsx.process import at_fork, most_leases
 from mdsx.storage.cache import held
 from mdsx.system import mapped_files
 

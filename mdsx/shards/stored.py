@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.format import OpenedShard, RangeReader, Reading, Selection, StoredIndex
-from mdsx.process.threads import REQUESTS, Share
+from mdsx.process import REQUESTS, Share
 from mdsx.shards.download import DOWNLOAD_TRIES, download_shard
 from mdsx.shards.ranges import StoredObject
 from mdsx.storage import Storage

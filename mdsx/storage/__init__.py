@@ -10,8 +10,10 @@ from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
 from mdsx.storage.base import Entry, Piece, Sink, Storage
+from mdsx.storage.local import LocalStorage, map_whole
+from mdsx.storage.retry import answered, believe
 
-__all__ = ["Entry", "Piece", "Sink", "Storage", "open_storage"]
+__all__ = ["Entry", "Piece", "Sink", "Storage", "answered", "believe", "map_whole", "open_storage"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)
@@ -40,12 +42,8 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
         )
         raise UsageError("a URL has two slashes after the colon", found=shown(text), hint=what)
     if not separator:
-        from mdsx.storage.local import LocalStorage
-
         return LocalStorage(expanded(text))
     if scheme == "file":
-        from mdsx.storage.local import LocalStorage
-
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost"):
             raise UsageError("file:// leads to another machine", found=text, hint="write file:///path")

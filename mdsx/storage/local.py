@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
 from mdsx.format import filenames
-from mdsx.process.limits import exhausted
+from mdsx.process import exhausted
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.system import map_file
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
-from mdsx.process.forks import at_fork
-from mdsx.process.threads import REQUESTS, Share
+from mdsx.process import REQUESTS, Share, at_fork
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.storage.retry import FIRST_CONTACT, Contact, TransientError, Tries, tried
 from mdsx.storage.s3_client import Client, retire, shared_client

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from mdsx.errors import TransportError
-from mdsx.process.forks import Owner, at_fork
+from mdsx.process import Owner, at_fork
 from mdsx.storage.retry import Contact, contact
 from mdsx.storage.s3_response import CONNECT, CREDENTIALS_HINT, SILENCE, safe
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from mdsx.process.forks import Owner
+from mdsx.process import Owner
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from mdsx.errors import MdsxError
 from mdsx.order import NOTHING_NEW
-from mdsx.process.threads import PREFETCH, Share
+from mdsx.process import PREFETCH, Share
 from mdsx.shards import View
 from mdsx.storage.cache import Verdict
 from mdsx.stream.foresight import Pace

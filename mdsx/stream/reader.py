@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.order import Course
-from mdsx.process.forks import Owner
-from mdsx.process.threads import REQUESTS, Share
+from mdsx.process import REQUESTS, Owner, Share
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.batching import Batching, Task
 from mdsx.stream.damaged import Failure, sound_columns

@@ -26,7 +26,7 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
-from mdsx.process.forks import Owner, at_fork
+from mdsx.process import Owner, at_fork
 from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
 from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset

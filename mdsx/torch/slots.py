@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from mdsx.process.forks import at_fork
+from mdsx.process import at_fork
 from mdsx.shards import Columns
 from mdsx.system import nameless_file
 

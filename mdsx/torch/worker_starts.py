@@ -12,7 +12,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any
 from weakref import ref
 
-from mdsx.process.forks import at_fork
+from mdsx.process import at_fork
 from mdsx.warn import warn
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import Dataset as TorchDataset
 
 from mdsx.errors import CorruptError, UsageError
-from mdsx.process.children import end_with_parent
+from mdsx.process import end_with_parent
 from mdsx.shards import joined
 from mdsx.stream import Batch, Batching, RankReader, Task
 from mdsx.torch.assembly import Collate, tensors

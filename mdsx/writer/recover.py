@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mdsx.errors import CorruptError, MissingError, UsageError
 from mdsx.format import HEAD_SIZE, HEADER_SIZE, Index, ShardEntry, filenames, first_bytes, header_row_key, parse_index
-from mdsx.shards.download import inspect_shard, stream_shard
+from mdsx.shards import inspect_shard, stream_shard
 from mdsx.storage import Entry, Storage
 from mdsx.warn import warn
 from mdsx.writer.folder import JOURNALED, Folder, Options

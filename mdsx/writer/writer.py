@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Self
 from mdsx.errors import ChangedError, UsageError
 from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
 from mdsx.mosaicml import WRITER, explain
-from mdsx.process.forks import Owner
+from mdsx.process import Owner
 from mdsx.storage import open_storage
 from mdsx.writer.folder import Folder, Options
 from mdsx.writer.recover import begin, load_shard, stored_shards

@@ -24,8 +24,7 @@ from enum import Enum
 from pathlib import Path
 
 from mdsx.errors import TransportError, UsageError
-from mdsx.process.forks import Owner
-from mdsx.process.limits import exhausted
+from mdsx.process import Owner, exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames

@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 
 from mdsx.errors import ForbiddenError, MdsxError, TransportError, UsageError
-from mdsx.process.limits import exhausted
+from mdsx.process import exhausted
 from mdsx.storage.cache import filenames
 from mdsx.warn import warn
 

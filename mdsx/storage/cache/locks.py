@@ -17,7 +17,7 @@ import os
 import threading
 from pathlib import Path
 
-from mdsx.process.forks import at_fork
+from mdsx.process import at_fork
 
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait where somebody put a pipe
 
