@@ -23,6 +23,7 @@ from mdsx.warn import warn
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OTHERWISE = {errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EISDIR}
+_UNKNOWN_SIZE = 2**50
 _OWN = "give another directory: cache=, or $MDSX_CACHE"
 
 
@@ -45,9 +46,8 @@ def is_folder(path: Path) -> bool:
 
 
 def disk_size(directory: Path) -> int:
-    """Bytes of the disk on which `directory` is, or would be."""
-    there = next(path for path in (directory, *directory.parents) if path.exists())
-    return shutil.disk_usage(there).total
+    """Bytes of the disk on which `directory` is, or would be; very many where the file system is no disk."""
+    return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
 
 
 def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
@@ -55,13 +55,14 @@ def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: b
 
     A cache that cannot be made is an error only where it is `limited`: the user gave it a limit, so expects one.
     """
-    if isinstance(error, FileNotFoundError):  # it is being removed; the next one makes it anew
+    impossible = isinstance(error, FileNotFoundError) and not _can_be_made(directory)
+    if isinstance(error, FileNotFoundError) and not impossible:  # it was removed, and is made again
         return
     if error.errno in _FULL:
         why = "the disk is full, or a quota on it"
     elif error.errno in _REFUSED and _unreadable(directory) is None and directory.is_dir():
         why = f"it may only be read ({error.strerror}), and does not hold all shards"
-    elif error.errno in _REFUSED and not limited and not os.path.lexists(directory):
+    elif (impossible or error.errno in _REFUSED) and not limited and not os.path.lexists(directory):
         why = f"it cannot be made ({error.strerror})"
     else:
         raise _failure(directory, error) from error
@@ -83,17 +84,40 @@ def _failure(directory: Path, error: OSError) -> MdsxError:
                 file=file,
                 hint=f"{_OWN}; each user needs one, unless its owner lets others read it (chmod -R a+rX)",
             )
-        above = next(path for path in directory.parents if path.exists())
+        above = _nearest(directory)
         return ForbiddenError(
             f"the cache cannot be made: {above} belongs to {_owner(above)} ({error.strerror})", file=file, hint=_OWN
         )
+    if isinstance(error, FileNotFoundError):
+        above = _nearest(directory)
+        return ForbiddenError(f"the cache cannot be made in {above} ({error.strerror})", file=file, hint=_OWN)
     if error.errno in _OTHERWISE:
         found = Path(os.fsdecode(error.filename)) if error.filename else directory
+        if directory not in found.parents:  # never advise to remove a file that is not the cache's
+            file = next(str(path) for path in (directory, *directory.parents) if os.path.lexists(path))
+            return UsageError("the cache cannot be here: a file is in the way", file=file, hint=_OWN)
         kind = "a symbolic link" if found.is_symlink() else "something else than the cache made"
         return UsageError(f"where the cache should be, there is {kind}", file=str(found), hint=f"remove it, or {_OWN}")
     if isinstance(error, TimeoutError):
         return TransportError(str(error.strerror), file=file, hint="look for a process that uses the cache and stands")
     return TransportError(f"the cache failed: {error.strerror or error}", file=file, hint=_OWN)
+
+
+def _nearest(directory: Path) -> Path:
+    """Return the directory, or the nearest of those above it that exists."""
+    return next(path for path in (directory, *directory.parents) if path.exists())
+
+
+def _can_be_made(directory: Path) -> bool:
+    """Try to make the directory; return False where the file system takes none, as `/proc` does."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
+    except FileNotFoundError:
+        return False
+    except OSError:  # to be seen at the next use
+        return True
+    return True
 
 
 def _unreadable(directory: Path) -> Path | None:

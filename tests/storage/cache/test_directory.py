@@ -115,6 +115,12 @@ def test_a_file_where_the_cache_should_be_is_an_error_that_names_it(tmp_path: Pa
     assert (tmp_path / "cache").read_text() == "precious"
 
 
+def test_nobody_is_advised_to_remove_a_file_that_is_not_the_caches() -> None:
+    with pytest.raises(mdsx.UsageError, match=r"^/etc/passwd: the cache cannot be here: a file is in") as raised:
+        _ = CacheDirectory(Path("/etc/passwd/c"), LIMIT).limit
+    assert "remove" not in str(raised.value)
+
+
 # --- what somebody else placed in it
 
 
@@ -332,6 +338,15 @@ def test_without_a_limit_a_place_that_refuses_is_read_around(compressed: str, tm
     (tmp_path / "closed").chmod(0o555)
     (told,) = as_another_user(lambda: read_around(compressed, tmp_path / "closed" / "cache"))
     assert "it cannot be made" in told
+
+
+@pytest.mark.parametrize("below", ["c", "c/deep"])
+def test_a_file_system_that_takes_no_directories_is_read_around(compressed: str, below: str) -> None:
+    (told,) = read_around(compressed, Path("/proc") / below)
+    assert "/proc/c" in told
+    assert "it cannot be made (No such file or directory)" in told
+    with pytest.raises(mdsx.ForbiddenError, match="cannot be made in /proc "):
+        _ = CacheDirectory(Path("/proc") / below, LIMIT).limit
 
 
 # --- what is in it, and where it is
