@@ -2,7 +2,7 @@
 
 from mdsx.process.children import end_with_parent, ignoring_interrupts
 from mdsx.process.forks import Owner, at_fork
-from mdsx.process.limits import exhausted, most_descriptors, most_leases
+from mdsx.process.limits import exhausted, most_descriptors, most_leases, naming_limits
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "ignoring_interrupts",
     "most_descriptors",
     "most_leases",
+    "naming_limits",
 ]

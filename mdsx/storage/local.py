@@ -102,7 +102,7 @@ class LocalStorage:
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         found = []
-        with _errors(self._root / prefix):
+        with _errors(self._root):
             for folder, name in self._walk(prefix):
                 if (folder + name).startswith(prefix) and not filenames.is_temporary(name):
                     try:
@@ -127,7 +127,7 @@ class LocalStorage:
                 parent = parent.parent
 
     def discard_unfinished(self, prefix: str = "") -> None:
-        with _errors(self._root / prefix):
+        with _errors(self._root):
             for folder, name in self._walk(prefix):
                 if (folder + name[1:]).startswith(prefix) and filenames.is_temporary(name):
                     _discard(self._root / folder / name)

@@ -47,10 +47,13 @@ class S3Storage:
         except ValueError as error:  # brackets that hold no IPv6 address
             raise UsageError(f"this is no URL: {error}", found=shown(url)) from None
         bucket = parts.netloc.rpartition("@")[2]
-        if not _BUCKET.fullmatch(bucket) or parts.query or parts.fragment:
-            # What it has is not shown: a password with a slash in it ends up in the bucket's place and in the path.
+        # Nothing of a wrong URL is shown: a password with a slash in it ends up in the bucket's place and in the path.
+        if not _BUCKET.fullmatch(bucket):
             hint = "credentials are boto3's own: AWS_ACCESS_KEY_ID, a profile, a role"
             raise UsageError("an S3 URL is s3://bucket/prefix", expected="letters, digits, '.', '_', '-'", hint=hint)
+        if parts.query or parts.fragment:
+            hint = "remove what follows '?' or '#'; mdsx reads the current version of each object, never a versionId"
+            raise UsageError("an S3 URL is s3://bucket/prefix, without a query or a fragment", hint=hint)
         self._bucket = bucket
         prefix = parts.path.strip("/")
         self._prefix = check_key(prefix) + "/" if prefix else ""
@@ -142,7 +145,7 @@ class S3Storage:
     def list(self, prefix: str = "") -> Iterator[Entry]:
         asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         while True:
-            page = self._ask(f"{self.url}/{prefix}", "list_objects_v2", **asked)
+            page = self._ask(self.url, "list_objects_v2", **asked)
             for item in page.get("Contents", ()):
                 key = item["Key"][len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory's marker, as some tools make
@@ -155,7 +158,7 @@ class S3Storage:
         self._ask(self._file(key), "delete_object", **self._where(key))
 
     def discard_unfinished(self, prefix: str = "") -> None:
-        file = f"{self.url}/{prefix}"
+        file = self.url
         asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         uploads: list[Any] = []
         try:

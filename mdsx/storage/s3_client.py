@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from mdsx.errors import TransportError
-from mdsx.process import Owner, at_fork
+from mdsx.process import Owner, at_fork, exhausted
 from mdsx.storage.retry import Contact, contact
 from mdsx.storage.s3_response import CONNECT, CREDENTIALS_HINT, SILENCE, safe
 
@@ -131,4 +131,6 @@ def _make_client() -> Any:
         if isinstance(error, ValueError) and "endpoint" in str(error):  # which it tells, with what may be secret in it
             hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000"
             raise TransportError("S3 is not configured: the endpoint is no URL", hint=hint) from None
+        if (too_many := exhausted(error, "S3")) is not None:
+            raise too_many from safe(error)
         raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)

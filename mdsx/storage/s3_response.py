@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, redacted
+from mdsx.process import exhausted
 from mdsx.storage.retry import TransientError
 
 CONNECT = 10  # seconds
@@ -96,27 +97,32 @@ def safe(error: BaseException) -> BaseException | None:
 
 @contextmanager
 def errors(file: str) -> Iterator[None]:
-    """boto3's errors become ours, or TransientError."""
-    from botocore import exceptions as boto
+    """Raise an MdsxError or TransientError in place of boto3's errors."""
+    from botocore.exceptions import BotoCoreError, ClientError
     from urllib3.exceptions import HTTPError
 
     try:
         yield
-    except boto.ClientError as error:
-        raise _client_error(error.response, file) from safe(error)
-    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
-        raise ForbiddenError(f"no credentials: {error}", file=file, hint=CREDENTIALS_HINT) from safe(error)
-    except (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError) as error:
-        raise TransientError(TruncatedError, f"the answer broke off: {error}", file=file) from safe(error)
-    except boto.ConnectionError as error:  # the connection, not what came through it
-        hint = "check AWS_ENDPOINT_URL; connect_timeout= (--connect-timeout) tries a first contact for longer"
-        raise TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint) from safe(error)
-    except (boto.HTTPClientError, HTTPError, OSError) as error:
-        raise TransientError(TruncatedError, f"the answer broke off: {error}", file=file) from safe(error)
-    except boto.ParamValidationError as error:
-        raise UsageError(f"S3 cannot have such a name: {error}", file=file) from safe(error)
-    except boto.BotoCoreError as error:
-        raise TransportError(f"{type(error).__name__}: {error}", file=file) from safe(error)
+    except (BotoCoreError, ClientError, HTTPError, OSError) as error:
+        raise exhausted(error, file) or _translated(error, file) from safe(error)
+
+
+def _translated(error: Exception, file: str) -> Exception:
+    from botocore import exceptions as boto
+
+    if isinstance(error, boto.ClientError):
+        return _client_error(error.response, file)
+    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.TokenRetrievalError):
+        return ForbiddenError(f"no credentials: {error}", file=file, hint=CREDENTIALS_HINT)
+    broken = (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError)
+    if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # not what came through it
+        hint = "check AWS_ENDPOINT_URL; connect_timeout= (--connect-timeout) retries a first contact for longer"
+        return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
+    if isinstance(error, boto.ParamValidationError):
+        return UsageError(f"S3 cannot have such a name: {error}", file=file)
+    if isinstance(error, boto.BotoCoreError) and not isinstance(error, (*broken, boto.HTTPClientError)):
+        return TransportError(f"{type(error).__name__}: {error}", file=file)
+    return TransientError(TruncatedError, f"the answer broke off: {error}", file=file)
 
 
 def _client_error(response: dict[str, Any], file: str) -> Exception:

@@ -38,7 +38,7 @@ from mdsx.torch.assembly import Collate, assemble, check_empty, transformed
 from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
 from mdsx.torch.skipping import OnError, assemble_sound
 from mdsx.torch.uneven import Uneven
-from mdsx.torch.worker_starts import WorkerStarts, before_each_fork, find_loader, spawning
+from mdsx.torch.worker_starts import WorkerStarts, before_each_fork, check_batched_once, find_loader, spawning
 from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
@@ -362,6 +362,8 @@ class StreamingDataset(IterableDataset[Any]):
                 f"{workers} workers cannot share single samples",
                 hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
             )
+        if self.batch_size is not None:
+            check_batched_once(self)
         batching = self.batching(self.batch_size or 1, self._drops_last)
         self.run.check(batching)
         return _Iteration(

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from mdsx.process import at_fork
+from mdsx.process import at_fork, naming_limits
 from mdsx.shards import Columns
 from mdsx.system import nameless_file
 
 _ALIGN = 64
+_MEMORY = "the workers' shared memory"
 
 
 class _Array(NamedTuple):
@@ -64,7 +65,8 @@ class Slots:
 
     def __init__(self, count: int, size: int) -> None:
         self._size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._descriptor = nameless_file()
+        with naming_limits(_MEMORY):
+            self._descriptor = nameless_file()
         os.ftruncate(self._descriptor, max(count * self._size, 1))
         self._map()
         self._free, self._reserved, self._taken = list(range(count)), set[int](), set[int]()
@@ -78,7 +80,9 @@ class Slots:
         return {"size": self._size, "descriptor": DupFd(self._descriptor)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._size, self._descriptor = state["size"], state["descriptor"].detach()
+        self._size = state["size"]
+        with naming_limits(_MEMORY):
+            self._descriptor = state["descriptor"].detach()
         self._map()
 
     def reserve(self) -> int | None:

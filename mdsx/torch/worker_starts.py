@@ -12,6 +12,10 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any
 from weakref import ref
 
+from torch.utils.data import default_collate
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher
+
+from mdsx.errors import UsageError
 from mdsx.process import at_fork
 from mdsx.warn import warn
 
@@ -59,6 +63,21 @@ def find_loader(is_dataset: Callable[[object], bool]) -> tuple[Any, Any, bool] |
                 return owner, dataset, frame.f_locals.get("next_iter_state") is not None  # torchdata's
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def check_batched_once(dataset: object) -> None:
+    """Raise UsageError if a DataLoader would collate the batches of `dataset`, which begins to iterate, once more."""
+    fetcher = sys._getframe(2).f_locals.get("self")
+    if (
+        isinstance(fetcher, _IterableDatasetFetcher)
+        and fetcher.dataset is dataset
+        and fetcher.auto_collation
+        and fetcher.collate_fn is default_collate
+    ):
+        raise UsageError(
+            "both StreamingDataset and PyTorch's DataLoader have a batch_size: it would make batches of batches",
+            hint="give the DataLoader batch_size=None, or use StreamingDataLoader",
+        )
 
 
 def before_each_fork(work: Callable[[], None]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import pickle
+import resource
 import socket
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from mdsx.storage import open_storage, retry
 from mdsx.storage.retry import answered
 from mdsx.storage.s3_client import shared_client
 from mdsx.torch import StreamingDataset
+from tests.forks import forked
 from tests.storage.tls import tls_server
 from tools.fault_proxy import Exchange, Proxy, status
 from tools.s3_server import S3Server
@@ -227,8 +230,9 @@ def test_a_bucket_that_does_not_exist_is_named_so_at_every_door(s3: S3Server) ->
         lambda: mdsx.repair(url),
     ]
     for door in doors:
-        with soon(), pytest.raises(mdsx.MissingError, match="no such bucket: NoSuchBucket"):
+        with soon(), pytest.raises(mdsx.MissingError, match="no such bucket: NoSuchBucket") as raised:
             door()
+        assert raised.value.file in (url, f"{url}/index.json"), "not the prefix of a listing"
 
 
 def test_a_bucket_that_answered_before_is_retried_to_the_full_deadline(proxy: Proxy, s3_url: str) -> None:
@@ -240,6 +244,35 @@ def test_a_bucket_that_answered_before_is_retried_to_the_full_deadline(proxy: Pr
     rule.times = None
     with pytest.raises(mdsx.MissingError, match=f"NoSuchBucket.*given up after {retry.TRIES} tries"):
         storage.get("key")
+
+
+def test_a_url_with_a_version_is_refused_with_the_way_out() -> None:
+    with pytest.raises(mdsx.UsageError, match=r"without a query or a fragment; remove .* never a versionId") as raised:
+        open_storage("s3://bucket/data?versionId=secret")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_too_many_open_files_are_named_with_their_limit(s3_url: str, warm: bool) -> None:
+    open_storage(s3_url).put("key", b"1")
+
+    def limited() -> str:
+        storage = open_storage(s3_url)
+        if warm:  # the client is made, but its connection is closed
+            storage.get("key")
+            shared_client().boto.close()
+        taken = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(mdsx.TransportError) as caught:
+            storage.get("key")
+        return str(caught.value)
+
+    error = forked(limited)
+    assert "the process has too many open files (expected at most 100" in error
+    assert "ulimit -n" in error
 
 
 # --- once an endpoint has answered

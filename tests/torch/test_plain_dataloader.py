@@ -47,6 +47,15 @@ def test_more_workers_on_single_samples_are_an_error_that_says_what_to_do(local_
         next(iter(DataLoader(StreamingDataset(local_url), num_workers=2)))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_size_for_both_is_an_error_that_says_what_to_do(local_url: str, workers: int) -> None:
+    twice = DataLoader(StreamingDataset(local_url, batch_size=8), batch_size=4, num_workers=workers)
+    with pytest.raises(mdsx.UsageError, match=r"both .* batch_size.*give the DataLoader batch_size=None"):
+        next(iter(twice))
+    own = DataLoader(StreamingDataset(local_url, batch_size=8), batch_size=4, num_workers=workers, collate_fn=list)
+    assert [len(batch["id"]) for batch in next(iter(own))] == [8] * 4
+
+
 def test_its_own_state_resumes_in_one_process(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=3, batch_size=32)
     batches = iter(data)

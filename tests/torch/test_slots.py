@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +16,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mdsx
 from mdsx.shards import Columns
 from mdsx.torch.slots import Slots
+from tests.forks import forked
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
@@ -202,6 +206,22 @@ def test_what_was_taken_outlives_the_slots() -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
     assert found["a"].tolist() == [0, 1, 2, 3, 4]
     assert found["b"] == [b"some"]
+
+
+def test_too_many_open_files_are_named_with_their_limit() -> None:
+    def limited() -> str:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        taken = []
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(mdsx.TransportError) as caught:
+            Slots(1, PAGE)
+        return str(caught.value)
+
+    error = forked(limited)
+    assert "the workers' shared memory: the process has too many open files (expected at most 64" in error
+    assert "ulimit -n" in error
 
 
 def fill(slots: Slots, numbers: list[int], answers: Any) -> None:
