@@ -12,7 +12,7 @@ from mdsx.order.course import Course, DatasetCourse, MixtureCourse
 from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import NOTHING_NEW, active_shards, shards_needed
+from mdsx.order.needs import NEVER, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
@@ -20,7 +20,7 @@ __all__ = [
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
-    "NOTHING_NEW",
+    "NEVER",
     "ORDER_VERSION",
     "AllSamples",
     "Course",
@@ -38,5 +38,4 @@ __all__ = [
     "rank_positions",
     "select_fraction",
     "select_run",
-    "shards_needed",
 ]

@@ -53,20 +53,26 @@ def check_rank(rank: int, world_size: int) -> None:
     integer(rank, "rank", 0, integer(world_size, "world_size", 1, MAX_WORLD_SIZE) - 1)
 
 
-def ranks_of(
-    positions: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, world_size: int
-) -> NDArray[np.int64]:
-    """The rank that reads each of `positions`, which is in the global batch `[starts[i], stops[i])`."""
-    offsets, lane = np.divmod(positions, lanes)
-    place = _below(stops, lane, lanes) - _below(starts, lane, lanes) + offsets - -((lane - starts) // lanes)
-    return ((place + 1) * world_size - 1) // (stops - starts)
-
-
 def rank_lanes(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> NDArray[np.int64]:
     """The lanes that `rank` reads in any of the global batches `[starts[i], stops[i])`."""
     return _lanes_between(_lane_edges(starts, stops, lanes), stops - starts, rank, world_size)
+
+
+def lanes_read(
+    starts: tuple[int, ...] | None, batch_size: int, *, lanes: int, rank: int, world_size: int
+) -> NDArray[np.bool_]:
+    """Return bool [C]: the lanes that `rank` reads in successive global batches of `batch_size` from any of `starts`
+    on; None: from anywhere on. Maybe some more."""
+    step = math.gcd(batch_size, lanes)
+    residues = {0} if step == lanes else set(range(step)) if starts is None else {start % step for start in starts}
+    if len(residues) * (lanes // step) > _SPREAD_BATCHES:
+        return np.ones(lanes, np.bool_)
+    begins = np.array([residue + number * step for residue in residues for number in range(lanes // step)])
+    found = np.zeros(lanes, np.bool_)
+    found[rank_lanes(begins, begins + batch_size, lanes=lanes, rank=rank, world_size=world_size)] = True
+    return found
 
 
 def lane_spread(batch_size: int, *, lanes: int, world_size: int) -> float:

@@ -6,18 +6,18 @@ their epochs together; with another number the run goes on across the dataset's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.batches import batch_positions
+from mdsx.order.batches import batch_positions, lanes_read
 from mdsx.order.draws import Weight
 from mdsx.order.limits import MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import NEVER, ShardUses, active_shards, needs_ahead, shards_needed
-from mdsx.order.order import Order
+from mdsx.order.needs import NEVER, ShardUses, active_shards
+from mdsx.order.order import Order, groups
 
 
 class Course(Protocol):
@@ -39,25 +39,21 @@ class Course(Protocol):
         it reads them, joined; and how many they are of each."""
         ...
 
-    def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-        """Each shard that `rank` will read from `start` on, with the position of its first need, in that order.
+    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return int64 [n]: from `position` on, the first position at which each of `shards` (default: all, in order)
+        is drawn on; NEVER where none is.
 
-        Endless where there are samples: a shard comes again in the dataset's next epoch; in a mixture, and with epochs
-        of another length, where it is needed more than two shuffle blocks after the last time. Where looking for the
-        next one takes long, (position, NOTHING_NEW) says how far it has looked. `batch_size` is the global batch's.
+        `position` itself where a block that is being read has samples of the shard. Exact in a dataset; in a mixture it
+        is exact whether a shard is drawn on at `position`, and later positions are those expected from the weights.
         """
         ...
 
-    def used_until(self, shard: int, position: int) -> int:
-        """About the position at which a shard that is read at `position` is used up, until it is drawn on again."""
-        ...
+    def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
+        """Return bool [shards]: those that `rank` reads in global batches of `batch_size` from `start` on, and in those
+        from the next epoch's start on.
 
-    def next_use(self, shard: int, position: int) -> int:
-        """About the first position behind `position` from which on a shard that was used up is drawn on again."""
-        ...
-
-    def next_needs(self, position: int) -> NDArray[np.int64] | None:
-        """int64 [shards]: about the first position from `position` on at which each is drawn on; None: not known."""
+        Short batches at an epoch's end may need others.
+        """
         ...
 
     def active_shards(self, lanes: int) -> int:
@@ -101,62 +97,25 @@ class DatasetCourse:
         )
         return places + np.repeat(epochs, sizes), sizes
 
-    def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-        if self.epoch_samples != self.samples:
-            ahead = DatasetCourse(self.order.at_epoch(self.order.epoch), self.epoch_samples)
-            yield from needs_ahead(ahead, len(self.order.counts), start, batch_size, rank, world_size)
-        found = self.samples > 0
-        epoch, position = divmod(start, self.samples) if found else (0, 0)
-        while found:
-            found = position > 0
-            for shard, first in shards_needed(
-                self.order.at_epoch(epoch), start=position, batch_size=batch_size, rank=rank, world_size=world_size
-            ):
-                found = True
-                yield epoch * self.samples + first, shard
-            epoch, position = epoch + 1, 0
-
-    def drawn(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        first, last = int(positions.min()), int(positions.max()) + 1
-        epoch, end = first // self.samples, (last - 1) // self.samples
-        whole = np.flatnonzero(self.order.counts) if end > epoch + 1 else None
-        for lane in np.unique(positions % self.samples % self.lanes).tolist():
-            if whole is not None:
-                yield lane, whole
-                continue
-            for number in range(epoch, end + 1):
-                begin, stop = max(first - number * self.samples, 0), min(last - number * self.samples, self.samples)
-                begin, stop = (-((lane - edge) // self.lanes) for edge in (begin, stop))  # the lane's offsets
-                if begin < stop:
-                    yield lane, self._at(number).drawn(lane, begin, stop)
-
-    def find(
-        self, positions: NDArray[np.int64], sources: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        chosen = np.flatnonzero(np.isin(positions % self.samples % self.lanes, sources))
-        return chosen, self.locate(positions[chosen])[0]
-
-    def used_until(self, shard: int, position: int) -> int:
-        epoch, place = divmod(position, self.samples)
-        return epoch * self.samples + self._uses_at(epoch).until(shard, place)
-
-    def next_use(self, shard: int, position: int) -> int:
-        epoch, place = divmod(position, self.samples)
-        following = self._uses_at(epoch).after(shard, place)
-        if following is not None:
-            return epoch * self.samples + following
-        following = self._uses_at(epoch + 1).after(shard, -1)
-        return (epoch + 1) * self.samples + (following or 0)
-
-    def next_needs(self, position: int) -> NDArray[np.int64]:
+    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        shards = np.arange(len(self.order.counts)) if shards is None else shards
         if not self.samples:
-            return np.full(len(self.order.counts), NEVER)
+            return np.full(len(shards), NEVER)
         epoch, place = divmod(position, self.samples)
-        needs = self._uses_at(epoch).needs(place)
-        over = needs == NEVER
-        needs[over] = self._uses_at(epoch + 1).needs(0)[over]
-        needs[over & (needs < NEVER)] += self.samples
-        return needs + epoch * self.samples
+        away = self._uses_at(epoch).away(place, shards)
+        over = np.flatnonzero(away == NEVER)
+        if len(over):
+            away[over] = self._uses_at(epoch + 1).away(place - self.samples, shards[over])
+        return np.minimum(away + position, NEVER)
+
+    def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
+        if not self.samples:
+            return np.zeros(len(self.order.counts), np.bool_)
+        following = (start // self.epoch_samples + 1) * self.epoch_samples
+        starts = None if self.epoch_samples != self.samples else (start % self.samples, following % self.samples)
+        return self._uses_at(start // self.samples).in_lanes(
+            lanes_read(starts, batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
+        )
 
     def active_shards(self, lanes: int) -> int:
         return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes))) if self.samples else 0
@@ -200,38 +159,21 @@ class MixtureCourse:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return batch_positions(starts, stops, lanes=self.lanes, rank=rank, world_size=world_size)
 
-    def needs(self, start: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-        ahead = MixtureCourse(self.order.copy(), self._shards, self.epoch_samples)
-        yield from needs_ahead(ahead, int(self._shards[-1]), start, batch_size, rank, world_size)
+    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        shards = np.arange(self._shards[-1]) if shards is None else shards
+        components = np.searchsorted(self._shards, shards, side="right") - 1
+        needs = np.full(len(shards), NEVER)
+        for component, chosen in groups(components):
+            needs[chosen] = self.order.next_needs(component, position, shards[chosen] - self._shards[component])
+        return needs
 
-    def drawn(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        lanes = np.unique(positions % self.lanes)
-        for component, lane, shards in self.order.drawn(int(positions.min()), int(positions.max()) + 1, lanes):
-            yield component * self.lanes + lane, shards + self._shards[component]
-
-    def find(
-        self, positions: NDArray[np.int64], sources: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        wanted = np.zeros(len(self.order.sizes) * self.lanes, np.bool_)
-        wanted[sources] = True
-        chosen, components, shards = self.order.find(positions, wanted.reshape(-1, self.lanes))
-        return chosen, self._shards[components] + shards
-
-    def used_until(self, shard: int, position: int) -> int:
-        return position + self.order.period(self._component(shard), self.shuffle_block, position)
-
-    def next_use(self, shard: int, position: int) -> int:
-        component = self._component(shard)
-        return position + self.order.period(component, self.order.sizes[component], position)
-
-    def next_needs(self, position: int) -> None:
-        return None
+    def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
+        following = (start // self.epoch_samples + 1) * self.epoch_samples if self.epoch_samples else start
+        lanes = lanes_read((start, following), batch_size, lanes=self.lanes, rank=rank, world_size=world_size)
+        return self.order.in_lanes(lanes)
 
     def active_shards(self, lanes: int) -> int:
         return self.order.active_shards(min(lanes, self.lanes))
-
-    def _component(self, shard: int) -> int:
-        return int(np.searchsorted(self._shards, shard, side="right")) - 1
 
 
 def _epoch_samples(asked: int | None, samples: int) -> int:

@@ -50,6 +50,7 @@ class Draws:
         self._starts = [start for start, _ in phases]
         self._bounds = [bounds for _, bounds in phases]
         self._limits = [np.array([bound for bound in bounds if bound < MODULUS], np.uint64) for bounds in self._bounds]
+        self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last that was counted in rounds
         self._earlier = [np.zeros((lanes, len(self._bounds[0])), np.int64)]
         for phase, start in enumerate(self._starts[1:]):  # what makes the counts of a phase go on from those before
             change = self._count(phase, start) - self._count(phase + 1, start)
@@ -78,6 +79,11 @@ class Draws:
         phase = bisect_right(self._starts, number * self.round_size) - 1
         return self._earlier[phase] + self._in_rounds(phase, number)
 
+    def before(self, position: int) -> NDArray[np.int64]:
+        """[C, components]: how often each lane drew each component before `position`."""
+        phase = bisect_right(self._starts, position) - 1
+        return self._earlier[phase] + self._count(phase, position)
+
     def _points(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         """[rounds, M*C]: where on a circle of 2^64 points each position of the rounds lands."""
         points = np.empty((len(numbers), self.row, self.lanes), np.uint64)
@@ -89,6 +95,9 @@ class Draws:
 
     def _in_rounds(self, phase: int, rounds: int) -> NDArray[np.int64]:
         """[C, components]: how often each lane draws each component in the first `rounds`, if all were of `phase`."""
+        known = self._known
+        if known is not None and known[0] == (phase, rounds):
+            return known[1]
         n, step = rounds * self.row, self.lanes * G % MODULUS
         counts = np.zeros((self.lanes, len(self._bounds[phase])), np.int64)
         for lane in range(self.lanes):
@@ -96,12 +105,14 @@ class Draws:
             wraps = floor_sum(n, MODULUS, step, begin)
             below = [wraps - floor_sum(n, MODULUS, step, begin - bound) for bound in self._bounds[phase]]
             counts[lane] = np.diff(np.array(below), prepend=0)
+        counts.flags.writeable = False
+        self._known = (phase, rounds), counts
         return counts
 
     def _count(self, phase: int, position: int) -> NDArray[np.int64]:
         """[C, components]: how often each lane draws each component before `position`, if all were of `phase`."""
         number, within = divmod(position, self.round_size)
-        counts = self._in_rounds(phase, number)
+        counts = self._in_rounds(phase, number).copy()
         drawn = np.searchsorted(self._limits[phase], self._points(np.array([number]))[0, :within], side="right")
         np.add.at(counts, (np.arange(within) % self.lanes, drawn), 1)
         return counts

@@ -5,7 +5,8 @@ Which component a position draws is in draws.py; here are the components' own or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,7 @@ from mdsx.errors import UsageError
 from mdsx.order.draws import Draws, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
-from mdsx.order.needs import active_shards
+from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, default_shuffle_block, groups
 
 _LANE_WISE = 1024  # samples a lane from which a component is read lane by lane
@@ -73,12 +74,6 @@ class MixtureOrder:
         other._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
         return other
 
-    def copy(self) -> MixtureOrder:
-        """The same order with blocks in memory of its own, for a second reader at another place."""
-        other = self.with_phases(self.phases)
-        other._streams = [stream.copy() for stream in self._streams]
-        return other
-
     def draw(self, positions: ArrayLike) -> NDArray[np.int64]:
         """The component at each of `positions`."""
         positions = integers(positions, "positions", MAX_SAMPLES)
@@ -110,46 +105,22 @@ class MixtureOrder:
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
 
-    def find(
-        self, positions: NDArray[np.int64], wanted: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Which of `positions` are of the lanes of components that are `wanted` ([components, C]; for a small component
-        lane 0 speaks for all); and of each of them the component, and the shard in it."""
-        small = np.flatnonzero(~self._lane_wise)
-        wanted = wanted.copy()
-        wanted[small] = wanted[small, :1]
-        lanes = positions % self.lanes
-        chosen = np.flatnonzero(np.logical_or.reduce(wanted)[lanes])
-        components, counts = self._drawn(positions[chosen])
-        here = np.flatnonzero(wanted[components, lanes[chosen]])
-        chosen, components, counts = chosen[here], components[here], counts[here]
-        lanes, shards = lanes[chosen], np.empty_like(chosen)
-        for component, members in groups(components):
-            shards[members], _ = self._streams[component].locate(counts[members], lanes[members])
-        return chosen, components, shards
-
-    def drawn(self, start: int, stop: int, lanes: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-        """(component, lane, shards): what the blocks draw on that `lanes` are in from position `start` up to `stop`, or
-        some more. Lane 0 of a small component speaks for all."""
-        size = self._draws.round_size
-        before, after = self._draws.before_round(start // size), self._draws.before_round(-(-stop // size))
-        for component, stream in enumerate(self._streams):
-            counts = [edge[:, component] for edge in (before, after)]
-            if not stream.lane_wise:
-                counts, wanted = [edge.sum(keepdims=True) for edge in counts], [0]
-            else:
-                wanted = lanes.tolist()
-            firsts, lasts = (edge.tolist() for edge in counts)
-            for lane in wanted:
-                if firsts[lane] < lasts[lane]:
-                    yield component, lane, stream.drawn(lane, firsts[lane], lasts[lane])
-
-    def period(self, component: int, samples: int, position: int) -> int:
-        """About how many positions it takes, from `position` on, to draw so many samples of a component."""
+    def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first positions from `position` on at which these shards of a component are drawn on, as expected
+        from the weights; NEVER where its weight is 0, unless they are drawn on at `position`."""
         weights = next(weights for start, weights in reversed(self.phases) if start <= position)
-        if not weights[component]:
-            return MAX_SAMPLES
-        return min(int(samples * sum(weights) / weights[component]), MAX_SAMPLES)
+        away = self._streams[component].away(self._draws.before(position)[:, component], shards)
+        ratio = (
+            float(sum(Fraction(weight) for weight in weights) / Fraction(weights[component]))
+            if weights[component]
+            else np.inf
+        )
+        ahead = np.minimum(np.ceil(np.maximum(away, 1) * ratio), float(NEVER)).astype(np.int64)
+        return np.where(away > 0, np.minimum(position + ahead, NEVER), position)
+
+    def in_lanes(self, lanes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return bool [shards of all components]: whether any of `lanes` (bool [C]) draws on it."""
+        return np.concatenate([stream.in_lanes(lanes) for stream in self._streams])
 
     def active_shards(self, lanes: int) -> int:
         """About how many shards the blocks draw on in which the first `lanes` lanes are at a time."""
@@ -197,6 +168,10 @@ class _Stream:
         self.lane_wise = self.size >= _LANE_WISE * first.lanes
         self._first = first if self.lane_wise else Order(counts, seed=seed, lanes=1, shuffle_block=shuffle_block)
         self._epochs: list[Order] = [self._first] * _EPOCHS_KEPT
+        self._uses: dict[int, ShardUses] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_uses": {}}
 
     def locate(
         self, counts: NDArray[np.int64], lanes: NDArray[np.int64]
@@ -213,16 +188,31 @@ class _Stream:
             shards[chosen], samples[chosen] = self._at_epoch(epoch).locate(places[chosen])
         return shards, samples
 
-    def drawn(self, lane: int, first: int, last: int) -> NDArray[np.int64]:
-        """The shards, each once, of the blocks that hold draws `first` up to `last` of a lane; maybe more."""
-        size = self._first.lane_length(lane)
-        (epoch, begin), (end, stop) = divmod(first, size), divmod(last - 1, size)
-        if end > epoch + 1:
-            return np.flatnonzero(self._first.counts)
-        if end == epoch:
-            return self._at_epoch(epoch).drawn(lane, begin, stop + 1)
-        parts = self._at_epoch(epoch).drawn(lane, begin, size), self._at_epoch(end).drawn(lane, 0, stop + 1)
-        return np.union1d(*parts)
+    def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many of the component's positions each of `shards` is away, when each lane of the mixture drew
+        `counts` ([C]) samples of it; NEVER where it is farther than two epochs."""
+        away = np.full(len(shards), NEVER)
+        if not self.size:
+            return away
+        lanes = self._first.lanes
+        counts = counts if self.lane_wise else counts.sum(keepdims=True)
+        lengths = self.size // lanes + (np.arange(lanes) < self.size % lanes)
+        epochs = counts // lengths
+        for epoch in range(int(epochs.min()), int(epochs.max()) + 2):
+            at = (counts - epoch * lengths) * lanes + np.arange(lanes)
+            away = np.minimum(away, self._uses_at(epoch).away(at, shards))
+        return away
+
+    def in_lanes(self, lanes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return bool [shards]: whether any of `lanes` (bool [C]) draws on it."""
+        return self._uses_at(0).in_lanes(lanes if self.lane_wise else np.ones(1, np.bool_))
+
+    def _uses_at(self, epoch: int) -> ShardUses:
+        uses = self._uses.get(epoch)
+        if uses is None:
+            uses = ShardUses(self._first.at_epoch(epoch))
+            self._uses = {**dict(list(self._uses.items())[1 - _EPOCHS_KEPT :]), epoch: uses}
+        return uses
 
     def _at_epoch(self, epoch: int) -> Order:
         slot = epoch % _EPOCHS_KEPT
@@ -230,14 +220,6 @@ class _Stream:
         if order.epoch != epoch:
             order = self._epochs[slot] = self._first.at_epoch(epoch)
         return order
-
-    def copy(self) -> _Stream:
-        """With orders, and so blocks in memory, of its own."""
-        other = object.__new__(_Stream)
-        other.__dict__.update(self.__dict__)
-        other._first = self._first.at_epoch(self._first.epoch)
-        other._epochs = [other._first] * _EPOCHS_KEPT
-        return other
 
     def active_shards(self, lanes: int) -> int:
         """About how many shards are drawn on at a time by the blocks of the first `lanes` lanes."""

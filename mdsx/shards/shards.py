@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,13 @@ from mdsx.shards.index import read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.stored import StoredShards, retried
 from mdsx.storage import Storage, map_whole, open_storage
-from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Verdict
+from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.system import network_file_system
 
 _SMALL = 16 * 1024  # bytes of an average sample, up to which hashing one costs less than a stat
 
 _DEFAULT_CACHE = Cache()
+_UNKNOWN: Needs = MappingProxyType({})
 
 
 class _ProcessState:
@@ -146,12 +148,12 @@ class Shards:
         identity, mapped = self._identity(shard), self.cache.open(self.key(shard))
         return mapped is not None and self._keep_cached(self.cache, shard, identity, mapped, whole=whole)
 
-    def fetch(self, shard: int, *, needed_in: float = 0.0) -> Verdict | None:
+    def fetch(self, shard: int, *, needs: Needs = _UNKNOWN) -> Verdict | None:
         """Bring a shard into the cache and map it; None when it is there, else why not (see CacheDirectory.fetch)."""
         assert self.cache is not None
         if self.open(shard, whole=True):
             return None
-        result, made = self._fetch(self.cache, shard, needed_in)
+        result, made = self._fetch(self.cache, shard, 0.0, needs)
         if isinstance(result, Verdict):
             return result
         if not make_room(leased=True):  # it is there, and `select` reads it
@@ -159,7 +161,7 @@ class Shards:
         kept = self._keep_cached(self.cache, shard, self._identity(shard), result, whole=True, verified=made)
         return None if kept else Verdict.BUSY
 
-    def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
+    def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
         """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came.
 
         Where it is damaged or another one, the next read of it raises the same error.
@@ -167,7 +169,7 @@ class Shards:
         assert self.cache is not None
         wrong = self._state.wrong
         try:
-            result, _ = self._fetch(self.cache, shard, needed_in, received)
+            result, _ = self._fetch(self.cache, shard, needed_in, needs, received)
         except (FormatError, ChangedError) as error:
             wrong[shard] = error
             raise
@@ -254,7 +256,12 @@ class Shards:
     # --- inside
 
     def _fetch(
-        self, cache: CacheDirectory, shard: int, needed_in: float, received: Callable[[int], None] | None = None
+        self,
+        cache: CacheDirectory,
+        shard: int,
+        needed_in: float,
+        needs: Needs,
+        received: Callable[[int], None] | None = None,
     ) -> tuple[mmap.mmap | Verdict, bool]:
         """Return the shard from the cache, or why it is not there; and whether it was fetched now."""
         made = False
@@ -269,7 +276,7 @@ class Shards:
             download_shard(self.storage, self.index, shard, counted, file=self.file(shard))
             made = True
 
-        return retried(lambda: cache.fetch(self.key(shard), fill, needed_in=needed_in)), made
+        return retried(lambda: cache.fetch(self.key(shard), fill, needed_in=needed_in, needs=needs)), made
 
     def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:
         """Copy `samples` of a shard in the cache, which is not kept open; None if it is not there."""

@@ -19,7 +19,7 @@ from mdsx.format import Decoder, Schema, Selection
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.shards import Shards
-from mdsx.storage.cache import Verdict
+from mdsx.storage.cache import Needs, Verdict
 
 ColumnChoice = Sequence[str] | Mapping[str, str]
 """Names of columns, or the name that each is to have -> its name in the dataset."""
@@ -125,15 +125,15 @@ class View:
         excerpt, number = self._at(shard)
         return excerpt.shards.open(number, whole=whole)
 
-    def fetch(self, shard: int) -> Verdict | None:
+    def fetch(self, shard: int, *, needs: Needs) -> Verdict | None:
         excerpt, number = self._at(shard)
-        return excerpt.shards.fetch(number)
+        return excerpt.shards.fetch(number, needs=needs)
 
-    def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
+    def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
         excerpt, number = self._at(shard)
         if excerpt.shards.cache is None:
             return None
-        return excerpt.shards.bring(number, needed_in=needed_in, received=received)
+        return excerpt.shards.bring(number, needed_in=needed_in, needs=needs, received=received)
 
     def close(self, shard: int) -> None:
         excerpt, number = self._at(shard)

@@ -4,6 +4,7 @@ from mdsx.stream.background import Background
 from mdsx.stream.batching import Batching, Task
 from mdsx.stream.costs import warn_of_small_cache, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.machine import Pace
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import Run, warn_of_left
 from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
@@ -14,6 +15,7 @@ __all__ = [
     "Batching",
     "Failure",
     "OrderIdentity",
+    "Pace",
     "Phases",
     "RankReader",
     "Run",

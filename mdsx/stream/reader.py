@@ -8,7 +8,6 @@ local comes by range, before any shard is brought in behind it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
@@ -22,12 +21,11 @@ from mdsx.process import REQUESTS, Owner, Share
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.batching import Batching, Task
 from mdsx.stream.damaged import Failure, sound_columns
-from mdsx.stream.foresight import DatasetForesight, foresee, pace_of
-from mdsx.stream.prefetch import Need, Prefetcher
+from mdsx.stream.machine import Pace
+from mdsx.stream.prefetch import Prefetcher, prefetcher_of
 
 _WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
-_LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
-_SHARDS_AHEAD = 64  # beyond that, bringing sooner gains nothing
+_FIRST_READS = 2**14  # positions of a rank that are looked at after a jump
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
 _RUN_SAMPLES = 512  # so many at least, where batches are tiny
@@ -54,11 +52,9 @@ class Batch:
 class _Runtime:
     """What belongs to one process."""
 
-    def __init__(self, prefetcher: Prefetcher | None, foresights: list[DatasetForesight]) -> None:
+    def __init__(self, prefetcher: Prefetcher | None) -> None:
         self.owner = Owner()
         self.prefetcher = prefetcher
-        self.foresights = foresights  # the caches use them as long as they are kept here
-        self.open: OrderedDict[int, int] = OrderedDict()  # shard -> where it is used up; the last used stands last
         self.begun = False  # the first run was found
         self.damaged = set[int]()  # shards that are read sample by sample from now on
         self.pool = Share(REQUESTS, iteration=True)
@@ -76,6 +72,7 @@ class RankReader:
         batching: Batching,
         rank: int,
         *,
+        pace: Pace | None = None,
         processes: int = 1,
         views: bool = False,
         stand_in: bool = False,
@@ -85,6 +82,7 @@ class RankReader:
         self.course = course
         self.batching = batching
         self.rank = rank
+        self._pace = Pace() if pace is None else pace
         self._processes = processes
         self._views = views
         self._stand_in = stand_in
@@ -107,13 +105,15 @@ class RankReader:
         stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
-        runtime, prefetcher, first = self._runtime, self._runtime.prefetcher, not self._runtime.begun
+        runtime = self._runtime(int(starts[0]))
+        prefetcher, first = runtime.prefetcher, not runtime.begun
+        wanted = [] if prefetcher is None else np.unique(shards).tolist()
         if prefetcher is not None and not first:
-            prefetcher.reading(int(starts[0]), int(stops[-1]))
+            prefetcher.reading(int(starts[0]), int(stops[-1]), wanted, self._first_reads)
         sizes = [len(positions)] if joined else counts.tolist()
         places, found = self._select(runtime, shards, samples)
         if prefetcher is not None and first:
-            prefetcher.reading(int(starts[0]), int(stops[-1]))
+            prefetcher.reading(int(starts[0]), int(stops[-1]), wanted, self._first_reads)
         runtime.begun = True
         positions -= begin
         edges = pairwise(accumulate(sizes, initial=0))
@@ -123,7 +123,6 @@ class RankReader:
             ):
                 yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop], next(stand_ins))
         finally:  # also where the last batch was taken, but not the end
-            wanted = [shard for shard, _ in found]
             del found  # a selection is a lease
             self._let_go(runtime, int(stops[-1]), wanted)
 
@@ -167,7 +166,8 @@ class RankReader:
 
     def _read_sound(self, task: Task, positions: NDArray[np.int64], *, stand_in: bool) -> Batch:
         """The samples at `positions` of the epoch, of which `task` is being read, without those that are damaged."""
-        begin, runtime = task.epoch * self.course.epoch_samples, self._runtime
+        begin = task.epoch * self.course.epoch_samples
+        runtime = self._runtime(task.start + begin)
         shards, samples = self.course.locate(positions + begin)
         samples = self.view.stored(shards, samples)
         try:
@@ -181,7 +181,7 @@ class RankReader:
         return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged)
 
     def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
-        runtime = self._runtime
+        runtime = self._runtime()
         if shard not in runtime.damaged:
             try:
                 places, ((_, found),) = self._select(runtime, np.full(len(samples), shard), samples)
@@ -221,40 +221,33 @@ class RankReader:
             if runtime.prefetcher is not None:
                 runtime.prefetcher.close()
             runtime.pool.shutdown(wait=False)
-            for shard in runtime.open:
-                self.view.close(shard)
 
-    @property
-    def _runtime(self) -> _Runtime:
+    def _runtime(self, start: int = 0) -> _Runtime:
+        """`start`: the position that is read first."""
         runtime = self._runtime_or_none
         if runtime is None or not runtime.owner.here:
-            foresights = foresee(self.view, self.course, pace_of(self.course))
-            runtime = self._runtime_or_none = _Runtime(self._prefetcher(), foresights)
+            prefetcher = prefetcher_of(
+                self.view,
+                self.course,
+                self.batching,
+                start=start,
+                rank=self.rank,
+                processes=self._processes,
+                pace=self._pace,
+            )
+            runtime = self._runtime_or_none = _Runtime(prefetcher)
         return runtime
 
-    def _prefetcher(self) -> Prefetcher | None:
-        limit = self.view.cache_limit
-        if limit is None:
-            return None
-        samples = self.course.samples
-        search = min(4 * self.course.shuffle_block, samples)
-        look_ahead, pace = self._look_ahead(limit), pace_of(self.course)
-        return Prefetcher(self.view, self._needs, pace, samples=samples, search=search, look_ahead=look_ahead)
-
-    def _look_ahead(self, limit: int) -> int:
-        """Bytes of shards that this process brings ahead: for a fourth of the room that is left beside what the node's
-        ranks draw on, as it is taken from what is needed later; but the next block of a lane, where there is room."""
-        course, sizes = self.course, self.view.raw_sizes
-        lanes = self._processes * -(-course.lanes // self.batching.world_size)
-        active = int(course.active_shards(lanes) * sizes.mean()) if course.samples else 0
-        spare = max(limit - active, 0) // self._processes
-        block = int(sizes.sum()) * course.shuffle_block // (max(course.samples, 1) * course.lanes)
-        most = max(block, min(_SHARDS_AHEAD * int(sizes.max(initial=0)), spare // 4))
-        return max(min(most, spare, _LOOK_AHEAD), int(sizes.max(initial=1)))
-
-    def _needs(self, position: int) -> Iterator[Need]:
-        needs = self.course.needs(position, self.batching.global_batch, self.rank, self.batching.world_size)
-        return (Need(first, shard) for first, shard in needs)
+    def _first_reads(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """See ShardMachine.first_reads."""
+        batching, epoch = self.batching, self.course.epoch_samples
+        batches = max(_FIRST_READS // batching.batch_size, 1)
+        end = (start // epoch + 1) * epoch
+        starts = np.arange(start, min(start + batches * batching.global_batch, end), batching.global_batch)
+        stops = np.minimum(starts + batching.global_batch, end)
+        positions, counts = self.course.rank_positions(starts, stops, self.rank, batching.world_size)
+        shards, places = np.unique(self.course.locate(positions)[0], return_index=True)
+        return np.repeat(starts, counts)[places], shards, int(stops.max(initial=start))
 
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
@@ -268,42 +261,21 @@ class RankReader:
         if missing and runtime.prefetcher is not None and runtime.begun:
             runtime.prefetcher.wait_for(missing)
         absent, sizes = set(missing), {shard: len(group) for shard, group in groups}
-        absent -= {shard for shard in missing if self._open(shard, sizes[shard])}
+        absent -= {shard for shard in missing if self._open(runtime.prefetcher, shard, sizes[shard])}
         asked = [(shard, group) for shard, group in groups if shard in absent]
         fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
         found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
         return places, found
 
-    def _open(self, shard: int, wanted: int) -> bool:
+    def _open(self, prefetcher: Prefetcher | None, shard: int, wanted: int) -> bool:
         view = self.view
         if view.open(shard, whole=True):
             return True
         if not view.cached(shard) or wanted * _WORTH_FETCHING < view.counts[shard]:
             return False
-        return view.fetch(shard) is None
+        return view.fetch(shard, needs=prefetcher.needs() if prefetcher is not None else {}) is None
 
-    def _let_go(self, runtime: _Runtime, now: int, wanted: list[int]) -> None:
-        """Close shards that are used up for now, so that their room in the cache may be used by others.
-
-        In a small cache others are closed too, those first that were used least recently: this process may hold its
-        share of half the cache, beside what it reads at the moment.
-        """
-        if runtime.prefetcher is None:
-            return
-        for shard in wanted:
-            if self.view.cached(shard) and self.view.is_open(shard):
-                if runtime.open.get(shard, 0) <= now:
-                    runtime.open[shard] = self.course.used_until(shard, now - 1)
-                runtime.open.move_to_end(shard)
-        sizes = self.view.raw_sizes
-        held = sum(int(sizes[shard]) for shard in runtime.open)
-        share = (self.view.cache_limit or 0) // (2 * self._processes)
-        using = set(wanted)
-        for shard, until in list(runtime.open.items()):
-            if until <= now or (held > share and shard not in using):
-                held -= int(sizes[shard])
-                del runtime.open[shard]
-                self.view.close(shard)
-                if until <= now:
-                    self.view.touch(shard, pace_of(self.course).seconds_to(self.course.next_use(shard, now - 1)))
-        runtime.prefetcher.consumed(now)
+    def _let_go(self, runtime: _Runtime, stop: int, wanted: list[int]) -> None:
+        """What comes before `stop` was handed out: `wanted` may be closed, and what is no longer needed."""
+        if runtime.prefetcher is not None:
+            runtime.prefetcher.consumed(stop, [shard for shard in wanted if self.view.is_open(shard)])

@@ -25,6 +25,7 @@ from mdsx.stream import (
     Batch,
     Batching,
     OrderIdentity,
+    Pace,
     Phases,
     RankReader,
     Run,
@@ -122,6 +123,7 @@ class StreamingDataset(IterableDataset[Any]):
         self.zero_copy = zero_copy
         self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
         self.run = Run(shuffled=self._shuffle)
+        self._pace = Pace()
         self._share: WorkerShare | None = None  # in a worker: which batches are this one's
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         self._starts = WorkerStarts()
@@ -147,7 +149,7 @@ class StreamingDataset(IterableDataset[Any]):
         """The same samples in the same order, with a run of its own: what a loader reads."""
         found = copy(self)
         found._ranks, found._share = self._ranks, None
-        found.course = copy(self.course)  # the pace of reading is kept for each
+        found._pace = Pace()
         return found
 
     def read_by(self, loader: object) -> None:
@@ -307,6 +309,7 @@ class StreamingDataset(IterableDataset[Any]):
             self.course,
             batching,
             self.ranks[0],
+            pace=self._pace,
             processes=processes,
             views=views,
             stand_in=stand_in,

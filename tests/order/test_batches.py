@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
 from mdsx.order import Order, better_lanes, lane_spread, rank_positions
-from mdsx.order.batches import rank_lanes, ranks_of
+from mdsx.order.batches import lanes_read, rank_lanes
 from tests.order import reference
 from tests.order.strategies import lane_numbers
 
@@ -70,20 +70,21 @@ def test_positions_far_out_are_exact() -> None:
 
 
 @given(starts, st.integers(1, 60), st.integers(1, 5), lane_numbers, worlds)
-def test_ranks_of_and_rank_lanes_are_rank_positions_turned_round(
+def test_rank_lanes_and_lanes_read_are_rank_positions_turned_round(
     start: int, size: int, batches: int, lanes: int, world_size: int
 ) -> None:
     begins = start + np.arange(batches) * size
     ends = begins + size
-    touched: dict[int, set[int]] = {rank: set() for rank in range(world_size)}
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        for rank, positions in enumerate(batch(begin, end - begin, lanes, world_size)):
-            read = np.array(positions, np.int64)
-            bounds = np.full(len(read), begin), np.full(len(read), end)
-            assert (ranks_of(read, *bounds, lanes=lanes, world_size=world_size) == rank).all()
-            touched[rank].update((read % lanes).tolist())
-    for rank, expected in touched.items():
-        assert set(rank_lanes(begins, ends, lanes=lanes, rank=rank, world_size=world_size).tolist()) == expected
+    for rank in range(world_size):
+        touched = {
+            position % lanes
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+            for position in batch(begin, end - begin, lanes, world_size)[rank]
+        }
+        assert set(rank_lanes(begins, ends, lanes=lanes, rank=rank, world_size=world_size).tolist()) == touched
+        for starts in ((start,), None):
+            read = lanes_read(starts, size, lanes=lanes, rank=rank, world_size=world_size)
+            assert read[list(touched)].all()
 
 
 @pytest.mark.parametrize(

@@ -1,89 +1,169 @@
-"""Which shards a rank needs next, and how many at once: what the prefetch and the cache's warning go by."""
+"""When each shard is needed next, and how many at once: what prefetch, eviction and the cache's warning go by."""
 
 from __future__ import annotations
 
-import itertools
 import time
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from mdsx.errors import UsageError
-from mdsx.order import Order, active_shards, rank_positions, shards_needed
+from mdsx.order import NEVER, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, active_shards
+from mdsx.order.needs import ShardUses
 from tests.order import reference
 from tests.order.strategies import orders
 
-
-def needs_by_reading(order: Order, start: int, stop: int, size: int, rank: int, world_size: int) -> dict[int, int]:
-    """By shard, in the order of first need: the start of the batch. Found by reading it all."""
-    needs: dict[int, int] = {}
-    for begin in range(start, stop, size):
-        positions = rank_positions(begin, min(begin + size, stop), lanes=order.lanes, rank=rank, world_size=world_size)
-        for shard in order.locate(positions)[0].tolist():
-            needs.setdefault(shard, begin)
-    return needs
-
-
-@given(orders(), st.integers(1, 40), st.integers(1, 5), st.data())
-def test_shards_come_in_the_order_of_first_need(order: Order, size: int, world_size: int, data: Any) -> None:
-    start = data.draw(st.integers(0, len(order)))
-    stop = data.draw(st.one_of(st.none(), st.integers(start, len(order))))
-    rank = data.draw(st.integers(0, world_size - 1))
-    needed = list(shards_needed(order, start=start, batch_size=size, rank=rank, world_size=world_size, stop=stop))
-    end = len(order) if stop is None else stop
-    assert needed == list(needs_by_reading(order, start, end, size, rank, world_size).items())
-
-
-@pytest.mark.parametrize(("size", "world_size"), [(64, 1), (96, 3), (35, 7), (512, 8), (5000, 2)])
-def test_also_over_many_blocks_and_lanes_that_ranks_share(size: int, world_size: int) -> None:
-    order = Order([100, 0, 350, 1, *[217] * 90], seed=6, epoch=2, shuffle_block=1000)
-    for rank in range(world_size):
-        needed = list(shards_needed(order, start=1234, batch_size=size, rank=rank, world_size=world_size))
-        assert needed == list(needs_by_reading(order, 1234, len(order), size, rank, world_size).items())
-
-
-def test_the_first_shards_are_known_at_once_however_large_the_epoch() -> None:
-    order = Order(np.full(200_000, 5_000_000), seed=1)  # 10^12 samples
-    began = time.process_time()
-    needs = shards_needed(order, start=10**11, batch_size=256, rank=3, world_size=8)
-    first = next(needs)
-    assert time.process_time() - began < 0.5
-    assert first[1] == 10**11
-    later = list(itertools.islice(needs, 5))
-    assert all(position >= 10**11 and (position - 10**11) % 256 == 0 for _, position in later)
-    assert time.process_time() - began < 5
-
-
-def test_looking_ahead_costs_far_less_than_reading() -> None:
-    order = Order(np.full(96, 10**7), seed=1)
-    began = time.process_time()
-    assert len(list(shards_needed(order, start=0, batch_size=512, rank=5, world_size=8))) == 12
-    assert time.process_time() - began < 3, "120,000,000 positions of this rank, of which few are computed"
-
-
-def test_looking_ahead_leaves_the_reader_its_blocks() -> None:
-    order = Order(np.full(1000, 1000), seed=1)
-    order.locate(range(64))
-    in_use = list(order._tiles)
-    assert len(list(shards_needed(order, start=0, batch_size=64, rank=0, world_size=1))) == 1000
-    assert all(before is after for before, after in zip(in_use, order._tiles, strict=True))
-
-
-def test_nothing_is_needed_where_nothing_is_left() -> None:
-    assert list(shards_needed(Order([5]), start=5, batch_size=2, rank=0, world_size=1)) == []
-    assert list(shards_needed(Order([]), start=0, batch_size=2, rank=0, world_size=1)) == []
-
-
-@pytest.mark.parametrize(
-    "options", [{"start": 11}, {"start": -1}, {"stop": 11}, {"batch_size": 0}, {"rank": 1}, {"world_size": 0}]
+small_orders = st.fixed_dictionaries(
+    {
+        "counts": st.lists(st.integers(0, 30), min_size=1, max_size=12),
+        "seed": st.integers(0, 5),
+        "epoch": st.integers(0, 3),
+        "lanes": st.sampled_from([1, 2, 3, 8]),
+        "shuffle_block": st.integers(1, 64),
+        "shuffle": st.booleans(),
+    }
 )
-def test_what_cannot_be_meant_is_refused_by_the_call_itself(options: dict[str, Any]) -> None:
-    arguments = {"start": 0, "batch_size": 2, "rank": 0, "world_size": 1, **options}
-    with pytest.raises(UsageError):
-        shards_needed(Order([10]), **arguments)
+
+
+def first_reads(course: Course, start: int, stop: int) -> dict[int, int]:
+    """By shard the position of its first sample, found by reading."""
+    shards, _ = course.locate(np.arange(start, stop))
+    found: dict[int, int] = {}
+    for position, shard in zip(range(start, stop), shards.tolist(), strict=True):
+        found.setdefault(shard, position)
+    return found
+
+
+@given(small_orders)
+@settings(max_examples=100)
+def test_a_shard_is_read_only_where_its_blocks_draw_on_it(options: dict[str, Any]) -> None:
+    order = Order(**options)
+    uses, everything = ShardUses(order), np.arange(len(options["counts"]))
+    shards, _ = order.locate(range(len(order)))
+    for position, shard in enumerate(shards.tolist()):
+        away = uses.away(position, everything)
+        assert away[shard] == 0
+        for other in everything.tolist():
+            later = np.flatnonzero(shards[position:] == other)
+            assert not len(later) or away[other] <= later[0]
+            assert uses.away(position, np.array([other])) == away[other]
+
+
+@given(small_orders, st.integers(0, 2), st.sampled_from([None, 1, 13, 500]))
+@settings(max_examples=60)
+def test_no_shard_is_read_before_its_next_need(options: dict[str, Any], epoch: int, epoch_samples: int | None) -> None:
+    course = DatasetCourse(Order(**options), epoch_samples)
+    n, counts = course.samples, options["counts"]
+    if not n:
+        assert (course.next_needs(0) == NEVER).all()
+        return
+    for position in range(epoch * n, (epoch + 1) * n, max(n // 5, 1)):
+        needs = course.next_needs(position)
+        reads = first_reads(course, position, (epoch + 2) * n)
+        for shard in range(len(counts)):
+            assert needs[shard] >= NEVER if counts[shard] == 0 else position <= needs[shard] <= reads[shard]
+        some = np.arange(0, len(counts), 2)
+        assert (course.next_needs(position, some) == needs[some]).all()
+
+
+def test_the_next_need_is_not_far_before_the_next_read() -> None:
+    course = DatasetCourse(Order([10] * 100, seed=1, lanes=4, shuffle_block=40))
+    for position in (0, 333, 999):
+        needs, reads = course.next_needs(position), first_reads(course, position, 2000)
+        for shard in range(100):
+            assert reads[shard] - 2 * 40 - 8 < needs[shard] <= reads[shard]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=5), min_size=1, max_size=3),
+    st.sampled_from([1, 2, 8]),
+    st.integers(1, 300),
+    st.integers(0, 5000),
+    st.data(),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_mixture_needs_now_what_it_reads_now(
+    components: list[list[int]], lanes: int, block: int, position: int, data: Any
+) -> None:
+    weights = st.lists(st.integers(1, 50), min_size=len(components), max_size=len(components))
+    phases = [(place, data.draw(weights)) for place in sorted(data.draw(st.sets(st.integers(1, 5000), max_size=2)))]
+    order = MixtureOrder(components, data.draw(weights), seed=3, lanes=lanes, shuffle_block=block, phases=phases)
+    course = MixtureCourse(order, np.cumsum([0, *map(len, components)]))
+    shards, _ = course.locate(np.arange(position, position + 20))
+    for place, shard in enumerate(shards.tolist(), position):
+        assert course.next_needs(place, np.array([shard])) == place
+    assert (course.next_needs(position) >= position).all()
+
+
+def test_a_mixture_expects_later_needs_close_to_where_they_are() -> None:
+    """Small blocks, so that a shard is read soon after its block begins."""
+    order = MixtureOrder([[3000] * 20, [50] * 10], [3, 1], seed=4, lanes=4, shuffle_block=64)
+    course = MixtureCourse(order, np.array([0, 20, 30]))
+    for position in (0, 12_345, 100_003):
+        needs, reads = course.next_needs(position), first_reads(course, position, position + 100_000)
+        assert len(reads) == 30
+        for shard, read in reads.items():
+            assert read - 1500 < needs[shard] < read + 300
+
+
+def test_a_component_of_no_weight_is_not_needed_any_more() -> None:
+    order = MixtureOrder([[100] * 4, [100] * 2], [3, 1], seed=1, phases=[(5000, [1, 0])])
+    course = MixtureCourse(order, np.array([0, 4, 6]))
+    assert course.next_needs(100).max() < 2000
+    needs = course.next_needs(6000)
+    assert needs[:4].max() < 8000
+    assert set(needs[4:].tolist()) <= {6000, NEVER}
+
+
+def read_by(course: Course, start: int, stop: int, size: int, rank: int, world: int) -> NDArray[np.int64]:
+    """The shards of which `rank` reads in whole batches from `start` on, in the epoch of `start`."""
+    starts = np.arange(start, stop - size + 1, size)
+    positions, _ = course.rank_positions(starts, starts + size, rank, world)
+    return np.unique(course.locate(positions)[0])
+
+
+@given(st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 7, 16]), st.integers(0, 300), st.booleans(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_ranks_shards_are_all_that_its_whole_batches_read(
+    size: int, world: int, start: int, mixture: bool, data: Any
+) -> None:
+    rank = data.draw(st.integers(0, world - 1))
+    course: Course = DatasetCourse(
+        Order([20] * 30, seed=2, lanes=8, shuffle_block=80), data.draw(st.sampled_from([None, 130]))
+    )
+    if mixture:
+        both = MixtureOrder([[3000] * 9, [30] * 4], [3, 1], seed=4, lanes=4, shuffle_block=64)
+        course = MixtureCourse(both, np.array([0, 9, 13]))
+    mine = course.shards_of(start, size, rank, world)
+    end = (start // course.epoch_samples + 1) * course.epoch_samples
+    assert mine[read_by(course, start, min(end, start + 3000), size, rank, world)].all()
+    assert mine[read_by(course, end, end + min(course.epoch_samples, 3000), size, rank, world)].all()
+
+
+def test_ranks_with_lanes_of_their_own_share_few_shards() -> None:
+    course = DatasetCourse(Order([1000] * 800, seed=1))
+    mine = np.array([course.shards_of(0, 512, rank, 4) for rank in range(4)])
+    assert mine.any(axis=0).all()
+    assert mine.sum() <= 800 + 8
+
+
+def test_needs_of_a_large_epoch_are_known_at_once() -> None:
+    order = Order(np.full(200_000, 5_000_000), seed=1)  # 10^12 samples
+    course, began = DatasetCourse(order), time.process_time()
+    needs = course.next_needs(10**11)
+    assert time.process_time() - began < 3
+    assert (needs >= 10**11).all()
+    began = time.process_time()
+    for step in range(100):
+        course.next_needs(10**11 + step, np.arange(500))
+    assert time.process_time() - began < 1
+
+
+def test_an_empty_dataset_needs_nothing() -> None:
+    course = DatasetCourse(Order([], seed=1))
+    assert course.next_needs(0).tolist() == course.shards_of(0, 4, 0, 1).tolist() == []
 
 
 @given(orders(st.just(True)), st.data())

@@ -91,7 +91,7 @@ def test_downloads_of_the_later_epochs(
                     seen += batch.columns["id"].tolist()
                 del batches
             for reader in group:
-                prefetcher = reader._runtime.prefetcher
+                prefetcher = reader._runtime().prefetcher
                 assert prefetcher is not None
                 idle(prefetcher)
         for reader in group:  # as a loader does at the end of each epoch

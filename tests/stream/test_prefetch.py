@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import cast
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from mdsx import TransportError
-from mdsx.order import NOTHING_NEW
 from mdsx.shards import View
-from mdsx.storage.cache import Verdict
-from mdsx.stream.foresight import Pace
-from mdsx.stream.prefetch import Need, Prefetcher
+from mdsx.storage.cache import Needs, Verdict
+from mdsx.stream.machine import Pace, ShardMachine
+from mdsx.stream.prefetch import Prefetcher
 
 SHARDS, SAMPLES = 10, 100  # shard k of epoch e is needed from position 100 e + 10 k on
 PATIENCE = 30.0
@@ -31,14 +32,22 @@ class Brought:
         self.needed_in: list[float] = []
         self.room = room
         self.refused = 0
+        self.closed: list[int] = []
+        self.touched: list[tuple[int, float]] = []
         self.damaged: set[int] = set()
         self.held: threading.Event | None = None  # nothing arrives before it
         self.changed = threading.Condition()
 
-    def cached_size(self, shard: int) -> int:
-        return 1000
+    excerpts = firsts = np.zeros(0)  # of no dataset
 
-    def bring(self, shard: int, *, needed_in: float, received: Callable[[int], None]) -> Verdict | None:
+    def close(self, shard: int) -> None:
+        self.closed.append(shard)
+
+    def touch(self, shard: int, needed_in: float) -> None:
+        self.touched.append((shard, needed_in))
+
+    def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
+        assert not needs  # no dataset is behind these shards
         received(1000)
         if self.held is not None:
             assert self.held.wait(PATIENCE)
@@ -59,30 +68,36 @@ class Brought:
             assert self.changed.wait_for(lambda: len(self.shards) >= count, PATIENCE), self.shards
 
 
-def needs(position: int) -> Iterator[Need]:
-    shard = -(-position // 10)
-    while True:
-        yield Need(shard * 10, shard % SHARDS)
-        shard += 1
+def next_needs(position: int, shards: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Shard k is drawn on in positions 10 k up to 10 k + 10 of each epoch."""
+    starts = 10 * (np.arange(SHARDS) if shards is None else shards)
+    place = position % SAMPLES
+    later = np.where(starts + 10 > place, np.maximum(starts, place), starts + SAMPLES)
+    return later + position - place
 
 
 def prefetcher(brought: Brought, look_ahead: int = 3000) -> Prefetcher:
-    pace = Pace(SAMPLES)
-    return Prefetcher(cast(View, brought), needs, pace, samples=SAMPLES, search=SAMPLES, look_ahead=look_ahead)
+    sizes, mine = np.full(SHARDS, 1000), np.ones(SHARDS, np.bool_)
+    machine = ShardMachine(next_needs, sizes, mine, Pace(), samples=SAMPLES, look_ahead=look_ahead, share=10**9)
+    return Prefetcher(cast(View, brought), machine)
+
+
+def reading(prefetch: Prefetcher, start: int, stop: int) -> None:
+    prefetch.reading(start, stop, [position % SAMPLES // 10 for position in range(start, stop)])
 
 
 def read(prefetch: Prefetcher, start: int, stop: int) -> None:
-    """What a reader tells when it reads positions [start, stop)."""
-    prefetch.reading(start, stop)
-    prefetch.consumed(stop)
+    """Do what a reader does when it reads positions [start, stop)."""
+    reading(prefetch, start, stop)
+    prefetch.consumed(stop, [])
 
 
 def idle(prefetch: Prefetcher) -> None:
     """Wait until no thread works for it."""
-    plan, reached = prefetch._plan, threading.Event()
+    shared, reached = prefetch._shared, threading.Event()
     while not reached.wait(0.001):
-        with plan.changed:
-            if not plan.asked and not plan.under_way:
+        with shared.changed:
+            if not shared.asked and not shared.machine.under_way:
                 return
 
 
@@ -103,14 +118,14 @@ def test_shards_come_as_needed_and_no_farther_ahead_than_the_bytes_allow() -> No
 def test_it_goes_on_into_the_next_epoch_but_no_farther() -> None:
     brought = Brought()
     prefetch = prefetcher(brought, look_ahead=10**9)
-    prefetch.reading(0, 5)
-    brought.wait(11)
+    reading(prefetch, 0, 5)
+    brought.wait(10)
     idle(prefetch)
-    assert sorted(brought.shards) == [0, 0, *range(1, 10)]  # as far as one epoch ahead of where the run stood
+    assert sorted(brought.shards) == [*range(10)]
     read(prefetch, 35, 60)
-    brought.wait(17)
+    brought.wait(16)
     idle(prefetch)
-    assert sorted(brought.shards[11:]) == [1, 2, 3, 4, 5, 6]
+    assert sorted(brought.shards[10:]) == [0, 1, 2, 3, 4, 5]  # as far as one epoch ahead of the run
     prefetch.close()
 
 
@@ -158,36 +173,15 @@ def test_an_error_is_left_to_the_one_who_needs_the_shard() -> None:
     prefetch.close()
 
 
-def test_the_search_stops_where_nothing_new_is_found() -> None:
-    looked: list[int] = []
-
-    def nothing(position: int) -> Iterator[Need]:
-        while True:
-            looked.append(position)
-            yield Need(position, NOTHING_NEW)
-            position += 10
-
-    brought = Brought()
-    prefetch = Prefetcher(cast(View, brought), nothing, Pace(10**6), samples=10**6, search=50, look_ahead=1000)
-    read(prefetch, 0, 5)
-    idle(prefetch)
-    assert looked == [0, 10, 20, 30, 40, 50, 60]
-    read(prefetch, 5, 25)
-    idle(prefetch)
-    assert looked[-1] == 80
-    assert not brought.shards
-    prefetch.close()
-
-
 def test_what_is_being_read_makes_no_room_until_it_is_let_go() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
-    prefetch.reading(0, 5)
+    reading(prefetch, 0, 5)
     brought.wait(4)
     idle(prefetch)
-    prefetch.consumed(15)
+    prefetch.consumed(15, [])
     brought.wait(5)
-    prefetch.reading(15, 20)
+    reading(prefetch, 15, 20)
     idle(prefetch)
     assert sorted(brought.shards) == [0, 1, 2, 3, 4]
     assert min(brought.needed_in) > 0  # never "now", which may evict anything
@@ -198,7 +192,7 @@ def test_what_is_on_its_way_may_be_waited_for() -> None:
     brought = Brought()
     brought.held = threading.Event()
     prefetch = prefetcher(brought)
-    prefetch.reading(0, 35)
+    reading(prefetch, 0, 35)
     waits = threading.Thread(target=prefetch.wait_for, args=([0, 1, 2, 3],))
     waits.start()
     waits.join(0.05)
@@ -215,7 +209,7 @@ def test_nobody_waits_for_what_finds_no_room_or_fails() -> None:
     brought = Brought(room=1)
     brought.damaged = {1}
     prefetch = prefetcher(brought)
-    prefetch.reading(0, 35)
+    reading(prefetch, 0, 35)
     prefetch.wait_for([0, 1, 2, 3])
     assert len(brought.shards) == 1
     assert brought.refused
@@ -223,11 +217,11 @@ def test_nobody_waits_for_what_finds_no_room_or_fails() -> None:
 
 
 def test_nobody_waits_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.stream.prefetch._PATIENCE", 0.0)
+    monkeypatch.setattr("mdsx.stream.machine._PATIENCE", 0.0)
     brought = Brought()
     brought.held = threading.Event()
     prefetch = prefetcher(brought)
-    prefetch.reading(0, 35)
+    reading(prefetch, 0, 35)
     prefetch.wait_for([0, 1, 2, 3])
     assert not brought.shards
     brought.held.set()
@@ -237,7 +231,7 @@ def test_nobody_waits_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -
 def test_shards_needed_now_come_however_many_bytes_they_are() -> None:
     brought = Brought()
     prefetch = prefetcher(brought, look_ahead=1000)
-    prefetch.reading(0, 75)
+    reading(prefetch, 0, 75)
     prefetch.wait_for(list(range(8)))
     assert set(brought.shards) >= set(range(8))
     prefetch.close()

@@ -3,6 +3,6 @@
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.locks import held
 from mdsx.storage.cache.options import Cache, CacheLike
-from mdsx.storage.cache.policy import Foresight
+from mdsx.storage.cache.policy import Needs, ShardNames, ShardNeeds
 
-__all__ = ["Cache", "CacheDirectory", "CacheKey", "CacheLike", "Foresight", "Verdict", "held"]
+__all__ = ["Cache", "CacheDirectory", "CacheKey", "CacheLike", "Needs", "ShardNames", "ShardNeeds", "Verdict", "held"]

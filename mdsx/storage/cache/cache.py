@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from mdsx.errors import TransportError, UsageError
 from mdsx.process import Owner, exhausted
@@ -32,10 +33,12 @@ from mdsx.storage.cache.directory import disk_size, go_around, is_folder
 from mdsx.storage.cache.eviction import Evictor
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import Foresight
+from mdsx.storage.cache.policy import Needs
 from mdsx.storage.cache.shard_files import Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.system import network_file_system
 from mdsx.warn import warn
+
+_UNKNOWN: Needs = MappingProxyType({})
 
 
 class Verdict(Enum):
@@ -165,12 +168,15 @@ class CacheDirectory:
                 hold.release()
         return mapped
 
-    def fetch(self, key: CacheKey, fill: Callable[[Write], None], *, needed_in: float = 0.0) -> mmap.mmap | Verdict:
+    def fetch(
+        self, key: CacheKey, fill: Callable[[Write], None], *, needed_in: float = 0.0, needs: Needs = _UNKNOWN
+    ) -> mmap.mmap | Verdict:
         """The shard, leased as by `open`, made by `fill` where it is not here; or why not, at once.
 
         `fill(write)` writes the shard's raw bytes in order, and raises where they turn out to be damaged: then nothing
         of them stays, and the error is the caller's. `needed_in`: 0 where the shard is needed now, which may evict
         whatever nobody holds; else the seconds until then: only what is needed later than that is evicted for it.
+        `needs`: when this process needs the shards of some datasets next, which decides what is evicted.
         Where the directory is full, removed or read-only, there is no room; where it is not to be used at all, that is
         an MdsxError.
         """
@@ -179,7 +185,7 @@ class CacheDirectory:
         path = self.path(key)
         part = path.with_name(filenames.unfinished(path.name))
         try:
-            found = self._admit(key, path, part, needed_in)
+            found = self._admit(key, path, part, needed_in, needs)
             if not isinstance(found, Hold):
                 return found
             try:
@@ -207,12 +213,6 @@ class CacheDirectory:
         path = self.path(key)
         date(path, needed_in=needed_in)
         self._process().evictor.let_go(path)
-
-    def foresee(self, fingerprint: str, foresight: Foresight) -> None:
-        """Evict this dataset's shards by what `foresight` knows of them, as long as somebody else keeps it."""
-        process = self._process()
-        with process.lock:
-            process.evictor.foresee(fingerprint, foresight)
 
     def discard(self, key: CacheKey) -> None:
         """Remove a shard that was found damaged, if that can be. Who has it mapped keeps what is mapped."""
@@ -244,7 +244,9 @@ class CacheDirectory:
             ledger.take_tally()
             ledger.write_tally(process.evictor.shrink(ledger.limit()))
 
-    def _admit(self, key: CacheKey, path: Path, part: Path, needed_in: float) -> Hold | mmap.mmap | Verdict:
+    def _admit(
+        self, key: CacheKey, path: Path, part: Path, needed_in: float, needs: Needs
+    ) -> Hold | mmap.mmap | Verdict:
         """The exclusive hold on a new `.part` at its full size, or the shard if it is here, or why neither."""
         process = self._process()
         ledger = process.ledger
@@ -255,7 +257,7 @@ class CacheDirectory:
                 return mapped
             total = ledger.take_tally()
             if total is None:
-                total = process.evictor.scan()
+                total = process.evictor.scan(needs)
             for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
                 if (found := look_at(rubbish)) is not None:
                     if not evict(rubbish):
@@ -263,7 +265,7 @@ class CacheDirectory:
                         return Verdict.BUSY
                     total -= found.size
             limit = process.limit = ledger.limit()
-            total = process.evictor.make(total, key.raw_size, limit, needed_in)
+            total = process.evictor.make_room(total, key.raw_size, limit, needed_in, needs)
             if total + key.raw_size > limit:
                 ledger.write_tally(total)
                 return Verdict.NO_ROOM

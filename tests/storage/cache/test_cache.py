@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import mdsx
-from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
+from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.shard_files import Write
@@ -32,12 +32,14 @@ def key(number: int, size: int = SIZE) -> CacheKey:
     return CacheKey("f" * 32, xxhash.xxh3_128_hexdigest(content(number, size)), size)
 
 
-def fetch(cache: CacheDirectory, number: int, needed_in: float = 0.0, size: int = SIZE) -> object:
+def fetch(
+    cache: CacheDirectory, number: int, needed_in: float = 0.0, size: int = SIZE, needs: Needs | None = None
+) -> object:
     def fill(write: Write) -> None:
         for start in range(0, size, 300):
             write(content(number, size)[start : start + 300])
 
-    return cache.fetch(key(number, size), fill, needed_in=needed_in)
+    return cache.fetch(key(number, size), fill, needed_in=needed_in, needs=needs or {})
 
 
 def there(cache: CacheDirectory) -> set[str]:

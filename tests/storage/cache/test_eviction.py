@@ -6,18 +6,20 @@ import gc
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mdsx.storage.cache import CacheDirectory, Verdict
+from mdsx.storage.cache import CacheDirectory, Needs, ShardNames, ShardNeeds, Verdict
 from tests.storage.cache.test_cache import SIZE, fetch, key, names, there
-from tests.storage.cache.test_policy import Known
 
 FINGERPRINT = "f" * 32
 
 
-def known(**needs: int) -> Known:
-    """Shard number k is needed at position needs["sk"]."""
-    return Known({key(int(shard[1:])).raw_hash: position for shard, position in needs.items()})
+def known(**seconds: float) -> Needs:
+    """Shard number k is needed in seconds["sk"] seconds."""
+    hashes = b"".join(bytes.fromhex(key(int(shard[1:])).raw_hash) for shard in seconds)
+    names = ShardNames(np.frombuffer(hashes, np.uint8).reshape(-1, 16))
+    return {FINGERPRINT: ShardNeeds(names, np.array([*seconds.values()], np.float64))}
 
 
 def full(path: Path, *numbers: int) -> CacheDirectory:
@@ -29,43 +31,38 @@ def full(path: Path, *numbers: int) -> CacheDirectory:
 
 
 def test_what_the_run_needs_last_leaves_whatever_the_files_times_say(tmp_path: Path) -> None:
-    cache, run = full(tmp_path, 1, 2, 3), known(s1=100, s2=300, s3=200)
-    cache.foresee(FINGERPRINT, run)
+    cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
     for number, seconds in ((1, 9999.0), (2, 1.0), (3, 5000.0)):  # an estimate of long ago, at another pace
         cache.touch(key(number), seconds)
-    assert not isinstance(fetch(cache, 4, needed_in=25.0), Verdict)
+    assert not isinstance(fetch(cache, 4, needed_in=25.0, needs=needs), Verdict)
     assert there(cache) == names(1, 3, 4)
 
 
 def test_a_prefetch_evicts_only_what_the_run_needs_later(tmp_path: Path) -> None:
-    cache, run = full(tmp_path, 1, 2), known(s1=100, s2=200, s3=200, s4=150)
-    cache.foresee(FINGERPRINT, run)
-    assert fetch(cache, 3, needed_in=run.seconds_to(200)) is Verdict.NO_ROOM
-    assert not isinstance(fetch(cache, 4, needed_in=run.seconds_to(150)), Verdict)
+    cache, needs = full(tmp_path, 1, 2), known(s1=10, s2=20, s3=20, s4=15)
+    assert fetch(cache, 3, needed_in=20.0, needs=needs) is Verdict.NO_ROOM
+    assert not isinstance(fetch(cache, 4, needed_in=15.0, needs=needs), Verdict)
     assert there(cache) == names(1, 4)
 
 
 def test_what_is_let_go_may_leave_at_once_without_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
     monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
-    cache, run = full(tmp_path, 1, 2), known(s1=0, s2=20)
-    cache.foresee(FINGERPRINT, run)
-    assert fetch(cache, 3, needed_in=5.0) is Verdict.NO_ROOM
+    cache = full(tmp_path, 1, 2)
+    assert fetch(cache, 3, needed_in=5.0, needs=known(s1=0, s2=2)) is Verdict.NO_ROOM
     scans: list[int] = []
     scan = cache._process().ledger.scan
     cache._process().ledger.scan = lambda: scans.append(1) or scan()  # type: ignore[func-returns-value, method-assign]
-    run.position, run.positions[key(1).raw_hash] = 10, 1000  # used up until the next epoch
-    cache.touch(key(1), 99.0)
-    assert not isinstance(fetch(cache, 3, needed_in=5.0), Verdict)
+    cache.touch(key(1), 99.0)  # used up until the next epoch
+    assert not isinstance(fetch(cache, 3, needed_in=5.0, needs=known(s1=99, s2=1)), Verdict)
     assert there(cache) == names(2, 3)
     assert not scans
 
 
 def test_other_jobs_shards_are_compared_by_their_files_times(tmp_path: Path) -> None:
-    cache, run = full(tmp_path, 1, 2), known(s1=100)  # in 10 seconds
-    cache.foresee(FINGERPRINT, run)
+    cache = full(tmp_path, 1, 2)
     cache.touch(key(2), needed_in=5.0)
-    assert not isinstance(fetch(cache, 3, needed_in=1.0), Verdict)
+    assert not isinstance(fetch(cache, 3, needed_in=1.0, needs=known(s1=10)), Verdict)
     assert there(cache) == names(2, 3)
 
 
@@ -81,12 +78,9 @@ def test_what_somebody_used_since_the_scan_stays(tmp_path: Path, monkeypatch: py
     assert there(cache) == names(2, 4, 5, 6)
 
 
-def test_files_that_vanish_and_a_foresight_that_ends_do_no_harm(tmp_path: Path) -> None:
-    cache, run = full(tmp_path, 1, 2, 3), known(s1=900, s2=800, s3=10)
-    cache.foresee(FINGERPRINT, run)
-    assert not isinstance(fetch(cache, 4, needed_in=1.0), Verdict)
-    gc.collect()
-    del run  # judged by their times from here on
+def test_files_that_vanish_and_needs_that_are_not_given_any_more_do_no_harm(tmp_path: Path) -> None:
+    cache, needs = full(tmp_path, 1, 2, 3), known(s1=90, s2=80, s3=1)
+    assert not isinstance(fetch(cache, 4, needed_in=1.0, needs=needs), Verdict)
     gc.collect()
     os.unlink(cache.path(key(2)))
     for number in (5, 6, 7):

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from mdsx.storage.cache.policy import Cached, Foresights, candidates, distance, may_evict
+import numpy as np
+
+from mdsx.storage.cache.policy import Cached, Needs, ShardNames, ShardNeeds, candidates, may_evict
 
 NOW = 1_000_000.0
 
 
-class Known:
-    """A run at 10 positions a second, which knows some shards' needs."""
+def hash_of(name: str) -> str:
+    return name.encode().hex().ljust(32, "0")
 
-    def __init__(self, needs: dict[str, int], position: int = 0) -> None:
-        self.positions, self.position = needs, position
 
-    def needs(self, raw_hashes: Sequence[str]) -> list[int | None]:
-        return [self.positions.get(raw_hash) for raw_hash in raw_hashes]
-
-    def seconds_to(self, position: int) -> float:
-        return max(position - self.position, 0) / 10
+def known(**seconds: float) -> ShardNeeds:
+    """The needs of the shards with these names."""
+    hashes = np.frombuffer(bytes.fromhex("".join(map(hash_of, seconds))), np.uint8).reshape(-1, 16)
+    return ShardNeeds(ShardNames(hashes), np.array([*seconds.values()], np.float64))
 
 
 def file(name: str, needed: float) -> Cached:
     return Cached(f"/cache/{name}", 1, needed)
 
 
-def leaving(files: list[Cached], foresights: Foresights) -> list[str]:
-    return [candidate.file.path.removeprefix("/cache/") for candidate in candidates(files, NOW, foresights)][::-1]
+def shard(dataset: str, name: str, needed: float) -> Cached:
+    return file(f"{dataset}/{hash_of(name)}.mdsx", needed)
+
+
+def leaving(files: list[Cached], needs: Needs) -> list[str]:
+    return [candidate.file.path.removeprefix("/cache/") for candidate in candidates(files, NOW, needs)][::-1]
 
 
 def test_what_is_needed_or_was_used_furthest_from_now_leaves_first() -> None:
@@ -37,24 +39,28 @@ def test_what_is_needed_or_was_used_furthest_from_now_leaves_first() -> None:
 
 
 def test_what_a_dead_process_left_leaves_before_all_and_ties_go_by_name() -> None:
-    files = [file("a/b.mdsx", NOW - 5), file("a/a.mdsx", NOW + 5), file("a/x.mdsx.part", NOW), file("stray", NOW)]
-    assert leaving(files, {"a": Known({"x": 3})}) == ["a/x.mdsx.part", "a/b.mdsx", "a/a.mdsx", "stray"]
+    part = file(f"a/{hash_of('x')}.mdsx.part", NOW)
+    files = [file("a/b.mdsx", NOW - 5), file("a/a.mdsx", NOW + 5), part, file("stray", NOW)]
+    expected = [part.path.removeprefix("/cache/"), "a/b.mdsx", "a/a.mdsx", "stray"]
+    assert leaving(files, {"a": known(x=0.3)}) == expected
 
 
-def test_what_the_process_foresees_counts_and_not_the_time_of_the_file() -> None:
-    files = [file("a/x.mdsx", NOW + 999), file("a/y.mdsx", NOW), file("a/z.mdsx", NOW + 100), file("b/x.mdsx", NOW - 5)]
-    foresights = {"a": Known({"x": 40, "y": 60})}
-    assert leaving(files, foresights) == ["a/z.mdsx", "a/y.mdsx", "b/x.mdsx", "a/x.mdsx"]  # 100, 6, 5 and 4 seconds
-    assert leaving(files, {}) == ["a/x.mdsx", "a/z.mdsx", "b/x.mdsx", "a/y.mdsx"]
+def test_what_the_process_needs_counts_and_not_the_time_of_the_file() -> None:
+    x, y, z = shard("a", "x", NOW + 999), shard("a", "y", NOW), shard("a", "z", NOW + 100)
+    other = shard("b", "x", NOW - 5)
+    files = [x, y, z, other]
+    needs = {"a": known(x=4.0, y=6.0)}
+    assert leaving(files, needs) == [each.path.removeprefix("/cache/") for each in (z, y, other, x)]
+    assert leaving(files, {}) == [each.path.removeprefix("/cache/") for each in (x, z, other, y)]
 
 
-def test_how_far_a_need_is_follows_the_run() -> None:
-    known = Known({"x": 40})
-    (candidate,) = candidates([file("a/x.mdsx", NOW)], NOW, {"a": known})
-    assert candidate.distance == 4
-    known.position = 30
-    assert distance(candidate, NOW + 77, {"a": known}) == 1
-    assert distance(candidate, NOW + 77, {}) == 77  # nobody foresees any more
+def test_shards_are_known_by_their_names_and_strange_names_are_not() -> None:
+    needs = known(a=1.0, b=2.0, c=0.0)
+    names = [hash_of("b"), hash_of("c"), "x", hash_of("a").upper().replace("0", "A"), hash_of("a") + "00", "0" * 32]
+    assert needs.of(names) == [2.0, 0.0, None, None, None, None]
+    assert needs.of([]) == []
+    empty = ShardNeeds(ShardNames(np.zeros((0, 16), np.uint8)), np.zeros(0))
+    assert empty.of([hash_of("a")]) == [None]
 
 
 def test_a_prefetch_takes_only_the_place_of_what_is_needed_strictly_later() -> None:

@@ -1,0 +1,275 @@
+"""When to bring, evict and close shards: decided from positions, a clock and completions, without any I/O.
+
+The machine keeps one vector: the position at which each shard is needed next (`Course.next_needs`). The reader names
+the positions that it reads; the machine moves none by itself. Times are seconds of any clock that the caller has.
+
+- Prefetch: shards come in the order of need. Those that are being read come whatever their size; later ones up to
+  `look_ahead` bytes and an epoch ahead. Each is tried once for each use. If there is no room, nothing is tried until
+  the reader goes on: else two processes could evict each other's shards for ever.
+- Closing: a shard is closed when the blocks that drew on it are over. In a small cache others are closed too, the
+  least recently used first, so that this process holds at most `share` bytes beside what it reads.
+- Eviction: the vector, in seconds, is what the cache needs to evict the shards that are needed last.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
+_PATIENCE = 15.0  # seconds within which a shard must come to be waited for
+_EPOCH = 3600.0  # seconds that an epoch is assumed to last before the pace is known
+_WINDOWS = 64  # windows of an epoch in which shards are queued
+
+NextNeeds = Callable[[int, NDArray[np.int64] | None], NDArray[np.int64]]
+"""(position, shards) -> the position at which each of them is needed next; None: all shards."""
+
+
+class Bring(NamedTuple):
+    """Bring a shard into the cache, which may evict for it what is needed later than in `needed_in` seconds."""
+
+    shard: int
+    needed_in: float
+
+
+class Close(NamedTuple):
+    """Close a shard; `needed_in`: seconds until it is needed again, None where it is still in use."""
+
+    shard: int
+    needed_in: float | None
+
+
+class Outcome(Enum):
+    """How bringing a shard ended."""
+
+    DONE = "it is in the cache, or another process brings it, or it failed"
+    NO_ROOM = "the cache may evict nothing for it"
+
+
+class Pace:
+    """How fast a run goes, over the last epoch or half of it, since batches are made in bursts."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, float]] = deque(maxlen=2)
+        self._rate: float | None = None
+
+    def reached(self, position: int, now: float, samples: int) -> None:
+        """Note that a run of epochs of `samples` is at `position` now."""
+        marks = self._marks
+        if marks and not 0 <= position - marks[-1][0] <= samples:  # set_epoch, or a state was loaded
+            marks.clear()
+        if not marks or 2 * (position - marks[-1][0]) >= samples:
+            marks.append((position, now))
+        first, since = marks[0]
+        if now > since and position > first:
+            self._rate = (position - first) / (now - since)
+
+    def rate(self, samples: int) -> float:
+        """Return positions a second."""
+        return max(samples, 1) / _EPOCH if self._rate is None else self._rate
+
+
+class ShardMachine:
+    """Decides for the shards that one process reads of a run."""
+
+    def __init__(
+        self,
+        next_needs: NextNeeds,
+        sizes: NDArray[np.int64],
+        mine: NDArray[np.bool_],
+        pace: Pace,
+        *,
+        samples: int,
+        look_ahead: int,
+        share: int,
+    ) -> None:
+        """`sizes`: bytes of each shard in its cache, 0 for one that is read in place; `mine`: the shards to bring.
+        `samples`: of an epoch."""
+        self._next_needs = next_needs
+        self._sizes, self._mine, self._samples = sizes, mine & (sizes > 0), samples
+        self._look_ahead, self._share = look_ahead, share
+        self._pace = pace
+        self.needs = np.zeros(0, np.int64)  # by shard; empty until the first positions are read
+        self.open: OrderedDict[int, None] = OrderedDict()  # the last used is the last
+        self.under_way: dict[int, int] = {}  # shard -> the need for which it is brought
+        self._at = self._stop = 0  # what is being read; both are its end once it is consumed
+        self._first = -1  # of the positions that were read last
+        self._tried = np.zeros(len(sizes), np.bool_)  # for its next or present use
+        self._wanted: set[int] = set()  # not tried, and being read now
+        self._queue: list[tuple[int, int]] = []  # a heap of (need, shard): all that are to be tried, needed before
+        self._horizon = 0
+        self._ahead: dict[int, int] = {}  # shard -> need: tried, and needed later
+        self._ahead_bytes = 0
+        self.blocked = True  # until the reader goes on
+        self._received = 0  # bytes
+        self._busy = self._busy_since = 0.0  # seconds in which shards were under way
+
+    # --- what the reader does
+
+    def jumps(self, start: int) -> bool:
+        """Return whether a run that goes on at `start` is not where it was expected."""
+        return not len(self.needs) or not self._first <= start <= self._at + self._samples
+
+    def reading(self, start: int, stop: int, shards: Iterable[int], now: float) -> None:
+        """The reader reads positions `start` up to `stop`, which need `shards`."""
+        if self.jumps(start):
+            self._begin(start)
+        self._first = self._at = start
+        self._stop = stop
+        self._wanted = {shard for shard in shards if self._sizes[shard] and not self._tried[shard]}
+        for shard in self._wanted:
+            self.needs[shard] = min(self.needs[shard], start)
+            heapq.heappush(self._queue, (-1, shard))  # before all others
+        self._go_on(start, now)
+
+    def first_reads(self, positions: NDArray[np.int64], shards: NDArray[np.int64], until: int) -> None:
+        """After a jump: from the end of what is being read up to `until`, `shards` are first read at `positions`.
+
+        Blocks draw on many shards at once. So at first these come in the order in which they are read.
+        """
+        soon = self._mine & ~self._tried & (self.needs <= self._at)
+        soon[list(self._wanted)] = False
+        self.needs[soon] = until
+        chosen = soon[shards]
+        self.needs[shards[chosen]] = positions[chosen]
+        self._queue = [(-1, shard) for shard in self._wanted]
+        self._horizon = self._at
+
+    def consumed(self, stop: int, used: Iterable[int], now: float) -> list[Close]:
+        """The reader has handed out what comes before `stop`, and holds `used` open. Return what to close."""
+        using = dict.fromkeys(shard for shard in used if self._sizes[shard])
+        for shard in using:
+            self.open[shard] = None
+            self.open.move_to_end(shard)
+        self._at = self._stop = stop
+        due = np.flatnonzero(self.needs <= stop)
+        self.needs[due] = self._next_needs(stop, due)
+        for shard in due[self.needs[due] > stop].tolist():  # its use is over
+            if shard not in self.under_way:
+                self._try_again(shard)
+        for shard in [shard for shard, need in self._ahead.items() if need <= stop]:
+            self._take_from_ahead(shard)
+        self._go_on(stop, now)
+        return self._closed(using)
+
+    def is_coming(self, shard: int, *, may_begin: bool) -> bool:
+        """Return whether a shard that is being read now is under way, or comes next. `may_begin`: a thread is free."""
+        begins = not self.blocked and (bool(self.under_way) or may_begin)
+        return shard in self.under_way or (begins and shard in self._wanted)
+
+    def is_worth_waiting(self, shards: Iterable[int], now: float) -> bool:
+        """Return whether these shards will soon be here, as fast as shards came up to now."""
+        size = sum(int(self._sizes[shard]) for shard in shards)
+        busy = self._busy + (now - self._busy_since if self.under_way else 0.0)
+        return size * busy <= _PATIENCE * self._received if self._received else True
+
+    def close(self) -> list[int]:
+        """Return the shards that are open, for the reader to close: it reads no more."""
+        shards = list(self.open)
+        self.open.clear()
+        return shards
+
+    # --- what the threads do
+
+    def next(self, now: float) -> Bring | None:
+        """Return the next shard to bring; None while there is nothing to do."""
+        while not self.blocked and (self._queue or self._extend()):
+            queued, shard = self._queue[0]
+            need, wanted = int(self.needs[shard]), shard in self._wanted
+            stale = need > max(queued, self._at) or not self._mine[shard]
+            if self._tried[shard] or (stale and not wanted):
+                heapq.heappop(self._queue)
+                continue
+            if not wanted and need >= self._stop and need > self._at:
+                if self._ahead_bytes >= self._look_ahead or need > self._at + self._samples:
+                    return None
+                self._ahead[shard] = need
+                self._ahead_bytes += int(self._sizes[shard])
+            heapq.heappop(self._queue)
+            self._tried[shard] = True
+            self._wanted.discard(shard)
+            if not self.under_way:
+                self._busy_since = now
+            self.under_way[shard] = need
+            return Bring(shard, max(self.seconds_to(need), _SOONEST))
+        return None
+
+    def received(self, size: int) -> None:
+        """So many bytes of shards came."""
+        self._received += size
+
+    def ended(self, shard: int, outcome: Outcome, now: float) -> None:
+        """Bringing a shard came to its end."""
+        need = self.under_way.pop(shard)
+        if not self.under_way:
+            self._busy += now - self._busy_since
+        if outcome is Outcome.NO_ROOM:
+            self.blocked = True
+            self._take_from_ahead(shard)
+            self._try_again(shard)
+        elif self.needs[shard] > max(need, self._at):  # its use was over before it came
+            self._try_again(shard)
+
+    # --- what the cache gets
+
+    def seconds(self) -> NDArray[np.float64]:
+        """Return float64 [shards]: in how many seconds each is needed next, at the present pace; 0 for now."""
+        return np.maximum(self.needs - self._at, 0) / self._pace.rate(self._samples)
+
+    def seconds_to(self, position: int) -> float:
+        """Return in how many seconds the run reaches that position; 0 where it did."""
+        return max(position - self._at, 0) / self._pace.rate(self._samples)
+
+    # --- inside
+
+    def _begin(self, start: int) -> None:
+        self.needs = self._next_needs(start, None)
+        self._tried[:] = False
+        self._tried[list(self.under_way)] = True
+        self._ahead.clear()
+        self._ahead_bytes = 0
+        self._queue.clear()
+        self._horizon = start
+
+    def _extend(self) -> bool:
+        """Queue the shards that are needed next from the horizon on; return whether there are any within an epoch."""
+        later = np.flatnonzero(self._mine & ~self._tried & (self.needs >= self._horizon))
+        needs = self.needs[later]
+        furthest = self._at + self._samples
+        soonest = int(needs.min(initial=furthest + 1))
+        self._horizon = max(self._horizon, min(soonest + self._samples // _WINDOWS, furthest) + 1)
+        chosen = needs < self._horizon
+        self._queue += zip(needs[chosen].tolist(), later[chosen].tolist(), strict=True)
+        heapq.heapify(self._queue)
+        return bool(self._queue)
+
+    def _try_again(self, shard: int) -> None:
+        """For its next use, or its present one."""
+        self._tried[shard] = False
+        if self._mine[shard] and self.needs[shard] < self._horizon:
+            heapq.heappush(self._queue, (int(self.needs[shard]), shard))
+
+    def _take_from_ahead(self, shard: int) -> None:
+        if self._ahead.pop(shard, None) is not None:
+            self._ahead_bytes -= int(self._sizes[shard])
+
+    def _go_on(self, position: int, now: float) -> None:
+        self._pace.reached(position, now, self._samples)
+        self.blocked = False
+
+    def _closed(self, using: Container[int]) -> list[Close]:
+        held = int(self._sizes[list(self.open)].sum())
+        closed = []
+        for shard in list(self.open):
+            over = bool(self.needs[shard] > self._at)
+            if over or (held > self._share and shard not in using):
+                held -= int(self._sizes[shard])
+                del self.open[shard]
+                closed.append(Close(shard, self.seconds_to(int(self.needs[shard])) if over else None))
+        return closed
