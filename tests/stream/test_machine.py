@@ -219,6 +219,7 @@ class MachineStates(RuleBasedStateMachine):
         self.here: set[int] = set()
         self.leased: set[int] = set()
         self.tried: dict[int, int] = {}  # shard -> its next need when it was brought
+        self.across: set[int] = set()  # under way at a jump: may be tried again, or not
         self.furthest = 0  # since the last jump
 
     def shards(self, start: int, stop: int) -> list[int]:
@@ -229,7 +230,7 @@ class MachineStates(RuleBasedStateMachine):
     def read(self, length: int) -> None:
         stop = self.position + length
         if self.machine.jumps(self.position):
-            self.tried = dict.fromkeys(self.under_way, self.position)
+            self.tried, self.across = {}, set(self.under_way)
             self.furthest = 0
         wanted = self.shards(self.position, stop)
         self.machine.reading(self.position, stop, wanted, self.now)
@@ -249,6 +250,7 @@ class MachineStates(RuleBasedStateMachine):
             assert shard in self.leased
             self.leased.discard(shard)
             assert shard not in used or needed_in is not None, "closed while it is being read"
+        self.across &= self.under_way
         exact = self.course.next_needs(self.position)
         for shard, need in list(self.tried.items()):
             if exact[shard] > max(need, self.position) and shard not in self.under_way:
@@ -261,7 +263,8 @@ class MachineStates(RuleBasedStateMachine):
     @rule(position=st.integers(0, 3 * SHARDS * SAMPLES))
     def jump(self, position: int) -> None:
         """A state is loaded, or an epoch is set."""
-        self.position = position
+        if position >= self.position or self.machine.jumps(position):  # else it is read again after a failure
+            self.position = position
 
     @rule()
     def begin(self) -> None:
@@ -281,7 +284,8 @@ class MachineStates(RuleBasedStateMachine):
         self.under_way.discard(shard)
         self.now += 0.1
         exact = self.course.next_needs(self.position)
-        if exact[shard] > max(self.tried.get(shard, 0), self.position):
+        reached = self.position if self.reading is None else self.reading[0]
+        if exact[shard] > max(self.tried.get(shard, 0), reached):
             self.tried.pop(shard, None)  # its use was over before it came
         if outcome == "here":
             if len(self.here) * SIZE >= self.LIMIT:
@@ -311,7 +315,8 @@ class MachineStates(RuleBasedStateMachine):
         if self.reading is not None:
             for shard in self.reading[1]:
                 coming = self.machine.is_coming(shard, may_begin=True)
-                assert coming or shard in self.tried or self.machine.blocked or shard in self.here
+                tried = shard in self.tried or shard in self.across
+                assert coming or tried or self.machine.blocked or shard in self.here
 
     def teardown(self) -> None:
         for shard in self.machine.close():
