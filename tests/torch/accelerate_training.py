@@ -1,6 +1,6 @@
-"""A training under Accelerate, run by the tests on several processes: accelerate_training.py URL FOLDER BATCH STEPS.
+"""A training under Accelerate, run by the tests on several processes.
 
-Each rank appends the samples of every step to FOLDER/<rank>.log. It goes on from what is saved; after STEPS steps it
+Each rank appends the samples of every step to FOLDER/<rank>.log. It resumes from what is saved; after STEPS steps it
 saves its state and kills itself. STEPS 0 goes to the epoch's end, then validates: FOLDER/valid has the samples that all
 ranks saw.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import torch
@@ -19,8 +18,7 @@ from accelerate import Accelerator
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
-def main() -> None:
-    url, folder, batch_size, steps = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+def train(url: str, folder: Path, batch_size: int, steps: int) -> None:
     accelerator = Accelerator(cpu=True)
     loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size=batch_size, drop_last=False)
     model = torch.nn.Linear(8, 1)
@@ -48,7 +46,3 @@ def main() -> None:
         (folder / "valid").write_text(json.dumps(everywhere))
     accelerator.end_training()
     os._exit(0)  # after DDP, PyTorch 2.13 sometimes aborts at the interpreter's exit; without mdsx too
-
-
-if __name__ == "__main__":
-    main()

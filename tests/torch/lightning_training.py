@@ -67,9 +67,7 @@ class Model(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.001)
 
 
-def main() -> None:
-    url, folder = sys.argv[1], Path(sys.argv[2])
-    devices, batch_size, steps, epochs = map(int, sys.argv[3:])
+def train(url: str, folder: Path, devices: int, batch_size: int, steps: int, epochs: int) -> None:
     warnings.simplefilter("ignore")
     loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size, drop_last=False)  # before there are ranks
     valid = StreamingDataLoader(StreamingDataset(url, shuffle=False), 64, drop_last=False)
@@ -89,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    train(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests import fork_server
 
 N = 1003
 TIMEOUT = 240
@@ -29,13 +30,12 @@ def free_port() -> int:
         return port
 
 
-def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> list[int]:
-    """Run it; the ranks' exit statuses."""
+def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> list[int | None]:
+    """Run it and return the ranks' exit statuses."""
     port = free_port()
     ranks = []
     for rank in range(world):
         environment = {
-            **os.environ,
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(world),
@@ -45,13 +45,21 @@ def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> li
             "OMP_NUM_THREADS": "1",
             "ACCELERATE_USE_CPU": "true",
         }
-        command = [sys.executable, "-m", "tests.torch.accelerate_training", url, str(folder), str(batch), str(steps)]
-        ranks.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        ranks.append(fork_server.start(run_accelerate, url, folder, batch, steps, environment=environment))
     try:
-        return [process.wait(TIMEOUT) for process in ranks]
+        for process in ranks:
+            process.join(TIMEOUT)
+        return [process.exitcode for process in ranks]
     finally:
         for process in ranks:
             process.kill()
+            process.join()
+
+
+def run_accelerate(*arguments: Any) -> None:
+    from tests.torch.accelerate_training import train  # takes seconds
+
+    train(*arguments)
 
 
 def test_accelerate_resumes_a_killed_training_on_other_ranks_and_validates_each_sample_once(
@@ -102,12 +110,19 @@ def test_lightning_resumes_a_killed_training_on_other_ranks_and_validates_each_s
     assert logged(tmp_path, "valid-") == {0: once, 1: once}
 
 
+def run_lightning(url: str, folder: Path, *runs: tuple[int, int]) -> None:
+    """One after the other, each of a batch size and as many epochs."""
+    from tests.torch.lightning_training import train  # takes seconds
+
+    for batch, epochs in runs:
+        train(url, folder, 1, batch, -1, epochs)
+
+
 def test_lightning_goes_on_with_the_next_epoch_after_a_checkpoint_at_an_epochs_end(
     local_url: str, tmp_path: Path
 ) -> None:
     """The trainer does not load the loader's state of such a checkpoint: it tells the loader the epoch."""
-    lightning(local_url, tmp_path, devices=1, batch=50, epochs=1)
-    lightning(local_url, tmp_path, devices=1, batch=30, epochs=2)
+    fork_server.call(run_lightning, local_url, tmp_path, (50, 1), (30, 2), timeout=TIMEOUT)
     lines = [json.loads(line) for line in (tmp_path / "0.log").open()]
     for epoch, batch_size in enumerate((50, 30)):
         loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), batch_size, drop_last=False)

@@ -179,7 +179,7 @@ def instants(rng: random.Random, whole: int, *, last: int) -> list[int]:
 def kill_at(process: ForkServerProcess, clock: Clock, tick: int, delay: float) -> bool:
     """SIGKILL when the clock shows `tick`, and so many seconds later. False if the process had finished before."""
     while process.is_alive() and clock.now() < tick:
-        time.sleep(0.0001)
+        time.sleep(0.0005)
     time.sleep(delay)
     process.kill()
     return killed(process)

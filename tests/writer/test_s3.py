@@ -21,6 +21,7 @@ from tests.writer.watch import Bucket, Watch
 from tools.s3_server import S3Server
 
 COUNT = 300
+KILLED_COUNT = 100  # some ten shards, each uploaded in parts
 
 
 def objects(url: str) -> dict[str, bytes | None]:
@@ -39,19 +40,19 @@ def test_killed_at_random_instants(s3: S3Server, tmp_path: Path, often: Often) -
     """Among all its requests, with uploads in parts, and seen from outside all the while."""
     rng, deaths, runs = random.Random(1), Counter[str](), itertools.count()
     environment = {**s3.env(), PART_SIZE: "400"}
-    write(tmp_path / "undisturbed", COUNT)
+    write(tmp_path / "undisturbed", KILLED_COUNT)
     expected = contents(tmp_path / "undisturbed")
-    whole = life(partial(write, s3.make_bucket("whole"), COUNT), tmp_path / "clock", environment)
+    whole = life(partial(write, s3.make_bucket("whole"), KILLED_COUNT), tmp_path / "clock", environment)
     while deaths.total() < often(4, long=50):
         url = s3.make_bucket(f"killed-{next(runs)}")
         bucket = Bucket(url)
-        with Watch(bucket, expected) as watch:
+        with Watch(bucket, expected, pause=0.03) as watch:
             for tick in instants(rng, whole, last=8):
                 clock = Clock(tmp_path / "clock")
-                process = start(url, COUNT, hook=clock, environment=environment, batch=rng.choice((0, 30)))
+                process = start(url, KILLED_COUNT, hook=clock, environment=environment, batch=rng.choice((0, 30)))
                 if kill_at(process, clock, tick, rng.uniform(0, 0.005)):
                     deaths["in an upload" if bucket.unfinished() else "elsewhere"] += 1
-            assert not killed(start(url, COUNT, environment=environment))
+            assert not killed(start(url, KILLED_COUNT, environment=environment))
         assert watch.looks > 2
         assert objects(url) == expected
         assert not bucket.unfinished()

@@ -86,8 +86,9 @@ class Watch:
     """`with Watch(place, expected):` fails at its end if ever a shard or an index was seen that is not as expected, or
     an index while a shard was missing."""
 
-    def __init__(self, place: Place, expected: Mapping[str, bytes | None]) -> None:
+    def __init__(self, place: Place, expected: Mapping[str, bytes | None], pause: float = 0.004) -> None:
         self.looks = 0
+        self._pause = pause  # seconds between two looks
         self._place = place
         self._expected = {name: data for name, data in expected.items() if data is not None}
         self._indexes: list[str] = []
@@ -110,7 +111,7 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(0.004):
+            while not self._stop.wait(self._pause):
                 self._look()
             for _ in range(2):
                 self._look()
