@@ -92,11 +92,12 @@ class _Parser:
         keys = self._hashes(shards.row_key, "row_key", 8, len(counts)).view(">u8").reshape(-1).astype(np.uint64)
         sizes = raw_sizes = self._integers(shards.size, "size", len(counts))
         hashes = raw_hashes = self._hashes(shards.xxh3_128, "xxh3_128", 16, len(counts))
-        both = [shards.raw_size, shards.raw_xxh3_128]
         if root.compression is None:
-            if both != [msgspec.UNSET, msgspec.UNSET]:
+            if shards.raw_size is not msgspec.UNSET or shards.raw_xxh3_128 is not msgspec.UNSET:
                 raise self._error("raw sizes and hashes are only there where the dataset is compressed", "shards")
         else:
+            if shards.raw_size is msgspec.UNSET or shards.raw_xxh3_128 is msgspec.UNSET:
+                raise self._error("the dataset is compressed, but has no raw sizes or no raw hashes", "shards")
             raw_sizes = self._integers(shards.raw_size, "raw_size", len(counts))
             raw_hashes = self._hashes(shards.raw_xxh3_128, "raw_xxh3_128", 16, len(counts))
         files = self._files(shards.files, len(counts))
@@ -181,11 +182,9 @@ class _Parser:
             message = "not after header and schema"
             raise self._error(message, "rows_offset", found=root.rows_offset, expected=least)
 
-    def _integers(self, raw: msgspec.Raw | msgspec.UnsetType, key: str, count: int | None = None) -> NDArray[np.int64]:
+    def _integers(self, raw: msgspec.Raw, key: str, count: int | None = None) -> NDArray[np.int64]:
         """An array of integers from 0 to 2^63 - 1, of which there must be `count`."""
         place = f"shards.{key}"
-        if raw is msgspec.UNSET:
-            raise self._error("the key is missing", place)
         found = plain_integers(raw)
         if found is None:
             try:
@@ -199,11 +198,9 @@ class _Parser:
             raise self._error("not as many shards as in samples", place, found=len(found), expected=count)
         return found
 
-    def _hashes(self, raw: msgspec.Raw | msgspec.UnsetType, key: str, size: int, count: int) -> NDArray[np.uint8]:
+    def _hashes(self, raw: msgspec.Raw, key: str, size: int, count: int) -> NDArray[np.uint8]:
         """`count` hashes of `size` bytes, [count, size], from one string of their digits."""
         place = f"shards.{key}"
-        if raw is msgspec.UNSET:
-            raise self._error("the key is missing", place)
         found = plain_hexadecimal(raw)
         text = self._decode(raw, _TEXT, place) if found is None else ""
         digits = len(text) if found is None else 2 * len(found)

@@ -218,12 +218,3 @@ def read_records(addresses: NDArray[np.int64], dtype: np.dtype[Any], sizes: Sequ
         else:
             yield np.empty(shape, dtype.base)
         start += count
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep up to 64 MiB of freed memory, so that the next batches take it without a page fault a page.
-
-    It raises these thresholds by itself when a large block is freed first (mallopt(3), M_MMAP_THRESHOLD), and this is
-    such a block, of which no byte is touched. For images of 100 kB that is 2.5 times the speed; elsewhere, nothing.
-    """
-    np.empty(2**25 - 2**16, np.uint8)

@@ -31,13 +31,12 @@ from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, Miss
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import at_fork
 from mdsx.shards.download import download_shard
-from mdsx.shards.gather import keep_freed_memory
 from mdsx.shards.index import read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.stored import StoredShards, retried
 from mdsx.storage import Storage, map_whole, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
-from mdsx.system import network_file_system
+from mdsx.system import keep_freed_memory, network_file_system
 
 _SMALL = 16 * 1024  # bytes of an average sample, up to which hashing one costs less than a stat
 

@@ -159,7 +159,7 @@ def vectors() -> list[Bad]:
             "no-raw",
             "No raw sizes.",
             _changed(lambda i: [i["shards"].pop(key) for key in ("raw_size", "raw_xxh3_128")], True),
-            "shards.raw_size: the key is missing",
+            "has no raw sizes or no raw hashes",
         ),
         bad(
             "raw-beyond-frames",
