@@ -2,7 +2,7 @@
 
 Rules:
 - A mapping holds no descriptor, but a lease on a file of the cache does. All datasets together hold at most
-  `most_leases()` of them, and `_MAPPINGS` mappings, as the kernel allows some 65,000. Beyond that, the dataset that has
+  `most_leases()` of them, and `MAPPINGS` mappings, as the kernel allows some 65,000. Beyond that, the dataset that has
   most closes the shard that it used least recently.
 - A shard that is closed stays mapped, and leased, as long as anything looks at its memory.
 - A forked child inherits the memory without the leases. So it closes all of them, and opens its own.
@@ -21,7 +21,7 @@ from mdsx.process import at_fork, most_leases
 from mdsx.storage.cache import held
 from mdsx.system import mapped_files
 
-_MAPPINGS = 2**14
+MAPPINGS = 2**14  # at most
 
 
 class Identity:
@@ -125,7 +125,7 @@ _lock = Lock()
 
 def make_room(*, leased: bool) -> bool:
     """Close shards until one more may be mapped, and leased if it is `leased`; whether that is possible."""
-    while (crowded := mapped_files() >= _MAPPINGS) or (leased and held() >= most_leases()):
+    while (crowded := mapped_files() >= MAPPINGS) or (leased and held() >= most_leases()):
         with _lock:
             most = max((each for each in _all if crowded or each.leased), key=len, default=None)
         if most is None or not most.pop_oldest():

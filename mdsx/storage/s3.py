@@ -28,7 +28,7 @@ from mdsx.storage.s3_response import LEAST, SILENCE, Response, errors
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MULTIPART = 64 * 2**20  # above it, in parts of it
+MULTIPART = 64 * 2**20  # bytes: what is larger is uploaded in parts of this size
 _MOST_PARTS = 10_000
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class S3Storage:
     def put(self, key: str, data: Buffer) -> None:
         view = memoryview(data).cast("B")
         file, where = self._file(key), self._where(key)
-        if len(view) <= _MULTIPART:
+        if len(view) <= MULTIPART:
             self._ask(file, "put_object", view, **where)
             return
         try:
@@ -128,7 +128,7 @@ class S3Storage:
             self._put_parts(file, where, view)
 
     def _put_parts(self, file: str, where: dict[str, Any], view: memoryview) -> None:
-        size = max(_MULTIPART, -(-len(view) // _MOST_PARTS))
+        size = max(MULTIPART, -(-len(view) // _MOST_PARTS))
         upload = {**where, "UploadId": self._ask(file, "create_multipart_upload", **where)["UploadId"]}
         try:
             parts = []

@@ -70,7 +70,7 @@ def test_all_datasets_share_the_leases_of_their_process(urls: tuple[str, str], t
 
 
 def test_mappings_are_bounded_too(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened_module, "_MAPPINGS", 10)
+    monkeypatch.setattr(opened_module, "MAPPINGS", 10)
     several = [mdsx.Dataset(urls[0]) for _ in range(4)]
     for data in several:
         read_all(data)
@@ -80,7 +80,7 @@ def test_mappings_are_bounded_too(urls: tuple[str, str], monkeypatch: pytest.Mon
 def test_the_least_recently_used_is_closed(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     data = mdsx.Dataset(urls[0])
     monkeypatch.setattr(opened_module, "mapped_files", lambda: 10_000 + len(data.shards._state.opened))
-    monkeypatch.setattr(opened_module, "_MAPPINGS", 10_010)
+    monkeypatch.setattr(opened_module, "MAPPINGS", 10_010)
     for shard in range(30):
         data[shard * PER_SHARD]
         data[0]

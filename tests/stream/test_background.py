@@ -47,9 +47,10 @@ def endless(made: list[int], ended: threading.Event) -> Iterator[int]:
 def test_the_thread_works_no_further_ahead_than_asked_and_ends_with_its_reader(way: str) -> None:
     made: list[int] = []
     ended = threading.Event()
+    before = set(threading.enumerate())
     results = Background(lambda: endless(made, ended), depth=2)
+    (thread,) = set(threading.enumerate()) - before
     assert [next(results) for _ in range(3)] == [0, 1, 2]
-    thread = results._thread
     if way == "closed":
         results.close()
     del results
@@ -61,9 +62,16 @@ def test_the_thread_works_no_further_ahead_than_asked_and_ends_with_its_reader(w
 
 
 def test_in_a_forked_process_it_is_an_error_not_a_wait_without_end() -> None:
-    results = Background(lambda: iter(range(100)), depth=1)
+    made: list[int] = []
+
+    def make() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    results = Background(make, depth=1)
     assert next(results) == 0
-    while not results._ready.full():
+    while len(made) < 3:  # handed out, ready, in hand
         time.sleep(0.01)
     time.sleep(0.1)  # the thread waits for room, and holds no lock
     child = os.fork()

@@ -72,7 +72,7 @@ def start_job(
 def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
     if PART_SIZE in environment:
-        s3._MULTIPART = int(environment[PART_SIZE])
+        s3.MULTIPART = int(environment[PART_SIZE])
     if hook is not None:
         watch(hook)
     job()

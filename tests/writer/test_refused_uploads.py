@@ -30,7 +30,7 @@ REFUSALS: dict[str, tuple[Fault, type[MdsxError], str]] = {
 
 @pytest.fixture(autouse=True)
 def uploads_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_module, "_MULTIPART", 400)
+    monkeypatch.setattr(s3_module, "MULTIPART", 400)
 
 
 @pytest.mark.parametrize("name", REFUSALS)
