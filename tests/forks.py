@@ -13,13 +13,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-DEADLINE = 60.0  # seconds, of which none is needed
+DEADLINE = 60.0  # seconds, far more than needed
 ROOT = os.geteuid() == 0
 NOBODY = 65534
 
 
 def forked(work: Callable[[], T], *, uid: int | None = None, deadline: float = DEADLINE) -> T:
-    """What `work` returns or raises in a child, which is then gone."""
+    """What `work` returns or raises in a child process, which then ends."""
     answers, tell = os.pipe()
     child = os.fork()
     if child == 0:

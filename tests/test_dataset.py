@@ -180,7 +180,7 @@ def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_p
 
 
 def test_a_damaged_sample_is_an_error_each_time_and_the_others_stay_readable(tmp_path: Path) -> None:
-    """Also after so many accesses that the shard is checked whole, which finds the damage of another sample."""
+    """Also after enough accesses that the shard is checked as a whole, which finds the damage of another sample."""
     write(str(tmp_path / "dataset"))
     index = index_of(tmp_path / "dataset")
     flip(tmp_path / "dataset" / "shard.00000.mdsx", index.rows_offset + 3 * index.row_size + 60)
@@ -216,7 +216,7 @@ def test_a_row_that_changes_is_noticed_however_often_it_was_read(tmp_path: Path)
 def test_samples_read_one_by_one_through_the_cache_are_right_though_it_rots(
     s3_url: str, tmp_path: Path, single: bool
 ) -> None:
-    """A row that changes in a cached file is found, and the shard fetched anew."""
+    """A row that changes in a cached file is found, and the shard is downloaded again."""
     write(f"{s3_url}/dataset")
     options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB")}
     list(mdsx.Dataset(f"{s3_url}/dataset", **options))

@@ -44,14 +44,14 @@ def test_a_mistake_in_a_call_is_a_value_error_too() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_the_text_names_file_place_found_expected_and_the_way_out(kind: type[errors.MdsxError]) -> None:
-    error = kind("the size differs", file="s3://b/x", place="header", found=7, expected=8, hint="fetch it anew")
-    assert str(error) == "s3://b/x: header: the size differs (expected 8, found 7); fetch it anew"
+    error = kind("the size differs", file="s3://b/x", place="header", found=7, expected=8, hint="fetch it again")
+    assert str(error) == "s3://b/x: header: the size differs (expected 8, found 7); fetch it again"
     assert (error.file, error.place, error.found, error.expected, error.hint) == (
         "s3://b/x",
         "header",
         7,
         8,
-        "fetch it anew",
+        "fetch it again",
     )
 
 
@@ -62,7 +62,7 @@ def test_what_is_not_known_is_left_out() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_error_crosses_process_borders_whole(kind: type[errors.MdsxError]) -> None:
-    error = kind("the size differs", file="s3://b/x", place="header", found=0, expected=8, hint="fetch it anew")
+    error = kind("the size differs", file="s3://b/x", place="header", found=0, expected=8, hint="fetch it again")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(error)

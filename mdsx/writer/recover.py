@@ -121,7 +121,7 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
         keys = [options.shard_key(number) for number in range(len(entries), length)]
         for entry in pool.map(lambda key: _inspect(storage, options, key, sizes[key]), keys):
             if isinstance(entry, CorruptError):
-                warn(f"{entry}; this shard and those behind it are written anew", seen_by="process")
+                warn(f"{entry}; this shard and those after it are written again", seen_by="process")
                 break
             entries.append(entry)
             if len(entries) % JOURNALED == 0:

@@ -22,7 +22,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
 class Recount(pl.Callback):
-    """A resume with another global batch size: Lightning shall count the batches of the epoch anew."""
+    """Correct Lightning's count of batches after a resume with another global batch size."""
 
     def __init__(self, loader: StreamingDataLoader) -> None:
         self.loader = loader

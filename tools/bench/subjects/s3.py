@@ -72,8 +72,8 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
         goals=(goal,),
         limit=300.0,
         note="From the making of the dataset to the last batch, with an empty cache that holds all of it. With shards "
-        "of 64 MiB the dataset is one shuffle block, of which little can be read before its last shard is here; with 4 "
-        "MiB it is several blocks long.",
+        "of 64 MiB the dataset is one shuffle block, and little of it can be read before its last shard arrives; with "
+        "4 MiB it is several blocks long.",
     )
 
 

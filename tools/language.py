@@ -1,0 +1,79 @@
+"""Words that read like a translation, in all texts of the project: `python -m tools.language` lists them."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = {
+    r"anew": "again",
+    r"behind(?! (a|the) (proxy|server|link))": "after",
+    r"for who|of who": "say whom you mean: the caller, the process",
+    r"gone(?! wrong)": "removed, ended, lost",
+    r"(has|have|had) not(?=\W*$|[.,;:)])": "lacks, does not have",
+    r"mend(s|ed|ing)?": "repair, fix",
+    r"no business of": "internal to",
+    r"(?<!\d, )of which": "split the sentence",
+    r"shall": "must, should",
+    r"so many(?! that)": "that many, how many",
+    r"somehow": "say how",
+    r"stands?(?! (for|in)\b)(?!-in)": "is",
+    r"tells?(?!( \w+){0,3} apart)|told(?!( \w+){0,3} apart)": "say, report, show",
+    r"what is missed": "say what",
+}
+"""Regular expressions, with what to write instead."""
+
+ALLOWED = {
+    ("tools/language.py", "*"): "the list",
+    ("docs/api.md", "*"): "generated from docstrings, which are searched",
+}
+"""(file, word or "*"): why it is right there."""
+
+_PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
+
+
+class Finding(NamedTuple):
+    """A word in a line of a file."""
+
+    file: str
+    line: int
+    word: str
+
+    @property
+    def package(self) -> str:
+        """The folder of the file, two levels deep, or the file itself at the top."""
+        return "/".join(self.file.split("/")[:-1][:2]) or self.file
+
+
+def findings(root: Path = ROOT) -> Iterator[Finding]:
+    """Yield each word of the list in the project's texts."""
+    pages = [*root.glob("*.md"), *(root / "docs").glob("*.md")]
+    sources = [path for name in ("mdsx", "tests", "tools") for path in (root / name).rglob("*.py")]
+    for path in sorted({*pages, *sources} - {root / "CHANGELOG.md", root / "format-spec.md"}):
+        file = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8")
+        for line, words in _comments_and_strings(text) if path.suffix == ".py" else enumerate(text.splitlines(), 1):
+            for match in _PATTERN.finditer(words):
+                if not {(file, match[0].lower()), (file, "*")} & ALLOWED.keys():
+                    yield Finding(file, line, match[0].lower())
+
+
+def _comments_and_strings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each line of a comment or a string, with its number."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            yield from enumerate(token.string.splitlines(), token.start[0])
+
+
+if __name__ == "__main__":
+    found = list(findings())
+    for finding in found:
+        print(f"{finding.file}:{finding.line}: {finding.word}")
+    for package, count in sorted(Counter(finding.package for finding in found).items()):
+        print(f"{count:5} {package}")
