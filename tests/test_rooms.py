@@ -6,28 +6,28 @@ Read from the sources, so that an import inside a function counts like one at th
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import mdsx
 
 PACKAGE = Path(mdsx.__file__).parent
-FLOORS = (
-    {"errors"},
-    {"mosaicml", "process", "progress", "sizes", "system", "warn"},
-    {"format", "order"},
-    {"storage"},
-    {"shards"},
-    {"damage", "dataset", "stream", "writer"},
-    {"convert", "mixture"},
-    {"mdsx"},  # the public page
-    {"torch"},
-    {"cli"},
-    {"__main__"},
-)
-"""From the ground up. Rooms on one floor know nothing of each other."""
+ARCHITECTURE = PACKAGE.parent / "ARCHITECTURE.md"
+ROW = re.compile(r"\| *(\d*) *\| `mdsx/(\w+)(?:\.py|/)` \|")
 
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+def floors() -> dict[str, int]:
+    """The floor of each room, from the table in ARCHITECTURE.md; a row without a number continues the one above."""
+    found: dict[str, int] = {}
+    floor = ""
+    for number, name in ROW.findall(ARCHITECTURE.read_text(encoding="utf-8")):
+        floor = number or floor
+        found["mdsx" if name == "__init__" else name] = int(floor)
+    return found
+
+
+FLOOR = floors()
 PURE = {"format", "order"}
 """Rooms without I/O, clock, randomness or processes."""
 
