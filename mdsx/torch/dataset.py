@@ -5,40 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import partial
 from itertools import islice
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
-import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
-from mdsx.errors import CorruptError, StateError, UsageError, shown
-from mdsx.mixture import Mixture, add_phase
+from mdsx.errors import StateError, UsageError, shown
+from mdsx.mixture import Mixture
 from mdsx.mosaicml import STREAMING_DATASET, explain
-from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, Weight
+from mdsx.order import Shuffle, Weight
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import (
-    Batch,
     Batching,
-    OrderIdentity,
-    Pace,
-    Phases,
     RankReader,
     Run,
     Task,
     WorkerShare,
     warn_of_left,
-    warn_of_small_cache,
-    warn_of_spread,
 )
-from mdsx.torch.assembly import Collate, assemble, check_empty, transformed
-from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
-from mdsx.torch.skipping import OnError, assemble_sound
-from mdsx.torch.uneven import Uneven
+from mdsx.torch.assembly import transformed
+from mdsx.torch.rank_data import RankData
+from mdsx.torch.ranks import rank_and_world_size
 from mdsx.torch.worker_starts import WorkerStarts, before_each_fork, check_batched_once, find_loader, spawning
 from mdsx.warn import leave_warnings_to_others
 
@@ -108,53 +98,39 @@ class StreamingDataset(IterableDataset[Any]):
             raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
         if not isinstance(dataset, Dataset | Mixture):
             dataset = Dataset.of(Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS))
-        self.dataset = dataset
         if isinstance(dataset, Mixture):
-            self.view = dataset.view(columns, cache)
+            view = dataset.view(columns, cache)
         else:
-            self.view = View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
-        self.course = _course(dataset, self.view, seed, shuffle, epoch_samples)
-        if isinstance(seed, bool):
-            raise UsageError("seed must be an integer", found=shown(seed))
-        self._seed, self._shuffle = int(seed), bool(shuffle)
-        self.transform = transform
-        self.batch_size = batch_size
-        self.drop_last = drop_last
-        self.zero_copy = zero_copy
-        self._ranks = rank_and_world_size(rank, world_size) if rank is not None or world_size is not None else None
-        self.run = Run(shuffled=self._shuffle)
-        self._pace = Pace()
+            view = View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
+        self._data = RankData(
+            dataset,
+            view,
+            seed=seed,
+            shuffle=shuffle,
+            epoch_samples=epoch_samples,
+            ranks=None if rank is None and world_size is None else rank_and_world_size(rank, world_size),
+            transform=transform,
+            zero_copy=zero_copy,
+        )
+        self._run = Run(shuffled=self._data.shuffle)
+        self._batch_size = batch_size
+        self._drop_last = drop_last
         self._share: WorkerShare | None = None  # in a worker: which batches are this one's
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         self._starts = WorkerStarts()
-        self.uneven: Uneven = "empty"
-        self.on_error: OnError = "raise"
         # It checks the size now, not in the first epoch.
-        Batching(self.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
+        Batching(self._data.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy: it has a run of its own, at the same position, and no loader."""
-        ranks = self._ranks
-        if ranks is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            ranks = self.ranks  # a worker process knows nothing of torch.distributed, but has the same environment
         if spawning():
             _look_for_loader()
         starts = WorkerStarts(seen=spawning())
-        return {**self.__dict__, "run": copy(self.run), "_ranks": ranks, "_loaders": None, "_starts": starts}
+        own = {"_data": copy(self._data), "_run": copy(self._run), "_loaders": None, "_starts": starts}
+        return {**self.__dict__, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _loaders=WeakSet())
-
-    def detached(self) -> StreamingDataset:
-        """The same samples in the same order, with a run of its own: what a loader reads."""
-        found = copy(self)
-        found._ranks, found._share = self._ranks, None
-        found._pace = Pace()
-        return found
-
-    def read_by(self, loader: object) -> None:
-        """As long as `loader` lives, it has the position, and this object refuses to say or move one."""
-        self._loaders.add(loader)
 
     def _ask_for(self, call: str) -> None:
         """Raise UsageError where a loader has the position that `call` is about."""
@@ -168,32 +144,27 @@ class StreamingDataset(IterableDataset[Any]):
     @property
     def columns(self) -> Mapping[str, str]:
         """Return the columns' names and types."""
-        return {column.name: str(column.type) for column in self.view.schema.columns}
-
-    @property
-    def ranks(self) -> tuple[int, int]:
-        """Return (rank, world size)."""
-        return self._ranks or rank_and_world_size(None, None)
+        return {column.name: str(column.type) for column in self._data.view.schema.columns}
 
     @property
     def epoch(self) -> int:
         """Return the epoch of the next batch."""
-        return self.run.coming[0]
+        return self._run.coming[0]
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch on this rank, or of samples without a batch_size."""
-        return self.batching(self.batch_size or 1, self._drops_last).count()
+        return self._batching().count()
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration `epoch` from its start. Change nothing if that epoch comes next anyway."""
         self._ask_for("set_epoch()")
-        self.run.set_epoch(epoch)
+        self._run.set_epoch(epoch)
         self._starts.moved()
 
     def resume(self) -> None:
         """Make the next iteration take the rest of the epoch that was left. Change nothing if none was."""
         self._ask_for("resume()")
-        self.run.resume()
+        self._run.resume()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after what `next()` returned: loading it gives the rest of the epoch."""
@@ -201,8 +172,8 @@ class StreamingDataset(IterableDataset[Any]):
         return self._state()
 
     def _state(self) -> dict[str, Any]:
-        state = self.identity.state(self.run.epoch, self.run.position)
-        return {**state, "worker": self._share.state(self.run.position)} if self._share else state
+        state = self._data.identity.state(self._run.epoch, self._run.position)
+        return {**state, "worker": self._share.state(self._run.position)} if self._share else state
 
     def state_after(self, batches: int) -> dict[str, Any]:
         """Return the state after `batches` batches of the iteration that `set_epoch` or a loaded state began.
@@ -211,8 +182,8 @@ class StreamingDataset(IterableDataset[Any]):
         workers. Without a batch_size it counts samples.
         """
         self._ask_for("state_after()")
-        batching = self.batching(self.batch_size or 1, self._drops_last)
-        return self.identity.state(*self.run.after(batches, batching))
+        batching = self._batching()
+        return self._data.identity.state(*self._run.after(batches, batching))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration continue at `state`.
@@ -222,33 +193,12 @@ class StreamingDataset(IterableDataset[Any]):
                 changes.
         """
         self._ask_for("load_state_dict()")
-        epoch, position, phases = self.identity.check(state, _worker())
+        epoch, position, phases = self._data.identity.check(state, _worker())
         share = self._checked_share(WorkerShare.parse(state["worker"], position)) if "worker" in state else None
-        self.use_phases(phases)  # first, as it may refuse them
-        self.run.load(epoch, position)
+        self._data.use_phases(phases)  # first, as it may refuse them
+        self._run.load(epoch, position)
         self._starts.moved()
         self._share = share
-
-    @property
-    def identity(self) -> OrderIdentity:
-        """What the order is a function of, beside epoch and position."""
-        course = self.course
-        return OrderIdentity(
-            order_version=ORDER_VERSION,
-            seed=self._seed,
-            lanes=course.lanes,
-            shuffle_block=course.shuffle_block,
-            shuffle=self._shuffle,
-            fingerprint=self.dataset.fingerprint,
-            epoch_samples=course.epoch_samples,
-            samples=course.samples,
-            phases=self.phases,
-        )
-
-    @property
-    def phases(self) -> Phases:
-        """A mixture's weights, with the position (since the run began) from which on each holds; else none."""
-        return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the current position on.
@@ -267,112 +217,38 @@ class StreamingDataset(IterableDataset[Any]):
                 hint="make another StreamingDataset, load state_after(batches) of this one into it, reweight that, and "
                 "give it to a new DataLoader; or use StreamingDataLoader, whose reweight does all this",
             )
-        if not isinstance(self.dataset, Mixture):
-            raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
-        position = self.run.epoch * self.course.epoch_samples + self.run.position
-        self.use_phases(add_phase(self.phases, position, self.dataset.weights(proportions)))
-
-    def use_phases(self, phases: Phases) -> None:
-        """Go on in the order that has these phases."""
-        if isinstance(self.course, MixtureCourse) and phases != self.phases:
-            self.course = self.course.with_phases(phases)
+        self._data.reweight(proportions, self._run.epoch * self._data.course.epoch_samples + self._run.position)
 
     @property
     def _drops_last(self) -> bool:
-        return self.drop_last is not False
+        return self._drop_last is not False
 
-    def batching(self, batch_size: int, drop_last: bool) -> Batching:
-        """How an epoch is cut into batches over the ranks."""
-        return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
+    def _batching(self) -> Batching:
+        return self._data.batching(self._batch_size or 1, self._drops_last)
 
-    def known_batching(self, batch_size: int, drop_last: bool) -> Batching | None:
-        """`batching` where the ranks are known already, else None."""
-        try:
-            return self.batching(batch_size, drop_last)
-        except UsageError:  # the environment says how many ranks there are, and not which one this is
-            return None
-
-    def reader(
-        self, batching: Batching, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
-    ) -> RankReader:
-        """Reads this rank's part of batches, in this process or in `workers` of them; warns of a cache too small.
-
-        `views`: encoded bytes as memory views, by default as `zero_copy` says.
-        """
-        if get_worker_info() is None or not self._starts.seen:  # else the main process has warned
-            self.warn_of_costs(batching)
-        here = ranks_on_this_node()
-        views = self.zero_copy if views is None else views
-        processes = here * max(workers, 1)
-        return RankReader(
-            self.view,
-            self.course,
-            batching,
-            self.ranks[0],
-            pace=self._pace,
-            processes=processes,
-            views=views,
-            stand_in=stand_in,
-            skip=self.on_error == "skip",
-        )
-
-    def warn_of_costs(self, batching: Batching) -> None:
-        """Warn, on rank 0, where the cache is too small, or the batches do not fit the lanes."""
-        if self.ranks[0] == 0:
-            warn_of_small_cache(self.view, self.course, ranks_here=ranks_on_this_node(), world_size=batching.world_size)
-            warn_of_spread(self.course, batching)
-
-    def started_by(self, iterator: Any, *, resumed: bool) -> None:
+    def _started_by(self, iterator: Any, *, resumed: bool) -> None:
         """PyTorch's DataLoader starts a worker from this object, for its `iterator`."""
-        repeats = not resumed and (self._shuffle or bool(self.phases))
+        repeats = not resumed and (self._data.shuffle or bool(self._data.phases))
         if self._starts.started(iterator, repeats=repeats):
-            self.warn_of_costs(self.batching(self.batch_size or 1, self._drops_last))
-
-    def assemble(self, batch: Batch, collate: Collate | None) -> Any:
-        """What a training loop gets for `batch`."""
-        return assemble(self.view.schema, batch, self.transform, collate, self.uneven)
-
-    def assembled(self, reader: RankReader, run: list[Task], collate: Collate | None) -> Iterator[Any]:
-        """What a loader gets for each task of a run: a batch, or Short."""
-        if self.on_error == "raise":
-            yield from (self.assemble(batch, collate) for batch in reader.read_each(run))
-            return
-        for task, batch in zip(run, reader.read_each(run), strict=True):
-            stand_ins = partial(reader.stand_ins, task)
-            yield assemble_sound(self.view.schema, batch, self.transform, collate, self.uneven, stand_ins)
-
-    def check_empty(self, position: int, collate: Collate) -> None:
-        """Raise UsageError where `collate` makes batches that cannot be cut to 0 samples, as the one at `position`."""
-        positions = np.array([self.run.coming[0] * self.course.epoch_samples + position])
-        shards, samples = self.course.locate(positions)
-        samples = self.view.stored(shards, samples)
-        places, groups = self.view.by_shard(shards, samples)
-        try:
-            found = [(shard, self.view.select(shard, group)) for shard, group in groups]
-            (columns,) = self.view.gather(found, places, [1])
-        except CorruptError:
-            if self.on_error == "skip":  # what comes of it is seen at its batch
-                return
-            raise
-        check_empty(self.view.schema, Batch(columns, positions, shards, samples, True), self.transform, collate)
+            self._data.warn_of_costs(self._batching())
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
         if worker > 0:
             leave_warnings_to_others()
-        if self.batch_size is None and workers > 1:
+        if self._batch_size is None and workers > 1:
             raise UsageError(
                 f"{workers} workers cannot share single samples",
                 hint="use StreamingDataLoader, or StreamingDataset(batch_size=...) with DataLoader(batch_size=None)",
             )
-        if self.batch_size is not None:
+        if self._batch_size is not None:
             check_batched_once(self)
-        batching = self.batching(self.batch_size or 1, self._drops_last)
-        self.run.check(batching)
+        batching = self._batching()
+        self._run.check(batching)
         return _Iteration(
-            self.run,
+            self._run,
             batching,
-            self.ranks[0],
+            self._data.ranks[0],
             lambda epoch, position: self._iterate(batching, epoch, position, worker, workers),
         )
 
@@ -386,8 +262,10 @@ class StreamingDataset(IterableDataset[Any]):
             self._share = WorkerShare(worker, workers, origin, batching.global_batch)
         tasks = enumerate(batching.tasks(epoch, position), (position - origin) // batching.global_batch)
         mine = (task for number, task in tasks if number % workers == worker)
-        stand_in = self.batch_size is not None and self.transform is not None
-        reader = self.reader(batching, workers, stand_in=stand_in)
+        stand_in = self._batch_size is not None and self._data.transform is not None
+        if get_worker_info() is None or not self._starts.seen:  # else the main process has warned
+            self._data.warn_of_costs(batching)
+        reader = self._data.reader(batching, workers, stand_in=stand_in)
         try:
             for run in reader.runs(mine):
                 yield from zip(run, self._results(reader, run), strict=True)
@@ -396,8 +274,8 @@ class StreamingDataset(IterableDataset[Any]):
 
     def _results(self, reader: RankReader, run: list[Task]) -> Iterator[list[Any]]:
         """What each task of a run yields: its batch; or one sample, or none on a rank beyond the tail."""
-        if self.batch_size is not None:
-            yield from ([self.assemble(batch, None)] for batch in reader.read_each(run))
+        if self._batch_size is not None:
+            yield from ([self._data.assemble(batch, None)] for batch in reader.read_each(run))
             return
         try:
             batch = next(reader.read(run, joined=True))
@@ -407,13 +285,13 @@ class StreamingDataset(IterableDataset[Any]):
             for task in run:  # the samples before the error shall come first
                 yield from self._results(reader, [task])
             return
-        samples = transformed(self.view.schema, batch, self.transform)
+        samples = transformed(self._data.view.schema, batch, self._data.transform)
         for share in reader.shares(run):
             yield list(islice(samples, share))
 
     def _checked_share(self, share: WorkerShare) -> WorkerShare:
         """Raise StateError where the batches of several workers have another size than those in the state."""
-        batching = self.batching(self.batch_size or 1, self._drops_last)
+        batching = self._batching()
         if share.count > 1 and share.global_batch != batching.global_batch:
             raise StateError(
                 "the state is that of one of several workers, and fits no other batch size * world size",
@@ -496,36 +374,12 @@ def _worker() -> tuple[int, int]:
     return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
-def _course(
-    dataset: Dataset | Mixture,
-    view: View,
-    seed: int,
-    shuffle: bool | Shuffle,
-    epoch_samples: int | None,
-) -> Course:
-    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
-    lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
-    if epoch_samples is None and isinstance(dataset, Mixture):
-        epoch_samples = dataset.epoch_samples
-    if not isinstance(dataset, Mixture) or not dataset.phases:
-        order = Order(view.counts, seed=seed, shuffle=bool(shuffle), lanes=lanes, shuffle_block=shuffle_block)
-        return DatasetCourse(order, epoch_samples)
-    if not shuffle:
-        raise UsageError(
-            "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
-        )
-    counts = [excerpt.subset.counts for excerpt in view.excerpts]
-    (_, weights), *later = dataset.phases
-    order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
-    return MixtureCourse(order_of_all, view.firsts, epoch_samples)
-
-
 def _look_for_loader() -> None:
     """Tell a dataset of a DataLoader that starts workers from it now."""
     found = find_loader(lambda owned: isinstance(owned, StreamingDataset))
     if found is not None:
         iterator, dataset, resumed = found
-        dataset.started_by(iterator, resumed=resumed)
+        dataset._started_by(iterator, resumed=resumed)
 
 
 before_each_fork(_look_for_loader)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from multiprocessing.process import BaseProcess
 from traceback import clear_frames
 from typing import Any, TypedDict, Unpack
@@ -27,7 +28,7 @@ from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
-from mdsx.stream import Background, Batching, Phases, Run, Task, warn_of_left
+from mdsx.stream import Background, Batching, Phases, Task, warn_of_left
 from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.skipping import OnError, Short
@@ -121,14 +122,14 @@ class StreamingDataLoader:
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
-        if dataset.batch_size is not None and dataset.batch_size != batch_size:
-            raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset.batch_size)
-        if dataset.drop_last is not None and dataset.drop_last != drop_last:
+        if dataset._batch_size is not None and dataset._batch_size != batch_size:
+            raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset._batch_size)
+        if dataset._drop_last is not None and dataset._drop_last != drop_last:
             raise UsageError(
                 "drop_last differs from the dataset's",
                 found=drop_last,
-                expected=dataset.drop_last,
-                hint=f"give drop_last={dataset.drop_last} to the loader, or none to the dataset",
+                expected=dataset._drop_last,
+                hint=f"give drop_last={dataset._drop_last} to the loader, or none to the dataset",
             )
         if unknown := set(worker_options) - set(WorkerOptions.__annotations__):
             raise TypeError(f"StreamingDataLoader() got an unexpected keyword argument {min(unknown)!r}")
@@ -142,10 +143,10 @@ class StreamingDataLoader:
         self.drop_last = drop_last
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
-        Batching(dataset.course.epoch_samples, batch_size, 1, drop_last)  # checks it now, not in the first epoch
+        Batching(dataset._data.course.epoch_samples, batch_size, 1, drop_last)  # checks it now, not in the first epoch
         if uneven not in ("empty", "repeat"):
             raise UsageError("uneven must be 'empty' or 'repeat'", found=shown(uneven))
-        self._data = dataset.detached()  # with the loader's run
+        self._data, self._run = dataset._data.copy(), copy(dataset._run)
         self._data.uneven = uneven
         if on_error not in ("raise", "skip"):
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
@@ -167,18 +168,20 @@ class StreamingDataLoader:
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
         if (known := self._data.known_batching(batch_size, drop_last)) is not None:
             self._check_tail(known)
-        dataset.read_by(self)
+        dataset._loaders.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_data": self._data.detached(), "_current": None, "_workers": None}
+        return {
+            **self.__dict__,
+            "_data": self._data.copy(),
+            "_run": copy(self._run),
+            "_current": None,
+            "_workers": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.dataset.read_by(self)
-
-    @property
-    def _run(self) -> Run:
-        return self._data.run
+        self.dataset._loaders.add(self)
 
     @property
     def _batching(self) -> Batching:
@@ -224,7 +227,7 @@ class StreamingDataLoader:
 
         Loading it gives the rest of the epoch, also if the epoch was left.
         """
-        return self._data.state_dict()
+        return self._data.identity.state(self._run.epoch, self._run.position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next pass continue at `state`, on any number of ranks and workers, with any batch size.
@@ -251,7 +254,7 @@ class StreamingDataLoader:
             UsageError: The dataset is no mixture, or the proportions do not fit its components.
         """
         before = self._data.phases
-        self._data.reweight(proportions)
+        self._data.reweight(proportions, self._run.epoch * self._data.course.epoch_samples + self._run.position)
         self._restart_if_changed(before)
 
     def _restart_if_changed(self, before: Phases) -> None:
@@ -284,7 +287,7 @@ class StreamingDataLoader:
         if self.collate_fn is None or self._data.uneven == "repeat" or self._checked_tail:
             return
         if 0 < size < batching.world_size:
-            self._data.check_empty(batching.samples - size, self.collate_fn)
+            self._data.check_empty(self._run.coming[0], batching.samples - size, self.collate_fn)
             self._checked_tail = True
 
     def _count(self, epoch: int, skipped: Sequence[str]) -> None:
@@ -316,6 +319,7 @@ class StreamingDataLoader:
             slots = None if self._one_by_one else Slots(self.num_workers * _SLOTS, self._slot_bytes)
             asks = TaskSampler(self.num_workers, self._together, slots)
             views = slots is not None or self._data.zero_copy
+            self._data.warn_of_costs(batching)
             reader = self._data.reader(batching, self.num_workers, views=views, stand_in=self._one_by_one)
             worker = Worker(self._data, reader, self.collate_fn, slots)
             workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._worker_options)
@@ -335,6 +339,7 @@ class StreamingDataLoader:
     def _from_thread(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
         tasks = batching.tasks(epoch, position)
         size, together = self._batch_bytes, self._together
+        self._data.warn_of_costs(batching)
         produce = Produce(
             self._data, self._data.reader(batching, stand_in=self._one_by_one), tasks, self.collate_fn, together
         )

@@ -20,7 +20,7 @@ from mdsx.process import end_with_parent
 from mdsx.shards import joined
 from mdsx.stream import Batch, Batching, RankReader, Task
 from mdsx.torch.assembly import Collate, tensors
-from mdsx.torch.dataset import StreamingDataset
+from mdsx.torch.rank_data import RankData
 from mdsx.torch.skipping import Short, skipped_lines
 from mdsx.torch.slots import Slots
 from mdsx.warn import leave_warnings_to_others
@@ -34,19 +34,19 @@ class Produce:
 
     def __init__(
         self,
-        dataset: StreamingDataset,
+        data: RankData,
         reader: RankReader,
         tasks: Iterator[Task],
         collate: Collate | None,
         together: int,
     ) -> None:
-        self._dataset, self._reader, self._tasks, self._collate = dataset, reader, tasks, collate
+        self._data, self._reader, self._tasks, self._collate = data, reader, tasks, collate
         self._together = together
 
     def __call__(self) -> Iterator[list[Any]]:
         try:
             for run in self._reader.runs(self._tasks):
-                yield from self._lists(self._dataset.assembled(self._reader, run, self._collate))
+                yield from self._lists(self._data.assembled(self._reader, run, self._collate))
         finally:
             self._reader.close()
 
@@ -120,10 +120,8 @@ class Answer(NamedTuple):
 class Worker(TorchDataset[Answer]):
     """What a worker process reads: item = what is asked, value = the answer."""
 
-    def __init__(
-        self, dataset: StreamingDataset, reader: RankReader, collate: Collate | None, slots: Slots | None
-    ) -> None:
-        self._dataset, self._reader, self._collate, self._slots = dataset, reader, collate, slots
+    def __init__(self, data: RankData, reader: RankReader, collate: Collate | None, slots: Slots | None) -> None:
+        self._data, self._reader, self._collate, self._slots = data, reader, collate, slots
 
     def __getitem__(self, ask: Ask) -> Answer:
         try:
@@ -136,11 +134,11 @@ class Worker(TorchDataset[Answer]):
     def _answer(self, ask: Ask) -> Answer:
         run, slots = ask.run, self._slots
         if slots is None:
-            return Answer(_packed(next(self._dataset.assembled(self._reader, run, self._collate))))
+            return Answer(_packed(next(self._data.assembled(self._reader, run, self._collate))))
         try:
             columns = next(self._reader.read(run, joined=True)).columns
         except Exception as error:
-            if self._dataset.on_error == "skip" and isinstance(error, CorruptError):
+            if self._data.on_error == "skip" and isinstance(error, CorruptError):
                 return self._sound(ask)
             if len(run) == 1:
                 raise
@@ -196,15 +194,15 @@ class TaskSampler:
         """From (epoch, position) to the epoch's end."""
         self._tasks = batching.tasks(epoch, position)
 
-    def batches(self, answer: Answer, dataset: StreamingDataset) -> Iterator[Any]:
+    def batches(self, answer: Answer, data: RankData) -> Iterator[Any]:
         """What `next()` returns of an answer, or raises."""
         if isinstance(answer.made, Failed):
             raise answer.made.again()
         if self.slots is None:
             yield _unpacked(answer.made)
             return
-        columns = self.slots.take(answer.slot, answer.made, views=dataset.zero_copy)
-        columns = tensors(dataset.view.schema, columns)
+        columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
+        columns = tensors(data.view.schema, columns)
         edges = pairwise(accumulate(answer.sizes, initial=0))
         for (start, stop), skipped in zip_longest(edges, answer.skipped):
             batch = {name: values[start:stop] for name, values in columns.items()}

@@ -159,7 +159,7 @@ def test_a_mixture_and_its_components_take_it(url: str, cache: Path, monkeypatch
     monkeypatch.setenv("MDSX_CACHE", str(cache))
     mixture = mdsx.Mixture([url], cache=Cache(cache, verify="size"))
     late = StreamingDataset(mdsx.Mixture([url]), cache=Cache(cache, verify="size"))
-    for view in (mixture.view(), late.view):
+    for view in (mixture.view(), late._data.view):
         assert view.excerpts[0].shards._trust_cache
     assert not mdsx.Mixture([url]).view().excerpts[0].shards._trust_cache
 

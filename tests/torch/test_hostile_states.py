@@ -134,16 +134,16 @@ def test_any_state_is_exact_or_refused(urls: list[str], target: Target, weighted
     def check(chosen: st.DataObject) -> None:
         data = dataset(urls, weighted)
         epoch, batches = chosen.draw(st.integers(0, 2)), chosen.draw(st.integers(0, EPOCH // BATCH - 1))
-        state = data.identity.state(epoch, batches * BATCH)
+        state = data._data.identity.state(epoch, batches * BATCH)
         if chosen.draw(st.booleans()):
             state["worker"] = {"id": 0, "count": 1, "origin": 0, "global_batch": BATCH}
         hostile = chosen.draw(st.composite(mutated)(state))
-        before = data.run.epoch, data.run.position, data.phases
+        before = data._run.epoch, data._run.position, data._data.phases
         try:
             remaining = target(data, hostile)
             found = ids(remaining)
         except mdsx.MdsxError:
-            assert (data.run.epoch, data.run.position, data.phases) == before
+            assert (data._run.epoch, data._run.position, data._data.phases) == before
             return
         if hostile.get("phases") == state.get("phases"):  # else they are other weights, from where it resumes
             start, position = hostile["epoch"], hostile["position"]
@@ -204,5 +204,5 @@ def test_a_worker_far_in_an_epoch_resumes_at_once(urls: list[str]) -> None:
     resumed = make()
     resumed.load_state_dict(state)
     expected = StreamingDataset(mixture, batch_size=1)
-    expected.load_state_dict(expected.identity.state(0, 2**54 + 1))
+    expected.load_state_dict(expected._data.identity.state(0, 2**54 + 1))
     assert next(iter(resumed))["id"].tolist() == next(iter(expected))["id"].tolist()

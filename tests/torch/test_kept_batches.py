@@ -219,7 +219,7 @@ def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
     """And again there, when `next()` is called again: no batch is skipped, the position stays. All of a shard."""
     url = write(str(tmp_path / "dataset"))
     data = StreamingDataset(url, shuffle=shuffle, **ORDER)
-    shard, counts = len(data.view.counts) // 2, data.view.counts.tolist()
+    shard, counts = len(data._data.view.counts) // 2, data._data.view.counts.tolist()
     lost = range(sum(counts[:shard]), sum(counts[: shard + 1]))
     whole = list(StreamingDataLoader(data, BATCH))
     before = next(number for number, batch in enumerate(whole) if set(batch["id"].tolist()) & set(lost))
@@ -240,7 +240,7 @@ def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
 def test_so_it_is_under_pytorchs_own_loader(tmp_path: Path, size: int | None) -> None:
     url = write(str(tmp_path / "dataset"))
     data = StreamingDataset(url, batch_size=size, **ORDER)
-    shard, counts = len(data.view.counts) // 2, data.view.counts.tolist()
+    shard, counts = len(data._data.view.counts) // 2, data._data.view.counts.tolist()
     lost = range(sum(counts[:shard]), sum(counts[: shard + 1]))
     whole = [torch.as_tensor(batch["id"]).reshape(-1).tolist() for batch in data]
     before = next(number for number, ids in enumerate(whole) if set(ids) & set(lost))
@@ -262,8 +262,8 @@ def test_a_single_damaged_sample_is_never_handed_out_nor_are_batches_before_it_l
     """The error comes at the first batch of its shard, which is refused as a whole, or at the latest at its own."""
     url = write(str(tmp_path / "dataset"))
     data = StreamingDataset(url, **ORDER)
-    shard = len(data.view.counts) // 2
-    first, count = int(data.view.counts[:shard].sum()), int(data.view.counts[shard])
+    shard = len(data._data.view.counts) // 2
+    first, count = int(data._data.view.counts[:shard].sum()), int(data._data.view.counts[shard])
     whole = list(StreamingDataLoader(data, BATCH))
     touched = [
         number for number, batch in enumerate(whole) if set(batch["id"].tolist()) & set(range(first, first + count))

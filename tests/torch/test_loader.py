@@ -25,9 +25,13 @@ def ids(batches: Any) -> list[list[int]]:
 
 
 def order_of(data: StreamingDataset) -> mdsx.Order:
-    order = data.identity
+    order = data._data.identity
     return mdsx.Order(
-        data.view.counts, seed=order.seed, shuffle=order.shuffle, lanes=order.lanes, shuffle_block=order.shuffle_block
+        data._data.view.counts,
+        seed=order.seed,
+        shuffle=order.shuffle,
+        lanes=order.lanes,
+        shuffle_block=order.shuffle_block,
     )
 
 
@@ -262,8 +266,8 @@ def test_rank_and_world_size_come_from_the_environment_or_are_given(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert StreamingDataset(local_url).ranks == (1, 2)
-    assert StreamingDataset(local_url, rank=0, world_size=4).ranks == (0, 4)
+    assert StreamingDataset(local_url)._data.ranks == (1, 2)
+    assert StreamingDataset(local_url, rank=0, world_size=4)._data.ranks == (0, 4)
     with pytest.raises(mdsx.UsageError, match="together"):
         StreamingDataset(local_url, rank=0)
     with pytest.raises(mdsx.UsageError, match="below world_size"):

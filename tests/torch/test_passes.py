@@ -557,7 +557,7 @@ def test_a_copy_made_before_there_are_ranks_learns_them(local_url: str, monkeypa
     data = pickle.loads(pickle.dumps(StreamingDataset(local_url)))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert data.ranks == (1, 3)
+    assert data._data.ranks == (1, 3)
 
 
 # --- arguments

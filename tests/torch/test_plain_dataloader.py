@@ -33,7 +33,7 @@ def test_whole_batches_for_any_number_of_workers(local_url: str, workers: int) -
 
 def test_samples_in_the_defined_order_for_one_worker(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=3)
-    order = mdsx.Order(data.view.counts, seed=3)
+    order = mdsx.Order(data._data.view.counts, seed=3)
     shards, samples = order.locate(range(len(order)))
     expected = [mdsx.Dataset(local_url)[order.counts[:s].sum() + i]["id"] for s, i in zip(shards, samples, strict=True)]
     assert [sample["id"] for sample in data] == expected
@@ -232,10 +232,10 @@ def test_reweight_is_refused_where_workers_read(mixture: mdsx.Mixture, method: s
     data.reweight([0.8, 0.2])  # nothing was read yet
     data.set_epoch(0)
     next(iter(plain))
-    before = data.phases
+    before = data._data.phases
     with pytest.raises(mdsx.UsageError, match="load state_after"):
         data.reweight([0.1, 0.9])
-    assert data.phases == before
+    assert data._data.phases == before
 
 
 @pytest.mark.parametrize("workers", [0, 2])

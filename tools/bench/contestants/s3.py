@@ -151,7 +151,7 @@ def resume(data: str, scratch: str, batch_size: int, part: float) -> Figures:
     peer, reading = ready("mdsx"), _reading(scratch, batch_size)
     with served(data):
         before = peer.loader(reading)
-        before.dataset.view.fetch(0, needs={})  # if all shards are equal, this is all of them
+        before.dataset._data.view.fetch(0, needs={})  # if all shards are equal, this is all of them
         state: dict[str, Any] = before.state_dict()
         state["position"] = int(len(before) * part) * batch_size
         before.load_state_dict(state)

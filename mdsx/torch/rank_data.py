@@ -1,0 +1,202 @@
+"""What one rank reads of a dataset: which samples in which order, and what is made of them. It has no position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch.distributed
+
+from mdsx.dataset import Dataset, Sample
+from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.mixture import Mixture, add_phase
+from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, Weight
+from mdsx.shards import View
+from mdsx.stream import (
+    Batch,
+    Batching,
+    OrderIdentity,
+    Pace,
+    Phases,
+    RankReader,
+    Task,
+    warn_of_small_cache,
+    warn_of_spread,
+)
+from mdsx.torch.assembly import Collate, assemble, check_empty
+from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
+from mdsx.torch.skipping import OnError, assemble_sound
+from mdsx.torch.uneven import Uneven
+
+
+class RankData:
+    """The samples of a dataset in their order, of which this rank reads its part."""
+
+    def __init__(
+        self,
+        dataset: Dataset | Mixture,
+        view: View,
+        *,
+        seed: int,
+        shuffle: bool | Shuffle,
+        epoch_samples: int | None,
+        ranks: tuple[int, int] | None,
+        transform: Callable[[Sample], Any] | None,
+        zero_copy: bool,
+    ) -> None:
+        """`ranks`: (rank, world size), None where they are to be found out."""
+        self.dataset = dataset
+        self.view = view
+        self.course = _course(dataset, view, seed, shuffle, epoch_samples)
+        if isinstance(seed, bool):
+            raise UsageError("seed must be an integer", found=shown(seed))
+        self.seed, self.shuffle = int(seed), bool(shuffle)
+        self.transform = transform
+        self.zero_copy = zero_copy
+        self.uneven: Uneven = "empty"
+        self.on_error: OnError = "raise"
+        self._ranks = ranks
+        self._pace = Pace()
+
+    def __getstate__(self) -> dict[str, Any]:
+        ranks = self._ranks
+        if ranks is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            ranks = self.ranks  # a worker process knows nothing of torch.distributed, but has the same environment
+        return {**self.__dict__, "_ranks": ranks, "_pace": Pace()}
+
+    def copy(self) -> RankData:
+        """Return the same samples in the same order, to be read at a pace of its own."""
+        found = copy(self)
+        found._ranks = self._ranks
+        return found
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """Return (rank, world size)."""
+        return self._ranks or rank_and_world_size(None, None)
+
+    @property
+    def identity(self) -> OrderIdentity:
+        """What the order is a function of, beside epoch and position."""
+        course = self.course
+        return OrderIdentity(
+            order_version=ORDER_VERSION,
+            seed=self.seed,
+            lanes=course.lanes,
+            shuffle_block=course.shuffle_block,
+            shuffle=self.shuffle,
+            fingerprint=self.dataset.fingerprint,
+            epoch_samples=course.epoch_samples,
+            samples=course.samples,
+            phases=self.phases,
+        )
+
+    @property
+    def phases(self) -> Phases:
+        """A mixture's weights, with the position (since the run began) from which on each holds; else none."""
+        return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
+
+    def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], position: int) -> None:
+        """Continue with these proportions of a mixture's components from `position` on, which counts on over epochs."""
+        if not isinstance(self.dataset, Mixture):
+            raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
+        self.use_phases(add_phase(self.phases, position, self.dataset.weights(proportions)))
+
+    def use_phases(self, phases: Phases) -> None:
+        """Go on in the order that has these phases."""
+        if isinstance(self.course, MixtureCourse) and phases != self.phases:
+            self.course = self.course.with_phases(phases)
+
+    def batching(self, batch_size: int, drop_last: bool) -> Batching:
+        """How an epoch is cut into batches over the ranks."""
+        return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
+
+    def known_batching(self, batch_size: int, drop_last: bool) -> Batching | None:
+        """`batching` where the ranks are known already, else None."""
+        try:
+            return self.batching(batch_size, drop_last)
+        except UsageError:  # the environment says how many ranks there are, and not which one this is
+            return None
+
+    def reader(
+        self, batching: Batching, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
+    ) -> RankReader:
+        """Reads this rank's part of batches, in this process or in `workers` of them.
+
+        `views`: encoded bytes as memory views, by default as `zero_copy` says.
+        """
+        here = ranks_on_this_node()
+        views = self.zero_copy if views is None else views
+        processes = here * max(workers, 1)
+        return RankReader(
+            self.view,
+            self.course,
+            batching,
+            self.ranks[0],
+            pace=self._pace,
+            processes=processes,
+            views=views,
+            stand_in=stand_in,
+            skip=self.on_error == "skip",
+        )
+
+    def warn_of_costs(self, batching: Batching) -> None:
+        """Warn, on rank 0, where the cache is too small, or the batches do not fit the lanes."""
+        if self.ranks[0] == 0:
+            warn_of_small_cache(self.view, self.course, ranks_here=ranks_on_this_node(), world_size=batching.world_size)
+            warn_of_spread(self.course, batching)
+
+    def assemble(self, batch: Batch, collate: Collate | None) -> Any:
+        """What a training loop gets for `batch`."""
+        return assemble(self.view.schema, batch, self.transform, collate, self.uneven)
+
+    def assembled(self, reader: RankReader, run: list[Task], collate: Collate | None) -> Iterator[Any]:
+        """What a loader gets for each task of a run: a batch, or Short."""
+        if self.on_error == "raise":
+            yield from (self.assemble(batch, collate) for batch in reader.read_each(run))
+            return
+        for task, batch in zip(run, reader.read_each(run), strict=True):
+            stand_ins = partial(reader.stand_ins, task)
+            yield assemble_sound(self.view.schema, batch, self.transform, collate, self.uneven, stand_ins)
+
+    def check_empty(self, epoch: int, position: int, collate: Collate) -> None:
+        """Raise UsageError where `collate` makes batches that cannot be cut to 0 samples, as the one at `position`."""
+        positions = np.array([epoch * self.course.epoch_samples + position])
+        shards, samples = self.course.locate(positions)
+        samples = self.view.stored(shards, samples)
+        places, groups = self.view.by_shard(shards, samples)
+        try:
+            found = [(shard, self.view.select(shard, group)) for shard, group in groups]
+            (columns,) = self.view.gather(found, places, [1])
+        except CorruptError:
+            if self.on_error == "skip":  # what comes of it is seen at its batch
+                return
+            raise
+        check_empty(self.view.schema, Batch(columns, positions, shards, samples, True), self.transform, collate)
+
+
+def _course(
+    dataset: Dataset | Mixture,
+    view: View,
+    seed: int,
+    shuffle: bool | Shuffle,
+    epoch_samples: int | None,
+) -> Course:
+    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
+    lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
+    if epoch_samples is None and isinstance(dataset, Mixture):
+        epoch_samples = dataset.epoch_samples
+    if not isinstance(dataset, Mixture) or not dataset.phases:
+        order = Order(view.counts, seed=seed, shuffle=bool(shuffle), lanes=lanes, shuffle_block=shuffle_block)
+        return DatasetCourse(order, epoch_samples)
+    if not shuffle:
+        raise UsageError(
+            "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
+        )
+    counts = [excerpt.subset.counts for excerpt in view.excerpts]
+    (_, weights), *later = dataset.phases
+    order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
+    return MixtureCourse(order_of_all, view.firsts, epoch_samples)
