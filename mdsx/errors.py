@@ -2,19 +2,19 @@
 
 MdsxError
 ├── FormatError              the bytes break the specification
-│   ├── CorruptError         ... because they are damaged: fetch or write them anew
+│   ├── CorruptError         ... because they are damaged: fetch or write them again
 │   └── UnsupportedError     ... or because they are newer than this reader: upgrade
-├── MissingError             what was named is not there
-├── TransportError           storage did not answer, refused, or broke off
-│   ├── ForbiddenError       ... it refused: credentials or permissions
-│   ├── TruncatedError       ... it sent fewer bytes than it announced
-│   └── ChangedError         ... the object was replaced while it was read
-└── UsageError               the call cannot be meant so: yours to mend (also a ValueError)
+├── MissingError             a dataset, shard, part or object does not exist
+├── TransportError           storage did not answer, refused, or failed midway
+│   ├── ForbiddenError       ... refused: credentials or permissions
+│   ├── TruncatedError       ... sent fewer bytes than it announced
+│   └── ChangedError         ... had the object replaced while it was read
+└── UsageError               invalid arguments or calls: yours to fix (also a ValueError)
     ├── SampleError          a sample that does not fit its columns
-    └── StateError           a checkpoint of another dataset or another order
+    └── StateError           a checkpoint of another dataset or order
 
-An error is made where the knowledge is, once, and says: which file, which place in it, what was found, what was
-expected, and the way out.
+An error is made once, where the facts are known. It names the file, the place in it, what was found, what was expected,
+and the way out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 _SECRETS = re.compile(
-    r"(?<=://)[^\s/@:]*:[^\s@]*@"  # user:password@, also where the password has slashes, as those of AWS do
+    r"(?<=://)[^\s/@:]*:[^\s@]*@"  # user:password@, even if the password has slashes, as AWS's do
     r"|(?<=://)[^\s/@]*@"
     r"|(?<=[?&])(?:X-Amz-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature)=[^\s&#'\"]*",
     re.IGNORECASE,
@@ -46,16 +46,16 @@ _SECRETS = re.compile(
 
 
 def redacted(text: str) -> str:
-    """`text` with "***" for what is secret in the URLs in it: user and password, the signature of a signed one."""
+    """Return `text` with "***" in place of secrets in URLs: user, password, and the signature of a signed URL."""
     return _SECRETS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[0].partition('=')[0]}=***", text)
 
 
 def shown(value: object, limit: int = 200) -> str:
-    """`value` as errors show it, whatever it is: cut, and never an error of its own."""
+    """Return `value` as errors show it: shortened, and never raising an error of its own."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists in lists
-        text = f"a {type(value).__name__} that is too large to be shown"
+    except (ValueError, RecursionError):  # an integer of thousands of digits, deeply nested lists
+        text = f"a {type(value).__name__} too large to be shown"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
@@ -92,12 +92,12 @@ class MdsxError(Exception):
         self.hint = hint = hint and redacted(hint)
         where = ": ".join(part for part in (file, place) if part)
         text = f"{where}: {message}" if where else message
-        told = {"expected": expected, "found": found}
-        if details := ", ".join(f"{name} {value}" for name, value in told.items() if value is not None):
+        facts = {"expected": expected, "found": found}
+        if details := ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None):
             text += f" ({details})"
         if hint:
             text += f"; {hint}"
-        super().__init__(redacted(text))  # also what stands in a list or a dict
+        super().__init__(redacted(text))  # also inside lists and dicts
         self._fields = {
             "message": message,
             "file": file,
@@ -107,7 +107,7 @@ class MdsxError(Exception):
             "hint": hint,
         }
 
-    def __reduce__(self) -> tuple[object, ...]:  # crosses process borders whole
+    def __reduce__(self) -> tuple[object, ...]:  # pickled with all fields
         return (
             _rebuild,
             (type(self), {key: value for key, value in self._fields.items() if value is not None}),
@@ -132,7 +132,7 @@ class UnsupportedError(FormatError):
 
 
 class MissingError(MdsxError):
-    """A dataset, shard, part or object is not there."""
+    """A dataset, shard, part or object does not exist."""
 
 
 class TransportError(MdsxError):

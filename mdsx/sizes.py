@@ -13,9 +13,9 @@ _SIZE = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(size: int | str, *, name: str = "size") -> int:
-    """Bytes of `size`: an integer, or text such as "64MiB", "1.5 GB", "4096". `name` is the option's, for the error.
+    """Return `size` in bytes: an integer, or text such as "64MiB", "1.5 GB", "4096". `name` is for errors.
 
-    Raises UsageError for anything else, and for a size below 1 byte.
+    Raise UsageError for anything else, and for a size below 1 byte.
     """
     if isinstance(size, bool) or not isinstance(size, int | str):
         raise UsageError(f"{name} must be bytes or text such as '64MiB'", found=shown(size))
@@ -34,7 +34,7 @@ def parse_size(size: int | str, *, name: str = "size") -> int:
 
 
 def format_size(size: int) -> str:
-    """`size` bytes for people, three digits: "1.5 GB"; below 1000 exact."""
+    """Return `size` bytes in three digits, such as "1.5 GB"; exactly below 1000."""
     value, unit = float(size), "B"
     for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
         if value < 999.5 or unit == "EB":

@@ -1,6 +1,6 @@
-"""Warnings: each once in a run, at the line of the user's that led to it.
+"""Warnings: each once in a run, at the line of the user's code that led to it.
 
-A message is said once in a process. What all ranks see alike is said by the first of them only.
+A process issues each message once. If all ranks would issue the same message, only the first rank does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOT_THE_USERS = frozenset(
     {"mdsx", "torch", "torchdata", "accelerate", "lightning", "pytorch_lightning"}
     | {"concurrent", "contextlib", "copyreg", "multiprocessing", "queue", "threading", "weakref"}
 )
-"""Packages whose frames lie between the user's line and the warning."""
+"""Packages whose frames are skipped to find the user's line."""
 
 _said: set[str] = set()
 _quiet = False
@@ -25,8 +25,9 @@ _quiet = False
 def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") -> None:
     """Warn once, at the user's line.
 
-    `seen_by`: the whole "run" (rank 0 says it), every process of a "node" (the node's first rank says it), or this
-    "process" alone, which then says it in any case. Ranks are those that the environment tells, as under torchrun.
+    `seen_by` says which processes come to the same warning: those of the whole "run" (then only rank 0 warns), those of
+    a "node" (then only the node's first rank warns), or this "process" alone (then it always warns). Ranks are taken
+    from the environment, as torchrun sets it.
     """
     if seen_by != "process" and (_quiet or _rank(node=seen_by == "node") or message in _said):
         return
@@ -43,23 +44,25 @@ def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") ->
 
 
 def leave_warnings_to_others() -> None:
-    """Say nothing in this process that other processes of the run see too: it is one of several workers."""
+    """Keep quiet in this worker process about everything that other processes of the run see too."""
     global _quiet
     _quiet = True
 
 
 def _rank(*, node: bool) -> int:
-    """0 where this process is the first one of the run, or of its node."""
+    """Return 0 if this process is the first one of the run, or of its node."""
     names = ("LOCAL_RANK", "RANK") if node else ("RANK", "LOCAL_RANK")
     given = [os.environ[name] for name in names if os.environ.get(name)]
     return 1 if given and given[0] != "0" else 0
 
 
 def _users_frame() -> FrameType:
-    """The innermost frame of the user's; from a thread of ours, where the user's main thread is now."""
+    """Return the innermost frame of the user's code; in one of our threads, the main thread's innermost one."""
     here = sys._getframe(1)
     found, main = _users(here), threading.main_thread()
-    if found is None and threading.current_thread() is not main:  # a frame that knows itself would live on, with all
+    if (
+        found is None and threading.current_thread() is not main
+    ):  # a frame that refers to itself would keep its variables alive
         found = _users(sys._current_frames().get(main.ident or 0))
     return found or here
 

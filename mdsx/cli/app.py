@@ -1,4 +1,4 @@
-"""The commands put together, and the one place where an error becomes a line and an exit status."""
+"""The command line as a whole, and the one place where an error becomes a line and an exit status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mdsx.errors import MdsxError
 
 
 class _Commands(TyperGroup):
-    """Runs a command; a user's mistake is one line on stderr, never a traceback."""
+    """Runs a command; an expected error is one line on stderr, never a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here a closed pipe is still handled
+            sys.stdout.flush()  # while a closed pipe is still handled
         except MdsxError as error:
             complain(error)
             raise typer.Exit(1) from None
@@ -48,16 +48,18 @@ def _typer(name: str, help: str, example: str) -> typer.Typer:
 
 
 def _add(group: typer.Typer, command: Callable[..., None], example: str) -> None:
-    """A command with its docstring as help, in which a line ends only where a paragraph does."""
+    """Add a command with its docstring as help; only paragraphs break lines."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     group.command(command.__name__, help=text, epilog=f"Example: {example}")(command)
 
 
 app = _typer(
-    "mdsx", "Pack training samples into shards that stream, shuffle and resume exactly; look into them.", info.EXAMPLE
+    "mdsx",
+    "Pack training samples into shards that stream, shuffle and resume exactly; inspect, check and repair them.",
+    info.EXAMPLE,
 )
-converters = _typer("convert", "Make a dataset of what you have.", convert.EXAMPLE)
+converters = _typer("convert", "Make a dataset from existing data.", convert.EXAMPLE)
 _add(converters, convert.tar, convert.EXAMPLE)
 app.add_typer(converters)
 _add(app, info.info, info.EXAMPLE)
@@ -68,7 +70,7 @@ _add(app, merge.merge, merge.EXAMPLE)
 
 
 @converters.callback()
-def _a_group() -> None:  # though today it has one command
+def _a_group() -> None:  # although it has only one command today
     pass
 
 
@@ -88,8 +90,8 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line of this process, and exit."""
-    for stream in (sys.stdout, sys.stderr):  # text that the terminal does not know is told somehow
+    """Run this process's command line, and exit."""
+    for stream in (sys.stdout, sys.stderr):  # escape characters that the terminal cannot encode
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="mdsx")

@@ -1,4 +1,4 @@
-"""`mdsx cat`: samples, to look at."""
+"""`mdsx cat`: print samples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WIDTH = 100  # characters shown of a value
 def cat(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
-    count: Annotated[int, typer.Option(min=0, help="How many.")] = 10,
+    count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Print samples in the order in which they were written, long values cut.
+    """Print samples in the order in which they were written; long values are shortened.
 
-    With --json: one object per line and sample, values whole; bytes (images too) as base64, arrays as nested lists,
-    numbers that JSON has not as "NaN", "Infinity", "-Infinity".
+    With --json: one object per line and sample, with complete values; bytes (and images) as base64, arrays as nested
+    lists, numbers that JSON lacks as "NaN", "Infinity", "-Infinity".
     """
     from mdsx import Dataset
 
@@ -43,7 +43,7 @@ def cat(
 
 
 def as_line(value: Any) -> str:
-    """A value on one line, cut where it is long."""
+    """Return a value on one line, shortened if it is long."""
     import numpy as np
 
     if isinstance(value, bytes):

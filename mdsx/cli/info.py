@@ -1,4 +1,4 @@
-"""`mdsx info`: what a dataset holds, from its index alone."""
+"""`mdsx info`: describe a dataset, from its index alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def info(
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Show columns, samples, shards, sizes, compression, fingerprint and metadata of a dataset; long metadata is cut,
-    but not with --json."""
+    """Show columns, samples, shards, sizes, compression, fingerprint and metadata of a dataset. Long metadata is
+    shortened, except with --json."""
     from mdsx.shards import read_index
     from mdsx.storage import open_storage
 
@@ -64,6 +64,6 @@ def info(
 
 
 def _as_line(value: object) -> str:
-    """JSON on one line, cut where it is long."""
+    """Return JSON on one line, shortened if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."

@@ -1,4 +1,4 @@
-"""`mdsx merge`: one dataset from parts."""
+"""`mdsx merge`: make one dataset of parts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ EXAMPLE = "mdsx merge s3://bucket/corpus"
 
 def merge(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where part-00000/, part-00001/, ... are.")],
-    parts: Annotated[int | None, typer.Option(min=1, help="How many there must be. Default: those found.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")] = False,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="How many parts there must be. Default: those found.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")] = False,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Write one index over finished parts, in the order of their numbers. No shard is touched.
+    """Write one index for finished parts, in the order of their numbers. No shard is touched.
 
-    Where a part is missing, unfinished or has other columns, it is named and nothing is written.
+    If a part is missing, unfinished or has other columns, the error names it and nothing is written.
     """
     import mdsx
     from mdsx.shards import read_index

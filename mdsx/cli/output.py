@@ -1,4 +1,4 @@
-"""How commands print: results to stdout, everything else to stderr; bars only where a person looks."""
+"""Printing for all commands: results to stdout, everything else to stderr; bars only on a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ConnectTimeout = Annotated[
     ),
 ]
 
-_EMPTY_LISTS = 100_000  # that an array without items is printed as
+_EMPTY_LISTS = 100_000  # for the JSON of an array without items
 
 
 def complain(problem: object, kind: str = "error: ") -> None:
@@ -40,12 +40,12 @@ def print_json(value: object) -> None:
     try:
         print(json.dumps(as_plain(value), ensure_ascii=False, allow_nan=False))
     except RecursionError:
-        raise UnsupportedError("this is nested too deeply to be printed") from None
+        raise UnsupportedError("this is nested too deeply to print") from None
 
 
 def as_plain(value: Any) -> Any:
-    """A value as strict JSON has it. Raises UnsupportedError for one that JSON would blow up."""
-    np = sys.modules.get("numpy")  # where nobody has imported it, there is none of its values
+    """Return a value in strict JSON types. Raise UnsupportedError if it would be huge as JSON."""
+    np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is one of its
     if np and isinstance(value, np.ndarray | np.generic):
         if value.size == 0 and math.prod(value.shape[: value.shape.index(0)]) > _EMPTY_LISTS:
             raise UnsupportedError("an empty array of so many dimensions is not printed", found=list(value.shape))
@@ -63,7 +63,7 @@ def as_plain(value: Any) -> Any:
 
 
 def print_table(rows: Iterable[tuple[str, object]], indent: str = "") -> None:
-    """Names and values, the values one below the other. Nothing is cut, however narrow the terminal."""
+    """Print names and values in two columns. Nothing is shortened, however narrow the terminal."""
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
@@ -71,14 +71,14 @@ def print_table(rows: Iterable[tuple[str, object]], indent: str = "") -> None:
 
 
 def error_fields(error: MdsxError) -> dict[str, object]:
-    """An error for programs."""
+    """Return an error's fields, for programs."""
     return {"kind": type(error).__name__, "file": error.file, "place": error.place, "message": str(error)}
 
 
 class Bar:
-    """Progress over bytes, with rate and time left, on stderr; nothing where stderr is no terminal.
+    """A progress bar over bytes, with rate and remaining time, on stderr; nothing if stderr is not a terminal.
 
-    A context: what is printed within stands above it.
+    A context: output printed in it appears above the bar.
     """
 
     def __init__(self, doing: str) -> None:
@@ -108,9 +108,9 @@ class Bar:
         self._progress.stop()
 
     def expect(self, total: int) -> None:
-        """How many bytes there are in all."""
+        """Set the number of bytes in all."""
         self._progress.update(self._task, total=total)
 
     def reach(self, size: int, note: str) -> None:
-        """So many bytes are done."""
+        """Set the number of bytes done."""
         self._progress.update(self._task, completed=size, note=note)

@@ -1,4 +1,4 @@
-"""`mdsx repair`: an index that is right again; what is damaged left out, where told to."""
+"""`mdsx repair`: write a correct index, and leave out what is damaged if asked to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mdsx.progress import Progress
 
 EXAMPLE = "mdsx repair s3://bucket/corpus --drop-damaged"
-_PROBLEMS = 5  # told of a shard
+_PROBLEMS = 5  # printed for a shard
 _RANGES = 100
 _SHARDS = 1000  # in JSON; all are counted
 
@@ -21,20 +21,19 @@ _SHARDS = 1000  # in JSON; all are counted
 def repair(
     url: Annotated[str, typer.Argument(metavar="URL", help="A dataset: a path, file:// or s3://.")],
     drop_damaged: Annotated[
-        bool, typer.Option("--drop-damaged", help="Leave out samples that are lost; without it, nothing is dropped.")
+        bool, typer.Option("--drop-damaged", help="Leave out lost samples; without it, nothing is dropped.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards checked at once; each is held in memory.")] = 4,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Check every byte of a dataset, and mend it: build an index that is missing or damaged anew from the shards, and
-    replace damaged shards by new ones of their sound samples.
+    """Check every byte of a dataset, and repair it: rebuild a missing or damaged index from the shards, and replace
+    damaged shards by new ones with their sound samples.
 
-    Where a sample would be lost, nothing is changed unless --drop-damaged is given; the samples are listed either way.
-    No shard is ever changed or removed: new ones stand beside them as repaired.*, and of the index that is replaced a
-    copy is kept. Where samples were dropped, those behind them have other numbers, and states of running jobs do not
-    fit any more.
+    If a sample would be lost, nothing is changed unless --drop-damaged is given; the samples are listed either way. No
+    shard is ever changed or removed: new ones are written next to them as repaired.*, and a copy of a replaced index is
+    kept. After samples were dropped, those after them have other numbers, and states of running jobs no longer fit.
 
     Exit status: 0 sound, or repaired; 1 damage is left, or an error.
     """
@@ -75,19 +74,17 @@ def _print(done: Repair, dropping: bool, dry_run: bool) -> None:
     if done.written:
         print(f"repaired: {what}; {lost}")
         if done.old_index:
-            print(f"the index as it was: {done.old_index}")
+            print(f"the previous index: {done.old_index}")
         if done.damaged:
-            print("the damaged files are still there; nothing reads them any more")
+            print("the damaged files are still there; nothing reads them")
         if any(shard.drops for shard in done.damaged):
-            print(
-                "it is another dataset now: samples have other numbers, and states of running jobs do not fit any more"
-            )
+            print("it is another dataset now: samples have other numbers, and states of running jobs no longer fit")
         return
     print(f"nothing was changed: a repair would leave {what}; {lost}")
     if done.drops and not dropping:
-        complain("give --drop-damaged to repair it without what is lost, or put sound copies in place", kind="")
+        complain("give --drop-damaged to repair it without the lost samples, or restore sound copies", kind="")
     elif dry_run:
-        complain("without --dry-run it is repaired", kind="")
+        complain("run without --dry-run to repair it", kind="")
 
 
 def _print_shard(shard: ShardRepair) -> None:
@@ -98,7 +95,7 @@ def _print_shard(shard: ShardRepair) -> None:
     if len(shard.problems) > _PROBLEMS:
         print(f"damaged: {shard.file}: and more like these")
     if shard.samples is None:
-        print("  lost: all of it; nothing tells how many samples it had")
+        print("  lost: all of it; its number of samples is unknown")
     elif not shard.lost:
         print(f"  lost: no sample, all {shard.samples:,} are kept")
     else:
@@ -115,22 +112,20 @@ def _print_index(done: Repair) -> None:
 
     if done.index == "missing":
         print(f"damaged: {done.url}/{filenames.INDEX}: it is not there")
-        print("  built anew from the shards; what followed the last one, and metadata, cannot be known")
+        print("  rebuilt from the shards; metadata, and shards missing at the end, cannot be recovered")
         return
     print(f"damaged: {one_line(done.index_error)}")
     if done.proven:
-        print("  built anew from the shards: the original, byte for byte, as its checksum proves")
+        print("  rebuilt from the shards: the original, byte for byte, as its checksum proves")
     else:
-        print(
-            "  lost: its metadata, and what else it may have said; its checksum does not prove that all shards are here"
-        )
+        print("  lost: its metadata and any unknown fields; its checksum does not prove that all shards are here")
 
 
 def _lost(done: Repair) -> str:
     unknown = sum(shard.samples is None for shard in done.damaged)
     lost = f"{done.lost_samples:,} lost" if done.lost_samples or not unknown else ""
     if unknown:
-        lost += f"{' and ' if lost else ''}{unknown:,} shards lost whole"
+        lost += f"{' and ' if lost else ''}{unknown:,} shards lost completely"
     return lost if done.lost_samples or unknown else "no sample is lost"
 
 

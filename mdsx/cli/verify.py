@@ -1,4 +1,4 @@
-"""`mdsx verify`: every checksum of a dataset; a line per damage."""
+"""`mdsx verify`: check every checksum of a dataset, and print a line per damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, o
 from mdsx.sizes import format_size
 
 EXAMPLE = "mdsx verify s3://bucket/corpus"
-_LINES = 10  # told of one file; all are counted
+_LINES = 10  # printed for a file; all are counted
 _LISTED = 1000  # in JSON
 
 
@@ -22,8 +22,8 @@ def verify(
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Check every byte of a dataset against every checksum: index, shards, rows. One line per damage, the first ones
-    of each file.
+    """Check every byte of a dataset against every checksum: index, shards, rows. Print a line per damage, for the first
+    ones of each file.
 
     Exit status: 0 sound, 1 damage was found or the dataset could not be read.
     """
@@ -64,10 +64,10 @@ def verify(
         what = f"{found.samples:,} samples in {found.shards:,} shards, {format_size(found.size)}"
         if beside:
             names = ", ".join(beside[:_LINES]) + (", ..." if len(beside) > _LINES else "")
-            print(f"beside it: {_count(len(beside), 'file')} that the index does not name: {names}")
+            print(f"next to it: {_count(len(beside), 'file')} that the index does not name: {names}")
         if not found.ok:
             print(f"{_count(len(found), 'damage')} found in {what}: in {_count(len(files), 'file')}")
-            complain(f"`mdsx repair {url}` says what can be kept, and leaves out the rest when told to", kind="")
+            complain(f"`mdsx repair {url}` shows what can be kept, and leaves out the rest if asked to", kind="")
         else:
             print(f"sound: {what}")
     if not found.ok:

@@ -1,13 +1,13 @@
-"""Threads that everything in a process shares: many datasets and iterations need no more of them than a few.
+"""Threads that everything in a process shares: many datasets and iterations need only a few of them.
 
 Rules:
-- There are two crews of threads, one for requests that somebody waits for and one for whole shards brought ahead, so
+- There are two crews of threads, one for requests that a caller waits for and one for prefetching whole shards, so
   that long downloads never delay short requests. A forked child makes its own.
-- Threads start when there is work. A thread ends after some idle seconds, or at once when the last user has ended. They
+- Threads start when there is work. A thread ends after some idle seconds, or as soon as the last user has ended. They
   are daemon threads: neither Ctrl-C nor the interpreter's end waits for a stalled request.
-- Crews are fair: users take turns, and one user may occupy only a multiple of the threads that are left free. So a user
+- Crews are fair: users take turns, and one user may occupy only a multiple of the threads that are free. So a user
   whose server stalls leaves some for the others. `Share.map` also works in the caller's thread, so that it progresses
-  even where no thread is left, and may be nested.
+  even if no thread is free, and may be nested.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LINGER = 5.0  # seconds after which an idle thread ends
 
 
 class Bounds(NamedTuple):
-    """How many threads a crew has at most, and how many one user may have for each thread that is left free."""
+    """The most threads of a crew, and how many a user may have for each free one."""
 
     threads: int
     greed: int
 
 
 class Kind(NamedTuple):
-    """A kind of crew: its bounds for a single iteration, and the least that they shrink to with many of them."""
+    """A kind of crew: its bounds for a single iteration, and the smallest ones for many iterations."""
 
     name: str
     alone: Bounds
@@ -49,7 +49,7 @@ PREFETCH = Kind("mdsx-prefetch", alone=Bounds(16, 1), together=Bounds(16, 1))  #
 
 
 class _Call:
-    """A call that is made once: by a thread of a crew, or before that by the thread that waits for it."""
+    """A call to make once: by a thread of the crew, or by the thread that waits for it, whichever comes first."""
 
     __slots__ = ("_unmade", "future")
 
@@ -67,12 +67,12 @@ class _Call:
                 self.future.set_result(call())
             except BaseException as error:
                 self.future.set_exception(error)
-                if not isinstance(error, Exception):  # Ctrl-C, in the thread that waits
+                if not isinstance(error, Exception):  # Ctrl-C, in the waiting thread
                     raise
 
 
 class _Queue:
-    """The calls of one user that wait for a thread, and the number of those that have one."""
+    """The calls of one user that wait for a thread, and the number of those in flight."""
 
     __slots__ = ("busy", "calls")
 
@@ -82,14 +82,14 @@ class _Queue:
 
 
 class _Crew:
-    """The threads of one kind in this process. Methods with a leading underscore are called with the lock held."""
+    """The threads of one kind in this process. Private methods are called with the lock held."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.users: set[int] = set()  # numbers of shares that are in use; changed without the lock
-        self.iterations: set[int] = set()  # those of them that read a dataset in order
+        self.users: set[int] = set()  # numbers of the shares in use; changed without the lock
+        self.iterations: set[int] = set()  # those that read a dataset in order
         self._changed = Condition()
-        self._waiting: deque[_Queue] = deque()  # queues that are not empty, the next in turn first
+        self._waiting: deque[_Queue] = deque()  # queues that are not empty, in turn
         self._threads = self._busy = self._idle = 0
 
     def submit(self, queue: _Queue, call: _Call) -> None:
@@ -104,7 +104,7 @@ class _Crew:
         return queue.busy < greed * (threads - self._busy)
 
     def look(self) -> None:
-        """Users came or ended: idle threads that are too many now end."""
+        """Let surplus idle threads end, after users came or ended."""
         with self._changed:
             self._changed.notify_all()
 
@@ -119,9 +119,9 @@ class _Crew:
                 queue.busy += 1
                 self._busy += 1
                 self._rouse()
-            with suppress(BaseException):  # it is in the future
+            with suppress(BaseException):  # the future has the exception
                 call.make()
-            del call, found  # with what they hold
+            del call, found  # and what they refer to
             with self._changed:
                 queue.busy -= 1
                 self._busy -= 1
@@ -133,7 +133,7 @@ class _Crew:
         return Bounds(max(alone.threads // many, together.threads), together.greed) if many > 1 else alone
 
     def _next(self) -> tuple[_Queue, _Call] | None:
-        """The next call, as soon as there is one; None where this thread is to end."""
+        """Wait for the next call and return it; None if this thread must end."""
         while (queue := self._turn()) is None:
             if self._threads > self._bounds.threads or not self.users:
                 return None
@@ -149,11 +149,11 @@ class _Crew:
         return queue, call
 
     def _turn(self) -> _Queue | None:
-        """The queue whose turn it is; None where none is allowed another thread."""
+        """Return the queue whose turn it is; None if none may have another thread."""
         return next(filter(self.may_begin, self._waiting), None)
 
     def _rouse(self) -> None:
-        """Have a thread for the next call, if it may have one. (That thread does the same for the one after it.)"""
+        """Wake or start a thread for the next call, if it may have one; that thread then does the same."""
         if self._turn() is None:
             return
         if self._idle:
@@ -173,9 +173,9 @@ _numbers = count()
 
 
 class Share(Executor):
-    """One user's share of the threads of a kind. It ends when it is shut down or dropped; what was begun goes on.
+    """One user's share of the threads of a kind. It ends when it is shut down or dropped; calls in flight continue.
 
-    `iteration`: for a reader of a dataset in order. The more of these there are, the fewer threads each has.
+    `iteration`: the user reads a dataset in order. The more of these there are, the fewer threads each has.
     """
 
     def __init__(self, kind: Kind, *, iteration: bool = False) -> None:
@@ -203,26 +203,26 @@ class Share(Executor):
     def map(
         self, fn: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """The results in order. Threads begin all calls now, as far as there are any; the caller makes the others."""
+        """Yield the results in order. Threads start on all calls now; the caller makes those without a thread."""
         self._check()
         return _results(deque(self._submit(partial(fn, *arguments)) for arguments in zip(*iterables, strict=False)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End this share. Calls that were submitted are still made; nothing waits for them."""
+        """End this share. Submitted calls are still made, but nothing waits for them."""
         if self._owner.here:
             self._end()
             self._crew.look()
 
     @property
     def may_begin(self) -> bool:
-        """Whether a thread would begin a call of this user now."""
+        """Whether a thread would start on a call of this user now."""
         return self._crew.may_begin(self._queue)
 
     def _check(self) -> None:
         if not self._end.alive:
-            raise RuntimeError("this share of the threads was ended")
+            raise RuntimeError("this share of the threads has ended")
         if not self._owner.here:
-            raise RuntimeError("a forked process has none of its parent's threads")
+            raise RuntimeError("a forked process does not have its parent's threads")
 
 
 def _results(calls: deque[_Call]) -> Iterator[Any]:
@@ -230,7 +230,7 @@ def _results(calls: deque[_Call]) -> Iterator[Any]:
         while calls:
             call = calls.popleft()
             call.make()
-            for later in calls:  # rather than wait for a thread that is at it
+            for later in calls:  # rather than wait for the thread that is making this one
                 if call.future.done():
                     break
                 later.make()
@@ -241,7 +241,7 @@ def _results(calls: deque[_Call]) -> Iterator[Any]:
 
 
 def _leave(crew: _Crew, number: int) -> None:
-    """Without the lock: the garbage collector may call this wherever a thread is, also while it has a lock."""
+    """Take no lock: the garbage collector may call this at any point, even in a thread that has the lock."""
     crew.users.discard(number)
     crew.iterations.discard(number)
 

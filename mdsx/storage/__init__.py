@@ -1,4 +1,4 @@
-"""Where bytes lie: one small protocol (`Storage`), local disk and S3 behind it, and the bounded cache beside it."""
+"""Where bytes are stored: one small protocol (`Storage`), implemented by local disk and S3; and the bounded cache."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)
 
 
 def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None = None) -> Storage:
-    """The storage below `url`: a path, `file://...` or `s3://bucket/prefix`. Touches nothing yet.
+    """Return the storage below `url`: a path, `file://...` or `s3://bucket/prefix`. Access nothing yet.
 
-    `connect_timeout`: seconds for which to retry a first contact that fails in a way that time rarely mends (see
-    `S3Storage`); None for half a second. A disk needs none. Raises UsageError for another scheme.
+    `connect_timeout`: seconds for which to retry a first contact that fails in a way that a retry rarely cures (see
+    `S3Storage`); None for half a second. A disk ignores it. Raise UsageError for another scheme.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
@@ -31,14 +31,16 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
     _check_timeout(connect_timeout)
     scheme, separator, rest = text.partition("://")
     if "\0" in text or (scheme == "file" and "%00" in text):
-        raise UsageError("a URL has no zero bytes", found=shown(text))
+        raise UsageError("a URL may not have zero bytes", found=shown(text))
     if separator and text.encode(errors="ignore").decode() != text:
-        raise UsageError("a URL is UTF-8", found=shown(text))
+        raise UsageError("a URL must be UTF-8", found=shown(text))
     if separator and (found := _CONTROL.search(text)):
-        raise UsageError(f"a URL has no control characters, but this has {found[0]!r}", found=shown(text))
+        raise UsageError(f"a URL may not have control characters, but this has {found[0]!r}", found=shown(text))
     if _ONE_SLASH.match(text):
         what = (
-            "a Path keeps one slash of two: give the URL as a str" if isinstance(url, PurePath) else "write two slashes"
+            "a Path drops one of two slashes: give the URL as a str"
+            if isinstance(url, PurePath)
+            else "write two slashes"
         )
         raise UsageError("a URL has two slashes after the colon", found=shown(text), hint=what)
     if not separator:
@@ -46,10 +48,10 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost"):
-            raise UsageError("file:// leads to another machine", found=text, hint="write file:///path")
+            raise UsageError("file:// names another machine", found=text, hint="write file:///path")
         if not slash:
             raise UsageError("file:// has no path", found=text, hint="write file:///path")
-        return LocalStorage("/" + unquote(path))  # all of it is the name, also "?" and "#"
+        return LocalStorage("/" + unquote(path))  # "?" and "#" are part of the name
     if scheme == "s3":
         from mdsx.storage.s3 import S3Storage
 
@@ -58,11 +60,11 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
 
 
 def expanded(path: str) -> str:
-    """`path`, with the home directory for a "~" at its start, as a shell has it."""
+    """Return `path` with the home directory in place of a "~" at its start, as in a shell."""
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
         user = expanded.partition("/")[0]
-        raise UsageError(f"{user} is no user's home directory", file=path, hint=f"./{user} is a folder of that name")
+        raise UsageError(f"{user} is not a user's home directory", file=path, hint=f"./{user} is a folder of that name")
     return expanded
 
 
@@ -70,4 +72,4 @@ def _check_timeout(seconds: object) -> None:
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise UsageError("connect_timeout is a number of seconds, of at least 0", found=shown(seconds))
+        raise UsageError("connect_timeout must be a number of seconds, at least 0", found=shown(seconds))

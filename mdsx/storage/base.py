@@ -1,6 +1,6 @@
-"""The seam between mdsx and where bytes lie: a few verbs on keys below one root URL.
+"""The interface between mdsx and storage: a few verbs on keys below one root URL.
 
-A backend implements `Storage`; each passes the same contract tests. Keys are relative, '/'-separated names; a byte
+Each backend implements `Storage` and passes the same contract tests. Keys are relative, '/'-separated names; a byte
 range is half-open. Errors are MissingError, ForbiddenError, TruncatedError, ChangedError, or another TransportError,
 and name the URL.
 """
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of an object whose whole size is `total`. `etag` is "" where a server has none."""
+    """Bytes of an object whose full size is `total`. `etag` is "" if the server has none."""
 
     data: bytes
     etag: str
@@ -46,46 +46,46 @@ class Storage(Protocol):
     def url(self) -> str: ...
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
-        """Bytes [start, stop) of an object, or what there is of them; `start` must lie within it.
+        """Return bytes [start, stop) of an object, or those that exist; `start` must be within it.
 
-        With `etag`, raises ChangedError where the object has another one.
+        With `etag`, raise ChangedError if the object has another one.
         """
 
     def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
-        """All `size` bytes of an object into `sink`, in order, each once. A broken stream is continued where it broke.
+        """Pass all `size` bytes of an object to `sink`, in order, each once. Continue a broken stream where it broke.
 
-        Raises TruncatedError or ChangedError where the object has another size.
+        Raise TruncatedError or ChangedError if the object has another size.
         """
 
     def connect(self, key: str, count: int) -> None:
-        """Open `count` connections in the background, for requests that will be made at once; `key` is an object.
+        """Open `count` connections in the background, for requests that follow at once; `key` is an object.
 
-        What goes wrong shows in those requests. Nothing where there are no connections.
+        Failures show in those requests. Without connections, do nothing.
         """
         ...
 
     def put(self, key: str, data: Buffer) -> None:
-        """Store an object: it is there whole and durable when this returns, and not at all before."""
+        """Store an object. It is complete and durable when this returns, and not visible before."""
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """The objects whose key starts with `prefix`, in the order of their keys, without unfinished ones."""
+        """Yield the objects whose key starts with `prefix`, in the order of their keys, without unfinished ones."""
 
     def delete(self, key: str) -> None:
-        """Remove an object for good; one that is not there is fine."""
+        """Remove an object durably. Do nothing if it does not exist."""
 
     def discard_unfinished(self, prefix: str = "") -> None:
-        """Remove what writers that died left of objects below `prefix` which they did not finish."""
+        """Remove unfinished objects below `prefix` whose writers have died."""
 
     def path(self, key: str) -> Path | None:
-        """The local file of an object, where there can be one."""
+        """Return the path of an object's local file; None if the storage is not a disk."""
 
 
 _COMPONENT = re.compile(r"[^/\\\x00]+")
 
 
 def check_key(key: str) -> str:
-    """`key`, which must be components joined by single '/', none of them '.' or '..': nothing leads outside."""
+    """Return `key`. Raise UsageError unless it is components joined by single '/', none of them '.' or '..'."""
     for component in key.split("/"):
         if component in (".", "..") or not _COMPONENT.fullmatch(component):
-            raise UsageError("a key is names joined by '/', without '.', '..', backslashes", found=shown(key))
+            raise UsageError("a key must be names joined by '/', without '.', '..' or backslashes", found=shown(key))
     return key

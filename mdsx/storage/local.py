@@ -1,9 +1,9 @@
 """Storage on a local disk: a directory.
 
-A put writes a hidden temporary file beside the target, syncs it, renames it and syncs the directory. The temporary is
-locked while its writer lives, so that only those of dead writers are ever discarded. Before its first put into a
-directory, a storage syncs that and the ones above: names that a dead process left there are durable before others
-that build on them.
+A put writes a hidden temporary file next to the target, syncs it, renames it and syncs the directory. The temporary
+file is locked while its writer lives, so that only those of dead writers are ever discarded. Before its first put into
+a directory, a storage syncs that directory and those above it: names that a dead process left there become durable
+before anything that builds on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHUNK = 2**20
 
 
 class LocalStorage:
-    """The files below the directory `root`, which need not be there yet."""
+    """The files below the directory `root`, which need not exist yet."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(root))
@@ -56,12 +56,12 @@ class LocalStorage:
             stop = status.st_size if stop is None else min(stop, status.st_size)
             if start > status.st_size or (start == status.st_size and start > 0):
                 raise TruncatedError(
-                    "the file ends before what was asked for", file=str(path), found=status.st_size, expected=start + 1
+                    "the file ends before the bytes asked for", file=str(path), found=status.st_size, expected=start + 1
                 )
-            data = b"".join(_read(file.fileno(), start, stop, at_once=2**30))  # one piece is not copied
+            data = b"".join(_read(file.fileno(), start, stop, at_once=2**30))  # a single chunk is not copied
             if len(data) < stop - start:
                 raise TruncatedError(
-                    "the file was cut while it was read", file=str(path), found=len(data), expected=stop - start
+                    "the file was truncated while it was read", file=str(path), found=len(data), expected=stop - start
                 )
             return Piece(data, found, status.st_size)
 
@@ -78,7 +78,9 @@ class LocalStorage:
                 sink(chunk)
                 size -= len(chunk)
             if size:
-                raise TruncatedError("the file was cut while it was read", file=str(path), found=f"{size} bytes less")
+                raise TruncatedError(
+                    "the file was truncated while it was read", file=str(path), found=f"{size} bytes fewer"
+                )
 
     def connect(self, key: str, count: int) -> None:
         return
@@ -95,7 +97,7 @@ class LocalStorage:
                     os.fsync(file.fileno())
                     os.replace(temporary, path)
                 except BaseException:
-                    with suppress(OSError):  # the first failure is the one to tell
+                    with suppress(OSError):  # report the first failure
                         temporary.unlink(missing_ok=True)
                     raise
             _sync_directory(path.parent)
@@ -121,7 +123,7 @@ class LocalStorage:
                 _sync_directory(parent)
             while parent != self._root and self._root in parent.parents:
                 try:
-                    parent.rmdir()  # as object storage has no directories, an empty one goes too
+                    parent.rmdir()  # object storage has no directories, so remove empty ones
                 except OSError:
                     break
                 parent = parent.parent
@@ -136,9 +138,9 @@ class LocalStorage:
         return self._root / check_key(key)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Folder, as keys begin with it, and name of every file that can have the prefix, unfinished ones too.
+        """Yield folder (as in keys) and name of every file that can have the prefix, including unfinished ones.
 
-        A directory that cannot be read is an error: else its files would seem not to be there.
+        A directory that cannot be read is an error, because its files would seem to be missing.
         """
         for directory, below, names in os.walk(self._root / prefix.rpartition("/")[0], onerror=_unless_missing):
             relative = os.path.relpath(directory, self._root)
@@ -148,7 +150,7 @@ class LocalStorage:
                 yield base, name
 
     def _settle(self, directory: Path) -> None:
-        """Sees to it that `directory` is there and durable, with the names that are in it."""
+        """Make `directory` if necessary, and make it durable with the names in it."""
         if directory in self._settled and directory.is_dir():
             return
         path = [*reversed(directory.parents), directory]
@@ -157,7 +159,7 @@ class LocalStorage:
         for one in path:
             try:
                 _sync_directory(one)
-            except PermissionError:  # far above, where we may not look, nor made anything
+            except PermissionError:  # far above, in a directory that we may not read and did not make
                 if one not in self._root.parents:
                     raise
         self._settled.add(directory)
@@ -169,8 +171,8 @@ def _unless_missing(error: OSError) -> None:
 
 
 def open_file(path: str | os.PathLike[str]) -> io.FileIO:
-    """The file at `path` to be read, symbolic links followed. A FIFO, on which one would wait for ever, or a device is
-    a MissingError."""
+    """Open the file at `path` for reading; follow symbolic links. Raise MissingError for a device, or for a FIFO, on
+    which a reader could wait forever."""
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -183,12 +185,12 @@ def _discard(path: Path) -> None:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
-    except (FileNotFoundError, BlockingIOError):  # gone, or its writer lives
+    except (FileNotFoundError, BlockingIOError):  # it was removed, or its writer lives
         return
 
 
 def map_whole(path: Path) -> mmap.mmap:
-    """The file at `path`, mapped; the mapping holds no descriptor. Raises ValueError where it is empty."""
+    """Map the file at `path`; the mapping holds no descriptor. Raise ValueError if it is empty."""
     with _errors(path), open_file(path) as file:
         return map_file(file.fileno(), os.fstat(file.fileno()).st_size)
 
@@ -212,7 +214,7 @@ def _sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
-    except OSError as error:  # some network file systems cannot
+    except OSError as error:  # some network file systems cannot sync directories
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -235,9 +237,9 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 _WAYS_OUT = {
-    errno.ENOSPC: "make room, and resume",
-    errno.EDQUOT: "make room or raise the quota, and resume",
-    errno.EFBIG: "raise the limit of a file's size (ulimit -f), and resume",
+    errno.ENOSPC: "free some space, and resume",
+    errno.EDQUOT: "free some space or raise the quota, and resume",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f), and resume",
     errno.EROFS: "make it writable, and resume",
-    errno.EIO: "see what the system's log says of this disk",
+    errno.EIO: "see what the system's log says about this disk",
 }

@@ -1,10 +1,9 @@
-"""Storage in S3 or anything that speaks its protocol, by boto3.
+"""Storage in S3 or anything that speaks its protocol, through boto3.
 
-Endpoint, region and credentials are boto3's own configuration (`AWS_ENDPOINT_URL`, profiles, roles). What fails for now
-is tried again (`retry.py`), by us alone: botocore's own retries would multiply ours, and stop where many requests fail
-at once. A body that breaks off is continued from the byte that it had reached. Some servers answer a range with 200
-instead of 206, or ignore `If-Match` or `Range`: what an answer covers, and of which object it is, is read from its own
-headers.
+Endpoint, region and credentials come from boto3's own configuration (`AWS_ENDPOINT_URL`, profiles, roles). Only
+`retry.py` retries: botocore's own retries would multiply ours, and stop if many requests fail at once. A body that
+breaks off is continued from the byte that it had reached. Some servers answer a range with 200 instead of 206, or
+ignore `If-Match` or `Range`, so an answer's own headers decide which bytes of which object it holds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mdsx.storage.s3_response import LEAST, SILENCE, Response, errors
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-MULTIPART = 64 * 2**20  # bytes: what is larger is uploaded in parts of this size
+MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size
 _MOST_PARTS = 10_000
 
 T = TypeVar("T")
@@ -37,15 +36,15 @@ T = TypeVar("T")
 class S3Storage:
     """The objects below `s3://bucket/prefix`. Each process takes its shared client when it first needs one.
 
-    `connect_timeout`: seconds for which to retry a first contact that fails in a way that time rarely mends: an unknown
-    host, a refused connection, TLS, a bucket that does not exist.
+    `connect_timeout`: seconds for which to retry a first contact that fails in a way that a retry rarely cures: an
+    unknown host, a refused connection, TLS, a bucket that does not exist.
     """
 
     def __init__(self, url: str, connect_timeout: float | None = None) -> None:
         try:
             parts = urlsplit(url)
         except ValueError as error:  # brackets that hold no IPv6 address
-            raise UsageError(f"this is no URL: {error}", found=shown(url)) from None
+            raise UsageError(f"this is not a URL: {error}", found=shown(url)) from None
         bucket = parts.netloc.rpartition("@")[2]
         # Nothing of a wrong URL is shown: a password with a slash in it ends up in the bucket's place and in the path.
         if not _BUCKET.fullmatch(bucket):
@@ -59,7 +58,7 @@ class S3Storage:
         self._prefix = check_key(prefix) + "/" if prefix else ""
         self._connect_timeout = connect_timeout
         self._held: Client | None = None
-        self._answered = (False, False)  # endpoint and bucket, to the process from which this was unpickled
+        self._answered = (False, False)  # endpoint and bucket, in the process that pickled this
 
     def __getstate__(self) -> dict[str, object]:
         answered = self._answered
@@ -122,7 +121,7 @@ class S3Storage:
             return
         try:
             self._put_parts(file, where, view)
-        except MissingError as error:  # where the answer to its completion was lost, the next try finds no upload
+        except MissingError as error:  # if the answer to its completion was lost, a retry finds no upload
             if "NoSuchUpload" not in str(error):
                 raise
             self._put_parts(file, where, view)
@@ -138,7 +137,7 @@ class S3Storage:
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
             self._ask(file, "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            with suppress(Exception):  # the first failure is the one to tell; a resume gives the upload up
+            with suppress(Exception):  # report the first failure; a resume aborts the upload
                 self._client.boto.abort_multipart_upload(**upload)
             raise
 
@@ -148,7 +147,7 @@ class S3Storage:
             page = self._ask(self.url, "list_objects_v2", **asked)
             for item in page.get("Contents", ()):
                 key = item["Key"][len(self._prefix) :]
-                if key and not key.endswith("/"):  # a directory's marker, as some tools make
+                if key and not key.endswith("/"):  # a directory marker, as some tools make
                     yield Entry(key, item["Size"], _quoted(item.get("ETag", "")))
             if "NextContinuationToken" not in page:
                 return
@@ -169,15 +168,15 @@ class S3Storage:
                     break
                 asked.update(KeyMarker=page["NextKeyMarker"], UploadIdMarker=page["NextUploadIdMarker"])
         except MissingError as error:
-            if "NoSuchUpload" not in str(error):  # so rclone says that a bucket has none
+            if "NoSuchUpload" not in str(error):  # rclone's answer if a bucket has none
                 raise
         for upload in uploads:
             where = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-            with suppress(MissingError):  # it is gone already
+            with suppress(MissingError):  # it was aborted already
                 self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where)
 
     def _ask(self, file: str, verb: str, body: memoryview | None = None, **options: Any) -> Any:
-        """What the client's `verb` answers."""
+        """Return the answer to the client's `verb`."""
 
         def ask() -> Any:
             sent = {} if body is None else {"Body": _View(body), "ContentLength": len(body)}
@@ -201,7 +200,7 @@ class S3Storage:
         return held
 
     def _request(self, file: str, ask: Callable[[Any], T]) -> T:
-        """What `ask` gets from the client; notes who answered, and drops a client whose credentials were refused."""
+        """Return what `ask` gets from the client. Note what answered; drop a client whose credentials were refused."""
         client = self._client
         endpoint, bucket = client.endpoint, client.bucket(self._bucket)
         try:
@@ -227,7 +226,7 @@ class S3Storage:
         return result
 
     def _limit(self, failure: TransientError) -> float | None:
-        """For how many seconds to try again; None for as long as after any other failure."""
+        """Return for how many seconds to retry; None for the usual time."""
         contact: Contact | None = {
             "endpoint": self._client.endpoint,
             "bucket": self._client.bucket(self._bucket),
@@ -242,7 +241,7 @@ class S3Storage:
         return 0.0 if failure.lasting == "bucket" else FIRST_CONTACT
 
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Response:
-        """A GET from which bytes [start, stop) can be read, of the object with `etag` if one is given."""
+        """Send a GET for bytes [start, stop), of the object with `etag` if one is given; return the open response."""
         file, options = self._file(key), {"IfMatch": etag} if etag else {}
         if start or stop is not None:
             options["Range"] = f"bytes={start}-{'' if stop is None else max(stop - 1, start)}"
@@ -253,12 +252,12 @@ class S3Storage:
             body.close()
             raise ChangedError("the object was replaced while it was read", file=file)
         covered = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
-        if covered is None:  # the whole object, whatever was asked for
+        if covered is None:  # the whole object, whatever range was requested
             return Response(body, file, found, answer["ContentLength"], skip=start, stop=stop)
         if int(covered[1]) != start:
             body.close()
             asked = options.get("Range", "the whole object")
-            message = "the server answered another range"
+            message = "the server answered with another range"
             raise TransientError(TransportError, message, file=file, found=covered[0], expected=asked)
         return Response(body, file, found, int(covered[2]), at=start, stop=stop)
 
@@ -269,7 +268,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 class _View(io.RawIOBase):
-    """A memory view as a file, so that what is uploaded is not copied first."""
+    """A memory view as a file, to upload it without a copy."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
@@ -302,7 +301,7 @@ _connecting: set[Future[None]] = set()
 
 
 def _settle() -> None:
-    """A fork in the midst of a connection could leave locks behind that nobody releases."""
+    """Wait for connections being opened: a fork could copy locks that they hold, and nothing would release them."""
     wait(set(_connecting), SILENCE)
 
 
@@ -310,5 +309,5 @@ at_fork(before=_settle)
 
 
 def _quoted(etag: str) -> str:
-    """An ETag from a listing as GET gives it: rclone lists it without its quotes."""
+    """Return an ETag from a listing in the form of GET's: rclone lists it without its quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -1,8 +1,8 @@
 """The S3 clients of this process.
 
-Storages with the same configuration share one boto3 client: making one takes 0.3 seconds. The configuration is what
-boto3 reads: environment variables, and its two files as they are now. A client that was refused for its credentials is
-dropped, so that the next request reads them again. A forked child makes its own clients.
+Storages with the same configuration share one boto3 client, because making one takes 0.3 seconds. The configuration is
+what boto3 reads: environment variables, and the current content of its two files. A client whose credentials were
+refused is dropped, so that the next request reads them again. A forked child makes its own clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mdsx.storage.retry import Contact, contact
 from mdsx.storage.s3_response import CONNECT, CREDENTIALS_HINT, SILENCE, safe
 
 _CONNECTIONS = 64
-_KEPT = 8  # clients of as many configurations
+_KEPT = 8  # clients, each for one configuration
 _PROBE = 1.0  # seconds
 _VARIABLES = ("AWS_", "BOTO_")
 _OTHERS = {"HOME", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"}
@@ -31,7 +31,7 @@ _FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/
 
 
 class Client:
-    """A boto3 client of this process, and the contact to its endpoint."""
+    """A boto3 client of this process, and whether its endpoint has answered."""
 
     def __init__(self, boto: Any) -> None:
         self.boto = boto
@@ -41,11 +41,11 @@ class Client:
         _alive.add(self)
 
     def bucket(self, name: str) -> Contact:
-        """The contact to one of its buckets."""
+        """Return the contact for one of its buckets."""
         return contact(f"{self.url} {name}")
 
     def speaks_tls(self) -> bool:
-        """Whether the endpoint, which is asked by http://, expects https://."""
+        """Whether the endpoint, configured as http://, expects https://."""
         parts = urlsplit(self.url)
         if parts.scheme != "http" or not parts.hostname:
             return False
@@ -62,7 +62,7 @@ class Client:
 
 
 def shared_client() -> Client:
-    """This process's client for the configuration as it is now."""
+    """Return this process's client for the current configuration."""
     configuration = _configuration()
     with _lock:
         client = _clients.get(configuration)
@@ -75,7 +75,7 @@ def shared_client() -> Client:
 
 
 def retire(client: Client) -> None:
-    """Make a new client when one is asked for next: the credentials of this one were refused."""
+    """Drop a client whose credentials were refused, so that the next request makes a new one."""
     with _lock:
         for configuration in [known for known, other in _clients.items() if other is client]:
             del _clients[configuration]
@@ -88,7 +88,7 @@ _of_the_parent: list[Client] = []
 
 
 def _forget_in_child() -> None:
-    """Keep the parent's clients for ever: closing their connections here could wait for a lock of the parent's."""
+    """Keep the parent's clients forever: closing their connections here could wait for a lock of the parent's."""
     global _lock
     _of_the_parent.extend(_alive)
     _lock = threading.Lock()
@@ -99,7 +99,7 @@ at_fork(after_in_child=_forget_in_child)
 
 
 def _configuration() -> object:
-    """What boto3's configuration is made from."""
+    """Return everything that boto3's configuration depends on."""
     variables = [
         (name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES) or name.upper() in _OTHERS
     ]
@@ -120,7 +120,7 @@ def _make_client() -> Any:
         read_timeout=SILENCE,
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=_CONNECTIONS,
-        # Whole-object checksums are our own; many servers do not know these newer ones.
+        # mdsx has checksums of its own, and many servers do not know these newer ones.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         user_agent_extra="mdsx",
@@ -128,9 +128,11 @@ def _make_client() -> Any:
     try:
         return boto3.session.Session().client("s3", config=config)
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
-        if isinstance(error, ValueError) and "endpoint" in str(error):  # which it tells, with what may be secret in it
-            hint = "AWS_ENDPOINT_URL is a whole URL, like http://localhost:9000"
-            raise TransportError("S3 is not configured: the endpoint is no URL", hint=hint) from None
+        if isinstance(error, ValueError) and "endpoint" in str(
+            error
+        ):  # the message has the URL, which may have secrets
+            hint = "AWS_ENDPOINT_URL must be a complete URL, like http://localhost:9000"
+            raise TransportError("S3 is not configured: the endpoint is not a URL", hint=hint) from None
         if (too_many := exhausted(error, "S3")) is not None:
             raise too_many from safe(error)
         raise TransportError(f"S3 is not configured: {error}", hint=CREDENTIALS_HINT) from safe(error)

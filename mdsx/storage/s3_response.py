@@ -1,8 +1,8 @@
-"""What S3 answers: bodies, read with a deadline, and errors, as those of mdsx.
+"""Responses of S3: bodies, read with a deadline, and errors, translated to those of mdsx.
 
-Each wait for the network ends: a connection within `CONNECT` seconds an address, the headers of an answer and each next
-byte of a body within `SILENCE`, and a body that trickles, less than `LEAST` bytes in `TRICKLE` seconds of waiting,
-counts as broken off. That is slow enough for 64 requests at once over 20 kB/s.
+Every wait for the network has a limit: `CONNECT` seconds for a connection to an address, `SILENCE` seconds for the
+headers of an answer and for each next byte of a body. A body that trickles, with less than `LEAST` bytes in `TRICKLE`
+seconds of waiting, counts as broken off. These limits allow 64 concurrent requests over 20 kB/s.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken",
 _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
 _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
-_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # as several servers say it
+_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
 
 
 class Response:
-    """A body that starts at byte `at` of an object of `total` bytes; only what lies in [at + skip, stop) is read."""
+    """A body that starts at byte `at` of an object of `total` bytes; only bytes [at + skip, stop) are read."""
 
     def __init__(
         self, body: Any, file: str, etag: str, total: int, *, at: int = 0, skip: int = 0, stop: int | None
@@ -44,10 +44,10 @@ class Response:
         self._skip = skip
         self._left = max((total if stop is None else min(stop, total)) - at - skip, 0)
         self._came = 0  # bytes, in
-        self._waited = 0.0  # so many seconds; counted anew when they are enough
+        self._waited = 0.0  # seconds; both counters restart once enough bytes came
 
     def chunks(self) -> Iterator[bytes]:
-        """Raises TransientError where the body breaks off."""
+        """Yield the bytes in chunks. Raise TransientError if the body breaks off."""
         try:
             while self._skip:
                 self._skip -= len(self._read(self._skip))
@@ -63,16 +63,16 @@ class Response:
         return b"".join(self.chunks())
 
     def _read(self, most: int) -> bytes:
-        """What has arrived, at least a byte."""
+        """Return what has arrived, at least a byte."""
         started = time.monotonic()
         with errors(self._file):
-            raw = self._body._raw_stream  # botocore's own read() waits for all that it is asked for
+            raw = self._body._raw_stream  # botocore's own read() waits for all requested bytes
             if hasattr(raw, "read1"):
                 chunk: bytes = raw.read1(min(most, _CHUNK))
-            else:  # urllib3 1: judged by what comes in so many bytes
+            else:  # urllib3 1: judged by how long so many bytes take
                 chunk = raw.read(min(most, LEAST))
         if not chunk:
-            expected = f"{self._skip + self._left} bytes more"
+            expected = f"{self._skip + self._left} more bytes"
             raise TransientError(TruncatedError, "the body ended early", file=self._file, expected=expected)
         self._came += len(chunk)
         self._waited += time.monotonic() - started
@@ -85,13 +85,13 @@ class Response:
 
 
 def safe(error: BaseException) -> BaseException | None:
-    """`error` as the cause of another, which tracebacks print: None where it tells a secret out of a URL."""
-    told: list[str] = []
+    """Return `error` for use as a cause, which tracebacks print; None if it has a secret from a URL."""
+    texts: list[str] = []
     chain: BaseException | None = error
-    while chain is not None and len(told) < 10:
-        told.append(f"{chain} {chain!r}")
+    while chain is not None and len(texts) < 10:
+        texts.append(f"{chain} {chain!r}")
         chain = chain.__cause__ or chain.__context__
-    text = " ".join(told)
+    text = " ".join(texts)
     return error if redacted(text) == text else None
 
 
@@ -135,14 +135,14 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     if code in _MISSING or status == "404":
         return MissingError(f"it is not there: {text}", file=file)
     if code in _FULL or status == "507":
-        hint = "make room or raise the quota, and resume"
+        hint = "free some space or raise the quota, and resume"
         return TransportError(f"S3 answered {status} {text}", file=file, hint=hint)
     if code in _FORBIDDEN or status in ("401", "403"):
-        return ForbiddenError(f"S3 refused: {text}", file=file, hint="check the credentials and their rights")
+        return ForbiddenError(f"S3 refused: {text}", file=file, hint="check the credentials and their permissions")
     if status == "412":
         return ChangedError("the object was replaced while it was read", file=file)
     if status == "416":
-        return TruncatedError("the object ends before what was asked for", file=file)
+        return TruncatedError("the object ends before the bytes asked for", file=file)
     if code in _FOR_NOW or status in _FOR_NOW:
         return TransientError(TransportError, f"S3 answered {status} {text}", file=file)
     return TransportError(f"S3 answered {status} {text}", file=file)

@@ -68,5 +68,5 @@ def test_files_that_the_index_does_not_name_are_told(run: Run, dataset: Path) ->
     (dataset / "shard.00099.mdsx").write_bytes(b"")
     status, out, _ = run("verify", dataset)
     assert status == 0
-    assert out.splitlines()[0] == "beside it: 1 file that the index does not name: shard.00099.mdsx"
+    assert out.splitlines()[0] == "next to it: 1 file that the index does not name: shard.00099.mdsx"
     assert json.loads(run("verify", dataset, "--json").out)["unnamed"] == ["shard.00099.mdsx"]

@@ -112,7 +112,7 @@ def test_a_home_directory_is_expanded_or_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HOME", "/home/me")
     assert open_storage("~/data").url == "/home/me/data"
     assert open_storage("./~").url == f"{os.getcwd()}/~"
-    with pytest.raises(mdsx.UsageError, match=r"~nobody-here is no user's home.*\./~nobody-here"):
+    with pytest.raises(mdsx.UsageError, match=r"~nobody-here is not a user's home.*\./~nobody-here"):
         open_storage("~nobody-here/data")
 
 

@@ -201,7 +201,7 @@ def test_another_range_than_was_asked_for_is_asked_again_and_refused_where_it_st
     assert storage.get("shard", start=100, stop=110).data == DATA[100:110]
     assert rule.hits == 2
     rule.times = None
-    with pytest.raises(mdsx.TransportError, match="shard: the server answered another range; given up after"):
+    with pytest.raises(mdsx.TransportError, match="shard: the server answered with another range; given up after"):
         storage.get("shard", start=100, stop=110)
 
 

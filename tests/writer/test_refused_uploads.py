@@ -21,8 +21,8 @@ COUNT = 20  # samples: three shards, each in three parts
 REFUSALS: dict[str, tuple[Fault, type[MdsxError], str]] = {
     "no rights": (status(403, "AccessDenied"), ForbiddenError, "check the credentials"),
     "expired": (status(400, "ExpiredToken"), ForbiddenError, "check the credentials"),
-    "quota": (status(403, "QuotaExceeded"), TransportError, "make room or raise the quota"),
-    "full": (status(507, "InsufficientStorage"), TransportError, "make room or raise the quota"),
+    "quota": (status(403, "QuotaExceeded"), TransportError, "free some space or raise the quota"),
+    "full": (status(507, "InsufficientStorage"), TransportError, "free some space or raise the quota"),
     "broken": (status(500, "InternalError"), TransportError, "given up after"),
     "gone": (reset(None), TransportError, "given up after"),
 }
@@ -93,7 +93,7 @@ def test_the_error_is_that_of_the_upload_also_where_it_cannot_be_given_up(
 ) -> None:
     proxy.add(status(507, "InsufficientStorage"), key="*/shard.00001.*", method="PUT")
     proxy.add(status(403, "AccessDenied"), key="*/shard.00001.*", method="DELETE")
-    with pytest.raises(TransportError, match=r"shard\.00001\.mdsx: S3 answered 507.*make room"):
+    with pytest.raises(TransportError, match=r"shard\.00001\.mdsx: S3 answered 507.*free some space"):
         write(s3_url, COUNT)
     proxy.clear()
     assert Bucket(s3_url).unfinished()
