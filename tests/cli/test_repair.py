@@ -41,7 +41,7 @@ def test_told_to_it_drops_what_is_lost(run: Run, dataset: Path) -> None:
     assert f"  replaced by {dataset}/repaired.shard.00001.mdsx\n" in out
     assert "\nrepaired: 299 samples in " in out
     assert f"the previous index: {dataset}/index.before-repair-" in out
-    assert "states of running jobs do not fit any more" in out
+    assert "states of running jobs no longer fit" in out
     assert run("verify", dataset).status == 0
     assert run("repair", dataset).out.startswith("sound: 299 samples")
 
