@@ -60,12 +60,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     add("check", "check", "Run lint, types and all tests.", "Exit status 1 if a step failed.")
     add("api", "api", "Write docs/api.md from the docstrings.")
-    add(
+    quickstart = add(
         "quickstart",
         "quickstart.command",
         "Train from a real S3 server, kill the training, resume it, and check that each sample was read exactly once.",
         "Takes about a minute and leaves only quickstart.png. Exit status 1 if a promise was broken.",
     )
+    quickstart.add_argument("--documents", type=int, metavar="N", help="use N documents (default: all)")
     _add_bench(add("bench", "bench.command", "Measure mdsx, its peers and the limits of the machine side by side.",
                    "Exit status 1 if mdsx failed in some subject; missed goals are no failure."))  # fmt: skip
     _add_conformance(add("conformance", "conformance.command",

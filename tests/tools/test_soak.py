@@ -22,10 +22,11 @@ import pytest
 import mdsx
 from tests.conftest import Often
 from tests.tools import TOOLS
+from tests.tools.test_account import PREDICTED, batch, life
+from tools.account import Life, count, once_each, read_log
 from tools.conformance.matrix import Shape
 from tools.processes import members
 from tools.soak import job, plan, processes, reader
-from tools.soak.account import Delivered, Key, Life, Raised, count, once_each, read_log
 from tools.soak.growth import MOST, Look, Watched, grown, look
 from tools.soak.processes import GAVE_UP
 from tools.soak.report import Report
@@ -36,97 +37,28 @@ from tools.soak.writer import WriterJob
 
 ROOT = Path(__file__).parent.parent.parent
 SOAK = (*TOOLS, "soak")
-PREDICTED = [[3, 1, 0, 2], [0, 2, 1, 3]]
 
 
-def life(start: Key, *delivered: Delivered) -> Life:
-    return Life(start, list(delivered))
+@pytest.mark.parametrize("training", plan.JOBS, ids=lambda training: training.name)
+def test_what_the_order_says_is_what_a_reader_gets(training: plan.JobPlan, tmp_path: Path) -> None:
+    for data in training.data:
+        columns = {name: COLUMNS[name] for name in data.columns}
+        with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
+            out.write_batch(columns_of(data.columns, data.ids))
+    from mdsx.torch import StreamingDataLoader
+    from tools.soak.reader import dataset_of
 
-
-def batch(epoch: int, start: int, *ids: int, of: int | None = None) -> Delivered:
-    """A global batch, or one rank's share of it where `of` says how many it has in all."""
-    return Delivered(epoch, start, start + (of or len(ids)), ids)
-
-
-class TestCounting:
-    """What a training would have learned from, against what the order says."""
-
-    def test_each_sample_of_each_epoch_once_is_exact(self) -> None:
-        ranks = [
-            [life((0, 0), batch(0, 0, 3, of=2), batch(0, 2, 2, of=2), batch(1, 0, 2, 1, 3, 0))],
-            [life((0, 0), batch(0, 0, 1, of=2), batch(0, 2, 0, of=2))],
-        ]
-        found = count([ranks], [(0, 0)], PREDICTED)
-        assert found.exact
-        assert (found.delivered, found.counted, found.epochs) == (8, 8, 2)
-
-    def test_what_a_killed_reader_delivered_behind_its_state_has_to_come_again(self) -> None:
-        lives = [life((0, 0), batch(0, 0, 3, 1), batch(0, 2, 0, 2)), life((0, 2), batch(0, 2, 0, 2))]
-        found = count([[lives]], [(0, 0)], PREDICTED[:1])
-        assert found.exact
-        assert (found.delivered, found.counted) == (6, 4)
-        lives[1].delivered.clear()
-        assert count([[lives]], [(0, 0)], PREDICTED[:1]).lost == 2
-
-    def test_so_it_is_where_other_ranks_go_on(self) -> None:
-        before = [[life((0, 0), batch(0, 0, 3, of=2))], [life((0, 0), batch(0, 0, 1, of=2), batch(0, 2, 2, of=2))]]
-        after = [[life((0, 2), batch(0, 2, 0, 2))]]
-        assert count([before, after], [(0, 0), (0, 2)], PREDICTED[:1]).exact
-
-    def test_a_lost_sample_is_counted(self) -> None:
-        found = count([[[life((0, 0), batch(0, 0, 3, 1), Delivered(0, 2, 4, (0,)))]]], [(0, 0)], PREDICTED[:1])
-        assert (found.lost, found.repeated, found.strayed) == (1, 0, 1)
-        assert found.first == "epoch 0, positions 2 to 4"
-
-    def test_a_repeated_sample_is_counted(self) -> None:
-        found = count([[[life((0, 0), batch(0, 0, 3, 1), Delivered(0, 2, 4, (0, 2, 2)))]]], [(0, 0)], PREDICTED[:1])
-        assert (found.lost, found.repeated, found.strayed) == (0, 1, 1)
-
-    def test_a_whole_epoch_that_is_missing_is_lost(self) -> None:
-        assert count([[[life((0, 0), batch(0, 0, 3, 1, 0, 2))]]], [(0, 0)], PREDICTED).lost == 4
-
-    def test_a_wrong_sample_is_counted_even_where_it_had_to_come_again(self) -> None:
-        spoilt = Delivered(0, 0, 4, (3, 1, 0, 2), wrong=1)
-        lives = [life((0, 0), spoilt), life((0, 0), batch(0, 0, 3, 1, 0, 2))]
-        found = count([[lives]], [(0, 0)], PREDICTED[:1])
-        assert (found.wrong, found.lost, found.repeated) == (1, 0, 0)
-        assert not found.exact
-
-    def test_the_right_samples_in_other_batches_are_not_exact(self) -> None:
-        found = count([[[life((0, 0), batch(0, 0, 0, 2), batch(0, 2, 3, 1))]]], [(0, 0)], PREDICTED[:1])
-        assert (found.lost, found.repeated, found.strayed) == (0, 0, 2)
-
-    def test_the_order_is_no_excuse(self) -> None:
-        assert once_each(PREDICTED, range(4))
-        assert not once_each([[0, 1, 1, 3]], range(4))
-
-    def test_a_line_that_a_killed_reader_did_not_finish_does_not_count(self, tmp_path: Path) -> None:
-        lines = [batch(0, 0, 3, 1).to_line(), Raised("mdsx", "CorruptError", "x").to_line(), batch(0, 2, 0).to_line()]
-        (tmp_path / "log").write_text("".join(lines)[:-4])
-        found = read_log(tmp_path / "log", (0, 0))
-        assert found.delivered == [batch(0, 0, 3, 1)]
-        assert found.raised == [Raised("mdsx", "CorruptError", "x")]
-
-    @pytest.mark.parametrize("training", plan.JOBS, ids=lambda training: training.name)
-    def test_what_the_order_says_is_what_a_reader_gets(self, training: plan.JobPlan, tmp_path: Path) -> None:
-        for data in training.data:
-            columns = {name: COLUMNS[name] for name in data.columns}
-            with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
-                out.write_batch(columns_of(data.columns, data.ids))
-        from mdsx.torch import StreamingDataLoader
-        from tools.soak.reader import dataset_of
-
-        loader = StreamingDataLoader(dataset_of(training, str(tmp_path)), 100, drop_last=False)
-        predicted = list(predictions(training, str(tmp_path), tmp_path / "cache", 2))
-        for line in predicted:
-            start = 0
-            for part in loader:
-                assert wrong(part) == 0
-                ids = part["id"].tolist()
-                assert sorted(ids) == sorted(line[start : start + len(ids)])
-                start += len(ids)
-            assert start == len(line)
-        assert once_each(predicted, training.data[0].ids) != bool(training.weights)
+    loader = StreamingDataLoader(dataset_of(training, str(tmp_path)), 100, drop_last=False)
+    predicted = list(predictions(training, str(tmp_path), tmp_path / "cache", 2))
+    for line in predicted:
+        start = 0
+        for part in loader:
+            assert wrong(part) == 0
+            ids = part["id"].tolist()
+            assert sorted(ids) == sorted(line[start : start + len(ids)])
+            start += len(ids)
+        assert start == len(line)
+    assert once_each(predicted, training.data[0].ids) != bool(training.weights)
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "id"])
@@ -274,7 +206,7 @@ def test_a_dataset_that_a_writer_left_otherwise_is_found(tmp_path: Path) -> None
     assert not writer.failures
     (tmp_path / "0" / "index.json").write_bytes(b"wrong")
     writer._look()
-    assert writer.failures == ["writer it: dataset 0 is not what it should be"]
+    assert writer.failures == ["writer it: dataset 0 is not as expected"]
 
 
 def test_a_reader_that_does_nothing_for_long_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

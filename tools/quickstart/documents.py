@@ -7,6 +7,7 @@ import json
 import sysconfig
 import tarfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 _TARS = 8
@@ -14,9 +15,9 @@ _ENOUGH = 1_200
 _FOREIGN = {"site-packages", "dist-packages", "__pycache__"}
 
 
-def pack(directory: Path) -> tuple[str, int, int]:
-    """Write the documents into tars in `directory`: (their names with braces, documents, bytes of text)."""
-    documents = list(_documents())
+def pack(directory: Path, most: int | None = None) -> tuple[str, int, int]:
+    """Write the documents to tars in `directory`; return (names with braces, documents, bytes)."""
+    documents = list(islice(_documents(), most))
     size = 0
     for number in range(_TARS):
         with tarfile.open(directory / f"stdlib-{number:04}.tar", "w") as tar:
@@ -30,7 +31,7 @@ def pack(directory: Path) -> tuple[str, int, int]:
 
 
 def _documents() -> Iterator[tuple[str, bytes]]:
-    """(path, text) of each source file, sorted. Some systems ship half a library: installed packages then follow."""
+    """Yield (path, text) of each source file, sorted. If the library is incomplete, installed packages follow."""
     count = 0
     for name in ("stdlib", "purelib"):
         root = Path(sysconfig.get_path(name))

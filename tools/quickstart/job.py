@@ -1,4 +1,4 @@
-"""A training job under torchrun, that can be killed whole: torchrun, every rank, every worker."""
+"""A training job under torchrun that can be killed as a whole: torchrun, each rank, each worker."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from tools.processes import ROOT
 from tools.quickstart.run import Report, Run
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
 _STALLED = 120.0  # seconds without a step
 _LAST_WORDS = 15.0  # seconds to end in
 
 
 class JobFailed(Exception):
-    """The training ended with an error, or stands still; its text has the end of the job's output."""
+    """The training ended with an error, or is stuck; the text has the end of the job's output."""
 
 
 class Job:
-    """`run` under torchrun. All processes hold the pipe of its standard output: once that ends, all of them have."""
+    """`run` under torchrun. All processes hold the pipe of its standard output: when that ends, all have ended."""
 
     def __init__(self, run: Run, environment: Mapping[str, str]) -> None:
         self.run = run
@@ -38,8 +37,13 @@ class Job:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*torchrun, "--nproc-per-node", str(run.ranks), *program],
-                cwd=_ROOT,
-                env={**os.environ, **environment, "OMP_NUM_THREADS": "1", "TMPDIR": run.logs},  # what is killed litters
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    **environment,
+                    "OMP_NUM_THREADS": "1",
+                    "TMPDIR": run.logs,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -50,7 +54,7 @@ class Job:
         self._reader.start()
 
     def steps(self) -> Iterator[Report]:
-        """What rank 0 reports, step by step, until the job ends."""
+        """Yield the reports of rank 0 until the job ends."""
         while True:
             try:
                 line = self._lines.get(timeout=_STALLED)
@@ -63,7 +67,7 @@ class Job:
             raise JobFailed(f"torchrun ended with status {self._process.returncode}\n{self._tail()}")
 
     def kill(self) -> None:
-        """SIGKILL to every process of the job, at once; returns when all are gone."""
+        """SIGKILL to every process of the job, at once; return when all have ended."""
         self._signal_groups(signal.SIGKILL)
         self._reader.join(_LAST_WORDS)
         self._process.wait(_LAST_WORDS)
@@ -71,8 +75,8 @@ class Job:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Whatever of the job still runs is ended: by torchrun, and if that takes too long, by SIGKILL."""
+    def __exit__(self, *_: object) -> None:
+        """End what still runs of the job: by torchrun, and if that takes too long, by SIGKILL."""
         if self._reader.is_alive():
             if self._process.poll() is None:
                 self._process.terminate()
@@ -83,7 +87,7 @@ class Job:
     def _signal_groups(self, number: signal.Signals) -> None:
         groups = [self._process.pid] if self._process.poll() is None else []
         for rank in range(self.run.ranks):
-            with contextlib.suppress(FileNotFoundError, ValueError):  # a rank that did not come so far
+            with contextlib.suppress(FileNotFoundError, ValueError):  # a rank that had not started yet
                 groups.append(int(self.run.group_file(rank).read_text()))
         for group in groups:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A small byte-level language model: guesses each byte of a text from those before it."""
+"""A small byte-level language model: predicts each byte of a text from those before it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One rank of the training: an ordinary PyTorch loop over mdsx, started by torchrun.
 
-Every `checkpoint_every` steps rank 0 saves model, optimizer and the loader's state. A run that finds a checkpoint goes
-on from there, on whatever number of ranks and workers and with whatever batch size.
+Every `checkpoint_every` steps rank 0 saves model, optimizer and the loader's state. A run that finds a checkpoint
+resumes from it, on any number of ranks and workers and with any batch size.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tools.account import Delivered
 from tools.quickstart.model import LENGTH, PADDING, ByteModel
-from tools.quickstart.run import Consumed, Report, Run
+from tools.quickstart.run import Report, Run
 
 
 def first_bytes(sample: dict[str, Any]) -> dict[str, Any]:
-    """The first LENGTH + 1 bytes of a document, padded, beside the sample's key: what a batch is made of."""
+    """Return the first LENGTH + 1 bytes of a document, padded, and the sample's key."""
     text = np.frombuffer(sample["txt"].encode()[: LENGTH + 1], np.uint8)
     return {"text": np.pad(text, (0, LENGTH + 1 - len(text)), constant_values=PADDING), "key": sample["__key__"]}
 
@@ -52,16 +53,16 @@ def train(run: Run, rank: int) -> None:
         step = saved["step"]
     samples = loader.state_dict()["epoch_samples"]
     start = loader.state_dict()["position"]
-    with run.log_file(rank).open("a") as log:
+    with run.log_file(rank).open("a", buffering=1) as log:
         for batch in _batches(loader):
             step += 1
-            log.write(Consumed(step, start, batch["key"]).to_line())
-            log.flush()
+            stop = min(start + run.global_batch, samples)
+            log.write(Delivered(0, start, stop, tuple(batch["key"])).to_line())
             loss = model(batch["text"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            start = min(start + run.global_batch, samples)
+            start = stop
             distributed.all_reduce(loss := loss.detach())
             if rank == 0:
                 if step % run.checkpoint_every == 0:
@@ -71,13 +72,13 @@ def train(run: Run, rank: int) -> None:
 
 
 def _batches(loader: StreamingDataLoader) -> Iterator[Any]:
-    """To the end of the first epoch: none, where a checkpoint was saved there."""
+    """To the end of the first epoch; none if the checkpoint was saved there."""
     while loader.epoch < 1:
         yield from loader
 
 
 def save(checkpoint: dict[str, Any], path: Path) -> None:
-    """Replace the checkpoint whole or not at all: a kill in the midst of it leaves the one before."""
+    """Replace the checkpoint atomically: a kill meanwhile leaves the previous one."""
     partial = path.with_suffix(".part")
     torch.save(checkpoint, partial)
     os.replace(partial, path)

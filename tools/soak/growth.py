@@ -1,4 +1,4 @@
-"""Whether a process grows for as long as it lives: its memory, file handles, threads, looked at now and then."""
+"""Whether a process keeps growing: its memory, file handles and threads, sampled now and then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-_WARM = 0.4  # of the time that it was watched: what grows then may be a cache that fills
+_WARM = 0.4  # of the watched time: growth in it may be a cache that fills
 _WINDOWS = 8  # of the time after that, whose medians are compared
 _LOOKS = 3  # in each window; fewer say nothing
 _MIB = 2**20
@@ -28,14 +28,14 @@ class Look:
 
 
 MOST: Mapping[str, float] = {"memory": 24 * _MIB, "handles": 4, "threads": 4}
-"""What a process may grow by once it is warm, where it grows by more than it goes up and down."""
+"""What a process may grow by once it is warm, if that exceeds its fluctuation."""
 
 HIGHEST: Mapping[str, int] = {"handles": 400, "threads": 120}
 """What no process may have at any time."""
 
 
 def look(pid: int, at: float) -> Look | None:
-    """None where the process ended meanwhile."""
+    """Return None if the process has ended."""
     with contextlib.suppress(OSError, KeyError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         values = dict(line.split(":", 1) for line in lines)
@@ -46,7 +46,7 @@ def look(pid: int, at: float) -> Look | None:
 
 @dataclass
 class Watched:
-    """What was seen of each process, by its title."""
+    """The looks at each process, by its title."""
 
     looks: dict[str, list[Look]] = field(default_factory=dict)
 
@@ -71,21 +71,19 @@ class Watched:
         return found
 
     def growth(self, what: str, least: float) -> dict[str, float]:
-        """By title, of those that were watched for at least so many seconds."""
+        """The growth by title, of processes that were watched for at least `least` seconds."""
         long = {title: looks for title, looks in self.looks.items() if looks[-1].at - looks[0].at >= least}
         found = {title: grown(looks, what) for title, looks in long.items()}
         return {title: value for title, value in found.items() if value is not None}
 
 
 def grown(looks: Sequence[Look], what: str) -> float | None:
-    """How much a process grew once it was warm, 0 where that is less than it goes up and down anyhow; None where too
-    little was seen.
+    """Return how much a process grew once it was warm: 0 if less than its fluctuation, None if there are few looks.
 
-    The warm time is cut into windows. The slope is the median of the slopes between the medians of any two of them: of
-    the first half, of the second, or of all, whichever is least, as a leak goes on, but a pool of connections is full
-    one day. The growth is that slope over the whole warm time. Beside this growth the process goes up and down, as it
-    works more at some times than at others: nine tenths of its looks are in a band of some width, and only what is more
-    than that is growth.
+    The warm time is cut into windows. The slope is the median of the slopes between the medians of any two windows: of
+    the first half, the second half, or all, whichever is least, since a leak goes on but a pool of connections fills
+    up. The growth is that slope times the warm time. Around this line the process fluctuates: nine tenths of its looks
+    are in a band, and only growth beyond its width counts.
     """
     begin, end = looks[0].at, looks[-1].at
     warm = [each for each in looks if each.at >= begin + _WARM * (end - begin)]

@@ -1,4 +1,4 @@
-"""One training of the soak: its ranks, killed and resumed in their places or as other ranks."""
+"""One training of the soak: its ranks, killed and resumed as the same ranks or as other ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.account import Key, Life, read_log
 from tools.conformance.matrix import Shape
-from tools.soak.account import Key, Life, read_log
 from tools.soak.plan import JobPlan
 from tools.soak.processes import GAVE_UP, Process, start
 from tools.soak.reader import Reading, read
@@ -38,7 +38,7 @@ class _Rank:
 
 
 class Job:
-    """Starts the ranks of `plan`, and starts again what ends before its time."""
+    """Starts the ranks of `plan`, and restarts those that end early."""
 
     def __init__(
         self, plan: JobPlan, root: str, cache: Path, cache_limit: int, scratch: Path, environment: Mapping[str, str]
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def processes(self) -> list[Process]:
-        """By rank, the last of each."""
+        """The current process of each rank."""
         return [rank.now.process for rank in self._ranks]
 
     @property
@@ -68,7 +68,7 @@ class Job:
         return self._generations[-1] if self._generations else []
 
     def begin(self, shape: Shape, state: dict[str, Any] | None = None, until: int | None = None) -> None:
-        """A new generation of ranks, all of which go on from `state`."""
+        """Start a new generation of ranks, all of which resume from `state`."""
         self.shape = shape
         ranks: list[_Rank] = [_Rank() for _ in range(shape.world)]
         self._generations.append(ranks)
@@ -77,7 +77,7 @@ class Job:
             self._start(rank, number, state, until)
 
     def tick(self) -> None:
-        """Start what ended by an error of mdsx, or by the loss of a worker, again; note what ended otherwise."""
+        """Restart ranks that ended with an error of mdsx, or lost a worker; record a failure for any other end."""
         for number, rank in enumerate(self._ranks):
             status = rank.now.process.status
             if status is None:
@@ -89,35 +89,35 @@ class Job:
                 self._restart(rank, number)
 
     def kill(self, number: int, *, workers: bool) -> None:
-        """SIGKILL to a rank, with its workers or without, and its return from its own last state."""
+        """SIGKILL to a rank, with its workers or without; restart it from its own last state."""
         rank = self._ranks[number % len(self._ranks)]
         process = rank.now.process
         process.kill() if workers else process.kill_alone()
         self._restart(rank, number % len(self._ranks))
 
     def kill_all(self) -> dict[str, Any] | None:
-        """SIGKILL to all; returns the state from which all may go on: that of the rank which had come least far."""
+        """SIGKILL to all; return the state from which all can resume: that of the rank which is furthest behind."""
         for rank in self._ranks:
             rank.now.process.kill()
         states = [_state(rank.now.reading) for rank in self._ranks]
         return min(states, key=_key)
 
     def stop(self) -> None:
-        """Tell all to end; `stopped` says when they did."""
+        """Ask all to end; `stopped` waits for it."""
         for rank in self._ranks:
             with contextlib.suppress(ProcessLookupError):
                 rank.now.process.signal(signal.SIGTERM)
 
     def stopped(self, deadline: float) -> None:
-        """Wait until all have ended, well."""
+        """Wait until all have ended; record a failure for those that end badly."""
         for number, rank in enumerate(self._ranks):
             rank.now.process.join(max(deadline - time.monotonic(), 0.1))
             status = rank.now.process.status
-            if status not in (0, GAVE_UP, -signal.SIGTERM):  # by the signal: it had only just been started
-                self.failures.append(f"{self.plan.name}, rank {number} was told to end, and ended with {status}")
+            if status not in (0, GAVE_UP, -signal.SIGTERM):  # the signal: it had only just started
+                self.failures.append(f"{self.plan.name}, rank {number} was asked to end, and ended with {status}")
 
     def lives(self) -> tuple[list[list[list[Life]]], list[Key]]:
-        """What the logs say: generations of ranks of lives, and where each generation began."""
+        """Return the logs, as generations of ranks of lives, and where each generation began."""
         read = [
             [[read_log(life.reading.log, life.reading.start) for life in rank.lives] for rank in ranks]
             for ranks in self._generations
@@ -125,7 +125,7 @@ class Job:
         return read, list(self._starts)
 
     def sessions(self) -> Iterator[int]:
-        """Of all that were ever started."""
+        """The session of every process that was ever started."""
         return (life.process.pid for ranks in self._generations for rank in ranks for life in rank.lives)
 
     def _start(self, rank: _Rank, number: int, state: dict[str, Any] | None, until: int | None) -> None:
@@ -159,7 +159,7 @@ class Job:
 
 
 def _state(reading: Reading) -> dict[str, Any] | None:
-    """What it saved last, else that from which it began."""
+    """The state that it saved last, or the one that it began with."""
     try:
         state: dict[str, Any] = json.loads(reading.saved.read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What is read, by whom, and what happens when: all of it follows from the seed. Pure."""
+"""Which jobs read what, and what happens when: everything follows from the seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tools.conformance.matrix import Shape
 
 READERS = 8
-ROUND = 10.0  # seconds in which each kind of event happens as often as `_EVENTS` says
+ROUND = 10.0  # seconds; each kind of event happens as often in it as `_EVENTS` says
 _WEATHER = 4.0  # seconds from one kind of fault to the next
 _BATCHES = (7, 16, 24, 33, 48)  # per rank
 _WORKERS = (0, 2)
@@ -74,7 +74,7 @@ _EVENTS = {KILL_READER: 2, KILL_GROUP: 1, KILL_WORKER: 2, RESHAPE: 1, FLIP: 8, K
 
 @dataclass(frozen=True)
 class Event:
-    """At `at` seconds `what` happens; `draw` decides to whom."""
+    """At `at` seconds `what` happens; `draw` decides to which process."""
 
     at: float
     what: str
@@ -82,7 +82,7 @@ class Event:
 
 
 def events(seed: int) -> Iterator[Event]:
-    """Without end, in order."""
+    """Yield events in order, without end."""
     chance = random.Random(f"events {seed}")
     number = 0
     while True:
@@ -94,7 +94,7 @@ def events(seed: int) -> Iterator[Event]:
 
 
 def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
-    """How two jobs share `ranks` ranks from now on."""
+    """How two jobs share `ranks` ranks from then on."""
     chance = random.Random(draw)
     first = chance.randint(1, ranks - 1)
     workers = chance.sample(_WORKERS, 2)  # so that there are always some to be killed

@@ -1,8 +1,7 @@
-"""The processes of the soak: forked from one that has imported what they need, each the leader of a session."""
+"""The processes of the soak: forked from one that has imported what they need, each leads a session."""
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -11,30 +10,29 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from tools.processes import end_session, members
+from tools.processes import end_session, end_with_parent, members
 
 GAVE_UP = 3
-"""The status of a process that ended by one of mdsx's own errors, as it may: it is started again."""
+"""The status of a process that ended with one of mdsx's own errors, as it may: it is restarted."""
 
-_PR_SET_PDEATHSIG = 1
 _PRELOAD = ["tools.soak.reader", "tools.soak.writer", "mdsx.torch", "boto3"]
 _context = multiprocessing.get_context("forkserver")
 
 
 def preload() -> None:
-    """Before the first `start`."""
+    """Call this before the first `start`."""
     _context.set_forkserver_preload(_PRELOAD)
 
 
 def start(target: Callable[..., None], output: Path, environment: Mapping[str, str], *arguments: Any) -> Process:
-    """`target(*arguments)` in a process of its own, whose output goes to a file."""
+    """Run `target(*arguments)` in a process of its own, with its output in a file."""
     process = _context.Process(target=_run, args=(target, output, dict(environment), arguments))
     process.start()
     return Process(process, output)
 
 
 class Process:
-    """One of them. It may be the leader of a session with more processes in it: its workers."""
+    """A process, and the session with its workers that it leads."""
 
     def __init__(self, process: ForkServerProcess, output: Path) -> None:
         self._process = process
@@ -56,25 +54,25 @@ class Process:
         return [pid for pid in members(session=self.pid) if pid != self.pid]
 
     def signal(self, number: signal.Signals) -> None:
-        """To it alone."""
+        """Send a signal to it alone."""
         if self.status is None:
             os.kill(self.pid, number)
 
     def kill_alone(self) -> None:
-        """SIGKILL; its workers have to see for themselves. Returns when it is gone."""
+        """SIGKILL to it, not to its workers, which have to notice. Return when it has ended."""
         if self.status is None:
             self._process.kill()
             self.join(None)
 
     def kill(self) -> None:
-        """SIGKILL to it, which may not lead its session yet, and to all of that. Returns when it is gone."""
+        """SIGKILL to it, even before it leads its session, and to its workers. Return when it has ended."""
         if self.status is None:
             self._process.kill()
         end_session(self.pid)
         self.join(None)
 
     def join(self, limit: float | None) -> None:
-        """Wait for its end, so long at most."""
+        """Wait for its end, at most `limit` seconds."""
         if self.status is None:
             self._process.join(limit)
         _ = self.status
@@ -85,12 +83,12 @@ class Process:
 
 
 def _run(target: Callable[..., None], output: Path, environment: dict[str, str], arguments: tuple[Any, ...]) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # should all of it be killed
+    end_with_parent()  # in case all of it is killed
     os.setsid()
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this decides when it ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when it ends
     os.environ.update(environment)
     target(*arguments)

@@ -1,4 +1,4 @@
-"""One rank of a training that reads, checks what it gets, writes down its numbers, and saves its state."""
+"""One rank of a training that reads, checks each batch, logs its ids, and saves its state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tools.account import Delivered, Key, Raised
 from tools.conformance.matrix import Shape
-from tools.soak.account import Delivered, Key, Raised
 from tools.soak.plan import JobPlan
 from tools.soak.processes import GAVE_UP
 from tools.soak.samples import wrong
@@ -28,7 +28,7 @@ _MIXED = ("id", "tokens")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader is to do. `until`: the epoch before which it ends; else it goes on until SIGTERM."""
+    """The task of a reader. It ends before epoch `until`, or at SIGTERM if that is None."""
 
     plan: JobPlan
     root: str  # of the datasets
@@ -47,7 +47,7 @@ class Reading:
 
 
 def dataset_of(plan: JobPlan, root: str, **options: Any) -> StreamingDataset:
-    """The dataset that a job reads; `root` is where the datasets are."""
+    """The dataset that a job reads; `root` has all datasets."""
     urls = [f"{root}/{data.name}" for data in plan.data]
     source: Any = urls[0]
     if plan.weights:
@@ -57,15 +57,15 @@ def dataset_of(plan: JobPlan, root: str, **options: Any) -> StreamingDataset:
 
 
 def read(reading: Reading) -> None:
-    """Ends with status 0 where it was told to end, or with GAVE_UP."""
-    warnings.simplefilter("ignore")  # that the cache is too small is the point
+    """End with status 0 if asked to end, otherwise with GAVE_UP."""
+    warnings.simplefilter("ignore")  # the cache is too small on purpose
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
     with reading.log.open("ab", buffering=0) as log:
         try:
             _deliver(reading, log, stop)
         except (mdsx.MdsxError, RuntimeError) as error:
-            # PyTorch raises that a worker was killed wherever its process is just then, also between two batches.
+            # PyTorch reports a killed worker wherever its process is at that moment, also between two batches.
             raised = _raised(error)
             if raised.kind == "other":
                 raise
@@ -74,7 +74,7 @@ def read(reading: Reading) -> None:
 
 
 def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
-    """Until there is something in `stop`; notes in `log` what came."""
+    """Read until there is something in `stop`; log each batch."""
     loader = _open(reading)
     failures, since = 0, 0
     while not stop and (reading.until is None or loader.epoch < reading.until):
@@ -85,7 +85,7 @@ def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
                 batch = next(batches)
             except StopIteration:
                 break
-            except Exception as error:  # it has to come again in its place
+            except Exception as error:  # the batch has to come again
                 log.write(_raised(error).to_line().encode())
                 failures += 1
                 if failures > _PATIENCE:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mdsx.sizes import format_size
-from tools.soak.account import Count
+from tools.account import Count
 
 _MEMORY = "memory"
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 import mdsx
+from tools.account import count, once_each
+from tools.cache_watch import CacheWatch
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy
 from tools.machine import commit, machine, today
 from tools.processes import end_session, members
-from tools.quickstart.watch import CacheWatch
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
-from tools.soak.account import count, once_each
 from tools.soak.job import Job
 from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event, events, reshaped
 from tools.soak.processes import preload

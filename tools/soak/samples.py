@@ -1,4 +1,4 @@
-"""Samples whose whole content follows from their number, so that any process can tell a wrong one."""
+"""Samples whose whole content follows from their number, so that any process can detect a wrong one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _TEXT = "".join(chr(97 + number * number % 26) + " é"[number % 3 : number % 3 + 1] for number in range(2000))
 
 COLUMNS = {"id": "int64", "tokens": f"uint16[{_WIDTH}]", "text": "str", "more": "json?", "data": "bytes"}
-"""All that there are; a dataset has some of them, `id` always."""
+"""All columns; a dataset has some of them, always `id`."""
 
 
 def columns_of(names: Iterable[str], ids: Sequence[int]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def columns_of(names: Iterable[str], ids: Sequence[int]) -> dict[str, Any]:
 
 
 def wrong(batch: Mapping[str, Any]) -> int:
-    """How many samples of a batch are not what their number says."""
+    """Return how many samples of a batch differ from what their number says."""
     ids = batch["id"].tolist()
     bad = np.zeros(len(ids), np.bool_)
     for name, values in batch.items():

@@ -1,4 +1,4 @@
-"""The faults of the storage, by kind: which requests of the proxy meet which of them, for some seconds."""
+"""The faults of the storage, by kind: which requests fail, and how, for some seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ WRITING = "/soak/out/*"
 
 
 def kinds() -> tuple[str, ...]:
-    """Their names."""
+    """The names of all kinds."""
     return tuple(_rules(random.Random(0)))
 
 
 def weather(draw: int) -> tuple[str, list[Rule]]:
-    """One kind, and its rules."""
+    """Return one kind and its rules."""
     chance = random.Random(draw)
     rules = _rules(chance)
     name = chance.choice(list(rules))

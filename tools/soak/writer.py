@@ -1,4 +1,4 @@
-"""A writer that is killed and resumed until its dataset is finished, and then begins another one; on disk or on S3."""
+"""A writer that is killed and resumed until its dataset is finished, then begins another, on disk or on S3."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tools.soak.processes import GAVE_UP, Process, start
 from tools.soak.samples import COLUMNS, columns_of
 
 _AT_ONCE = 50
-_PAUSE = 0.02  # seconds: so that a dataset takes long enough to be killed in
+_PAUSE = 0.02  # seconds: so that writing takes long enough to be killed
 
 
 def write(url: str, data: Data) -> None:
-    """All of `data`, from where it was left."""
+    """Write all of `data`, from where it was left."""
     columns = {name: COLUMNS[name] for name in data.columns}
     try:
         with mdsx.Writer(url, columns, shard_size=data.shard_size, compression=data.compression, resume=True) as out:
@@ -33,13 +33,13 @@ def write(url: str, data: Data) -> None:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """The files of a dataset, without a writer's own."""
+    """The files of a dataset, except the writer's own."""
     files = (path for path in sorted(root.rglob("*")) if path.is_file() and "_mdsx" not in path.parts)
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 class WriterJob:
-    """Writes `data` again and again. `where`: its URL and its directory on this machine, by a number."""
+    """Writes `data` again and again, below `url`, which is `root` on this machine."""
 
     def __init__(
         self, name: str, data: Data, url: str, root: Path, expected: Mapping[str, bytes], environment: Mapping[str, str]
@@ -57,7 +57,7 @@ class WriterJob:
         return self._process.pid if self._process is not None else None
 
     def tick(self, output: Path) -> None:
-        """Start it where it does not run; look at what it finished."""
+        """Start it if it does not run; check what it finished."""
         process = self._process
         if process is not None and process.status is None:
             return
@@ -70,7 +70,7 @@ class WriterJob:
         self._start(output)
 
     def kill(self, output: Path) -> None:
-        """SIGKILL; then it is resumed."""
+        """SIGKILL; then resume it."""
         if self._process is None or self._process.status is not None:
             return
         self._process.kill()
@@ -83,7 +83,7 @@ class WriterJob:
             self._process.kill()
 
     def finish(self, output: Path, limit: float) -> None:
-        """Let it finish what it is about, in so many seconds."""
+        """Let it finish its dataset, within `limit` seconds."""
         before, deadline = self.finished, time.monotonic() + limit
         while self.finished == before and not self.failures:
             if time.monotonic() > deadline:
@@ -97,10 +97,10 @@ class WriterJob:
         self._process = start(write, output, self._environment, f"{self._url}/{self.finished}", self._data)
 
     def _look(self) -> None:
-        """Where there is an index, everything is there, as an undisturbed writer leaves it."""
+        """If there is an index, all files must be as an undisturbed writer leaves them."""
         root = self._root / str(self.finished)
         done = self._process is not None and self._process.status == 0
         if done or (root / "index.json").exists():
             self.looks += 1
             if contents(root) != self._expected:
-                self.failures.append(f"writer {self.name}: dataset {self.finished} is not what it should be")
+                self.failures.append(f"writer {self.name}: dataset {self.finished} is not as expected")

@@ -1,8 +1,8 @@
-"""What the readers delivered, from their logs, against what they should have: lost, repeated, wrong. Pure but for logs.
+"""What the ranks of a training delivered, from their logs, against the order: lost, repeated, wrong.
 
-A life is one process of one rank. What counts of it is what it delivered before the state that the next one resumed
-from: what came later, the next one has to deliver again. So it is for a rank that is killed and comes back in its
-place, and for a whole generation of ranks that goes on as another number of them.
+A life is one process of one rank. What it delivered before the state that the next life resumed from counts; what came
+later, the next life has to deliver again. This holds for a rank that is killed and restarted, and for a generation of
+ranks that continues as another number of them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from pathlib import Path
 Key = tuple[int, int]
 """(epoch, position)."""
 
+Id = int | str
+
 
 @dataclass(frozen=True)
 class Delivered:
-    """A rank's share of the global batch [start, stop) of an epoch; `wrong`: how many have another content."""
+    """A rank's share of the global batch [start, stop) of an epoch; `wrong`: how many have other content."""
 
     epoch: int
     start: int
     stop: int
-    ids: tuple[int, ...]
+    ids: tuple[Id, ...]
     wrong: int = 0
 
     @property
@@ -32,24 +34,24 @@ class Delivered:
         return self.epoch, self.start
 
     def to_line(self) -> str:
-        return json.dumps([self.epoch, self.start, self.stop, self.wrong, self.ids]) + "\n"
+        return json.dumps([self.epoch, self.start, self.stop, self.ids, self.wrong]) + "\n"
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An error that came out of `next()`. `kind`: mdsx (its own, as promised), worker (one died), or other."""
+    """An error of `next()`. `kind`: mdsx (its own, with a file), nameless (without), worker (one died), or other."""
 
     kind: str
     name: str
     text: str
 
     def to_line(self) -> str:
-        return json.dumps({"kind": self.kind, "name": self.name, "text": self.text}) + "\n"
+        return json.dumps(vars(self)) + "\n"
 
 
 @dataclass
 class Life:
-    """Where a process began, and what its log says."""
+    """Where a process began, and its log."""
 
     start: Key
     delivered: list[Delivered] = field(default_factory=list)
@@ -57,21 +59,22 @@ class Life:
 
 
 Generation = Sequence[Sequence[Life]]
-"""Of each rank its lives, in order."""
+"""The lives of each rank, in order."""
 
 
 @dataclass
 class Count:
-    """Of one job."""
+    """The result of a training."""
 
-    delivered: int = 0  # samples, those included that were delivered again after a kill
-    counted: int = 0  # those that a training would have learned from
+    delivered: int = 0  # samples, including those that were delivered again after a kill
+    counted: int = 0  # samples that a training would have learned from
     epochs: int = 0  # whole ones
+    batches: int = 0  # global ones
     wrong: int = 0
     lost: int = 0
     repeated: int = 0
-    strayed: int = 0  # global batches that hold other samples than the order says
-    first: str = ""  # where the first fault is
+    strayed: int = 0  # global batches with other samples than the order says
+    first: str = ""  # where the first of these is
 
     @property
     def exact(self) -> bool:
@@ -79,22 +82,21 @@ class Count:
 
 
 def read_log(path: Path, start: Key) -> Life:
-    """A log; a line that a killed process did not finish does not count."""
+    """Read a log. A line that a kill cut short does not count."""
     life = Life(start)
-    if path.exists():
-        for line in path.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                value = json.loads(line)
-                if isinstance(value, dict):
-                    life.raised.append(Raised(**value))
-                else:
-                    epoch, begin, stop, bad, ids = value
-                    life.delivered.append(Delivered(epoch, begin, stop, tuple(ids), bad))
+    for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
+        if line.endswith("\n"):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                life.raised.append(Raised(**value))
+            else:
+                epoch, begin, stop, ids, bad = value
+                life.delivered.append(Delivered(epoch, begin, stop, tuple(ids), bad))
     return life
 
 
 def counted(generations: Sequence[Generation], starts: Sequence[Key]) -> list[Delivered]:
-    """What counts; `starts[n]` is where generation n began."""
+    """Return what counts; `starts[n]` is where generation n began."""
     result = []
     for number, ranks in enumerate(generations):
         end = starts[number + 1] if number + 1 < len(starts) else None
@@ -106,28 +108,28 @@ def counted(generations: Sequence[Generation], starts: Sequence[Key]) -> list[De
     return result
 
 
-def count(generations: Sequence[Generation], starts: Sequence[Key], predicted: Sequence[Sequence[int]]) -> Count:
-    """`predicted[epoch][position]` is the id that stands there; all of it should have been delivered, once."""
+def count(generations: Sequence[Generation], starts: Sequence[Key], predicted: Sequence[Sequence[Id]]) -> Count:
+    """Count against `predicted[epoch][position]`, the ids that should have been delivered, each once."""
     found = Count(epochs=len(predicted))
     everything = [each for ranks in generations for lives in ranks for life in lives for each in life.delivered]
     found.delivered = sum(len(each.ids) for each in everything)
-    found.wrong = sum(each.wrong for each in everything)  # also where it does not count: it was delivered
-    batches: dict[tuple[int, int, int], list[int]] = {}
+    found.wrong = sum(each.wrong for each in everything)  # also those that do not count: they were delivered
+    batches: dict[tuple[int, int, int], list[Id]] = {}
     for each in counted(generations, starts):
         batches.setdefault((each.epoch, each.start, each.stop), []).extend(each.ids)
     had = Counter((epoch, number) for (epoch, _, _), ids in batches.items() for number in ids)
     wanted = Counter((epoch, number) for epoch, ids in enumerate(predicted) for number in ids)
-    found.counted = had.total()
+    found.counted, found.batches = had.total(), len(batches)
     found.lost, found.repeated = (wanted - had).total(), (had - wanted).total()
     for (epoch, start, stop), ids in sorted(batches.items()):
         line = predicted[epoch][start:stop] if epoch < len(predicted) else ()
-        if sorted(ids) != sorted(line):
+        if Counter(ids) != Counter(line):
             found.strayed += 1
             found.first = found.first or f"epoch {epoch}, positions {start} to {stop}"
     return found
 
 
 def once_each(predicted: Sequence[Sequence[int]], ids: Iterable[int]) -> bool:
-    """Whether each epoch that the order predicts is every one of `ids` once: so that it is no excuse."""
+    """Whether each epoch of the order has each of `ids` once: a check of the order itself."""
     wanted = sorted(ids)
     return all(sorted(line) == wanted for line in predicted)
