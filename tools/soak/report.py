@@ -1,4 +1,4 @@
-"""What the soak found: its verdict, as lines, as JSON, as a table for the documentation."""
+"""What the soak found: lines, JSON, a table for the documentation, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMORY = "memory"
 
 @dataclass
 class Report:
-    """Of one run. `failures`: all that should not be, besides what the counts say."""
+    """The results of a run. `failures`: everything wrong besides the counts."""
 
     seed: int
     minutes: float
@@ -43,7 +43,7 @@ class Report:
         return sum(getattr(count, what) for count in self.counts.values())
 
     def problems(self) -> list[str]:
-        """Everything for which the exit status is 1."""
+        """Everything that makes the exit status 1."""
         found = [
             f"{name}: {count.wrong} wrong, {count.lost} lost, {count.repeated} repeated, {count.strayed} batches of "
             f"other samples ({count.first})"
@@ -55,7 +55,7 @@ class Report:
         return found + self.failures
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """What there is to say, by its name."""
+        """Yield the name and text of each row."""
         counts = self.counts.values()
         yield "time", f"{self.minutes:.1f} minutes, seed {self.seed}; {self.version}; {self.machine}"
         yield "samples delivered", f"{self.total('delivered'):,}, in {sum(each.epochs for each in counts)} epochs"

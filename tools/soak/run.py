@@ -1,4 +1,4 @@
-"""Runs the soak: the server, its faults, the readers and writers, what happens to them, and who watches."""
+"""Runs the soak: a server and its faults, readers and writers, the events that hit them, and the observers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tools.soak.writer import WriterJob, contents
 _TICK = 0.05  # seconds
 _LOOK = 1.0
 _DOWN = 0.3  # seconds without a server
-_END = 120.0  # seconds in which everything that is told to end has ended
-_LONG = 150.0  # seconds for which a process must be watched before its growth says anything
-_ORPHANED = 60.0  # seconds after which the workers of a killed reader have ended
+_END = 120.0  # seconds in which everything must end when asked to
+_LONG = 150.0  # seconds for which a process must be watched to judge its growth
+_ORPHANED = 60.0  # seconds in which the workers of a killed reader must end
 
 
 class Soak:
-    """One run. Its directory, its processes and its servers are gone when `run` returns, however it does."""
+    """One run. Its directory, processes and servers are removed when `run` returns or raises."""
 
     def __init__(self, minutes: float, seed: int, say: Callable[[str], None]) -> None:
         here = machine()
@@ -77,7 +77,7 @@ class Soak:
             columns = {name: COLUMNS[name] for name in data.columns}
             with mdsx.Writer(root, columns, shard_size=data.shard_size, compression=data.compression) as out:
                 out.write_batch(columns_of(data.columns, list(data.ids)))
-        cache = self._work / "unused"  # of the datasets as they lie there: not the user's
+        cache = self._work / "unused"  # so that the user's own cache is not used
         written = [mdsx.Dataset(self._local / "data" / data.name, cache=cache) for data in DATASETS]
         sizes = [int(each.shards.index.raw_sizes.sum()) for each in written]
         self.report.dataset_bytes = sum(sizes)
@@ -98,7 +98,7 @@ class Soak:
             job.begin(job.plan.shape)
 
     def _storm(self) -> None:
-        """Everything that is planned happens, as long as the soak goes."""
+        """Let the planned events happen, until the time is over."""
         begun = told = looked = time.monotonic()
         coming = events(self._seed)
         event = next(coming)
@@ -106,7 +106,7 @@ class Soak:
         while (now := time.monotonic()) - begun < self._seconds:
             waiting = [each for each in waiting if not self._happen(each)]
             while event.at <= now - begun:
-                if not self._happen(event):  # nobody was there whom it could happen to
+                if not self._happen(event):  # there was nothing it could happen to
                     waiting.append(event)
                 event = next(coming)
             for job in self._jobs:
@@ -122,7 +122,7 @@ class Soak:
             time.sleep(_TICK)
 
     def _happen(self, event: Event) -> bool:
-        """Whether it did."""
+        """Do what an event says; return whether it was possible."""
         chance = random.Random(event.draw)
         job = chance.choice(self._mortal)
         done = True
@@ -167,7 +167,7 @@ class Soak:
             job.begin(shape, state)
 
     def _forget_rules(self) -> None:
-        """Note how often each kind of fault came, and have no more of it."""
+        """Record how often the current kind of fault occurred, and end it."""
         hits = sum(rule.hits for rule in self._proxy.rules)
         if hits:
             self.report.faults[self._weather] += hits
@@ -194,9 +194,9 @@ class Soak:
     # --- the end
 
     def _calm(self) -> None:
-        """No more faults: everything ends when it is told to, and each job finishes its epoch in the cache as it is."""
+        """Without faults: everything ends when asked to, and each job finishes its epoch with the cache as it is."""
         self._forget_rules()
-        self._say("  No more faults: everything is told to end")
+        self._say("  No more faults: everything is asked to end")
         for job in self._jobs:
             job.stop()
         for job in self._jobs:
@@ -217,7 +217,7 @@ class Soak:
         sessions = {session for job in self._jobs for session in job.sessions()}
         while left := [pid for session in sessions for pid in members(session=session)]:
             if time.monotonic() > deadline:
-                self.report.failures.append(f"{len(left)} processes are left of readers that ended")
+                self.report.failures.append(f"{len(left)} processes remain of readers that ended")
                 return
             time.sleep(0.5)
 
@@ -256,7 +256,7 @@ class Soak:
             report.failures.append(f"{job.plan.name}: the order itself has not each sample once")
 
     def _end(self) -> None:
-        """Whatever still runs ends now."""
+        """End everything that still runs."""
         for writer in getattr(self, "_writers", ()):
             writer.end()
         for job in getattr(self, "_jobs", ()):
@@ -265,7 +265,7 @@ class Soak:
 
 
 def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Iterator[list[int]]:
-    """The ids at each position of each epoch, as the order says."""
+    """Yield the ids at each position of each epoch, according to the order."""
     data = dataset_of(job, root, cache=cache)
     firsts = []
     for each, part in zip(job.data, data._data.view.excerpts, strict=True):
@@ -279,9 +279,9 @@ def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Itera
 
 
 def flip_cached(cache: Path, chance: random.Random) -> bool:
-    """Flip a bit of some shard in the cache that nobody has mapped, as a disk may; whether there was one.
+    """Flip a bit of a cached shard that no process has mapped, as a disk may; return whether there was one.
 
-    What is mapped was verified: damage that comes to it later, under the mapping, is not found out by anybody.
+    A mapped shard was verified before: damage that comes later, under the mapping, cannot be detected.
     """
     shards = sorted(cache.glob("*/*.mdsx"))
     chance.shuffle(shards)
