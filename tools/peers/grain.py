@@ -124,6 +124,14 @@ def _encode(kind: str, sample: dict[str, Any]) -> bytes:
     return packed
 
 
+def _tokens(record: bytes) -> Any:
+    return np.frombuffer(record, np.uint16)
+
+
+def _image(record: bytes) -> dict[str, Any]:
+    return {"image": record[8:], "label": _NUMBER.unpack_from(record)[0]}
+
+
 def _text(record: bytes) -> dict[str, Any]:
     return {"text": record[8:].decode(), "id": _NUMBER.unpack_from(record)[0]}
 
@@ -136,12 +144,8 @@ def _mixed(record: bytes) -> Any:
     return sample
 
 
-_DECODE: dict[str, Callable[[bytes], Any]] = {
-    "tokens": lambda record: np.frombuffer(record, np.uint16),
-    "images": lambda record: {"image": record[8:], "label": _NUMBER.unpack_from(record)[0]},
-    "text": _text,
-    "mixed": _mixed,
-}
+_DECODE: dict[str, Callable[[bytes], Any]] = {"tokens": _tokens, "images": _image, "text": _text, "mixed": _mixed}
+"""Named functions: a lambda would be pickled by value, which fails for workers."""
 
 
 def _id_of(record: bytes) -> int:
