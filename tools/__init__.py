@@ -1,1 +1,1 @@
-"""What people run from a checkout: the check, the quickstart, a local S3 server."""
+"""The tools of a checkout: `python3 -m tools --help`."""
