@@ -205,7 +205,7 @@ class Mixture:
 def add_phase(
     phases: tuple[tuple[int, tuple[Weight, ...]], ...], position: int, weights: tuple[Weight, ...]
 ) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
-    """`phases`, of which from `position` on only the new one holds."""
+    """Return `phases` with a new one from `position` on, in place of later ones."""
     if isinstance(position, bool) or not isinstance(position, int) or position < 0:
         raise UsageError("a phase starts at a position, an integer of at least 0", found=shown(position))
     return (*(phase for phase in phases if phase[0] < position), (position, weights))
@@ -278,7 +278,7 @@ def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> li
     without = [name for name, component in given if component.proportion is None]
     if without and len(without) < len(given):
         raise UsageError(
-            "some components have a proportion and some have not",
+            "some components have a proportion and some do not",
             found=f"none for {', '.join(without)}",
             hint="give each one a proportion; repeat and samples are for mixtures without proportions",
         )

@@ -21,7 +21,7 @@ from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse
 from mdsx.shards import DOWNLOAD_TRIES, read_index
 from mdsx.storage import Entry, Storage, open_storage
 
-_TOLD = 20  # names in an error
+_SHOWN = 20  # names in an error
 _MOST_GAPS = 1000
 
 
@@ -42,9 +42,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """`state` is the index's; `data` its bytes, None where it is missing; `parsed` what they say, where they are sound.
-    `metadata`: its own, else that of the parts, if they agree; else there is none. `schemas`: those that indexes
-    say."""
+    """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (if sound) are those of the index.
+    `metadata`: the index's, else that of the parts if they agree, else none. `schemas`: those in indexes."""
 
     state: Literal["sound", "damaged", "missing"]
     places: Sequence[Place]
@@ -57,12 +56,12 @@ class Catalog:
 
 
 def read_catalog(storage: Storage) -> Catalog:
-    """The shards of the dataset in `storage`. Raises MissingError where there are none, UsageError where a writer is
-    or was at work, or names contradict each other."""
+    """Return the shards of the dataset in `storage`. Raise MissingError if there are none, UsageError for an unfinished
+    dataset, or if names contradict each other."""
     data: bytes | None = None
     problem: MdsxError | None = None
     with suppress(MissingError):
-        for _ in range(DOWNLOAD_TRIES):  # what was damaged on its way is no damage
+        for _ in range(DOWNLOAD_TRIES):  # damage in transfer is no damage
             data = storage.get(filenames.INDEX).data
             try:
                 index = parse_index(data, file=f"{storage.url}/{filenames.INDEX}")
@@ -75,9 +74,9 @@ def read_catalog(storage: Storage) -> Catalog:
 
 
 def unnamed(url: str | os.PathLike[str]) -> list[str]:
-    """Files beside a sound index that look like shards and that it does not name: nothing reads them.
+    """Return the files that look like shards, but that a sound index does not name: nothing reads them.
 
-    Damaged shards that a repair has replaced are such; so are those of a part that came after the merge.
+    Examples are damaged shards that a repair replaced, and the shards of a part that was added after the merge.
     """
     storage = open_storage(url)
     try:
@@ -90,7 +89,7 @@ def unnamed(url: str | os.PathLike[str]) -> list[str]:
 
 
 class _Named(Sequence[Place]):
-    """The places that an index names, made when they are asked for: there may be millions."""
+    """The places that an index names, created on demand: there may be millions."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -111,8 +110,10 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
         for number, key in numbered
         if number is not None and key == filenames.within(filenames.part(number), filenames.INDEX)
     }
-    _check_nobody_writes(storage.url, stored, indexes, finished=data is not None)
-    found: dict[int | None, dict[int, list[tuple[int, Entry]]]] = {}  # part, number of the shard, number of the repair
+    _check_finished(storage.url, stored, indexes, finished=data is not None)
+    found: dict[
+        int | None, dict[int, list[tuple[int, Entry]]]
+    ] = {}  # part -> number of the shard -> number of the repair
     for key, entry in stored.items():
         if (parsed := filenames.parse_shard(key)) and parsed.canonical:
             found.setdefault(parsed.part, {}).setdefault(parsed.number, []).append((parsed.repair, entry))
@@ -153,8 +154,8 @@ _PREFIXES = (
 )
 
 
-def _check_nobody_writes(url: str, stored: Mapping[str, Entry], indexes: Mapping[int, str], *, finished: bool) -> None:
-    """Shards of an unfinished dataset are no dataset: its writer goes on with them."""
+def _check_finished(url: str, stored: Mapping[str, Entry], indexes: Mapping[int, str], *, finished: bool) -> None:
+    """Raise UsageError for an unfinished dataset: its writer can finish it."""
     for key in stored:
         if folder := filenames.work_folder(key):
             part = filenames.part_number(key)
@@ -192,7 +193,7 @@ def _part_index(storage: Storage, key: str) -> Index | None:
 
 
 def _check_gaps(url: str, numbers: Collection[int]) -> None:
-    """A single file with a huge number must not make us look for all before it."""
+    """Raise UsageError if one file has a huge number: all before it would count as missing."""
     if max(numbers, default=0) > _MOST_GAPS + 2 * len(numbers):
         message, hint = "most of the numbered files before it are missing", "move it away if it does not belong here"
         raise UsageError(message, file=url, place=f"number {max(numbers)}", found=f"{len(numbers)} files", hint=hint)
@@ -208,7 +209,7 @@ def _of_files(
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_TOLD]) + (f", and {len(names) - _TOLD} more" if len(names) > _TOLD else "")
+    return ", ".join(names[:_SHOWN]) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 _DIGITS = slice(-19, -3)  # of the checksum, before '"}\n'
@@ -222,9 +223,9 @@ def original(
     entries: Sequence[ShardEntry],
     guesses: Iterable[dict[str, Any]],
 ) -> bytes | None:
-    """The index that `data` was before it was damaged, if that can be proven. `guesses`: what its metadata may be,
-    beside what still stands there."""
-    for metadata in (*_standing(data), {}, *guesses):
+    """Return the index that `data` was before it was damaged, if that can be proven. `guesses`: what its metadata may
+    be, besides what can still be read in it."""
+    for metadata in (*_readable(data), {}, *guesses):
         try:
             built = build_index(schema, compression, entries, metadata)
         except UsageError:
@@ -234,8 +235,8 @@ def original(
     return None
 
 
-def _standing(data: bytes) -> Iterator[dict[str, Any]]:
-    """The metadata that can be read in a damaged index: not to be believed without a proof."""
+def _readable(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the metadata that can be read in a damaged index; it needs a proof."""
     start, stop = data.find(b'"metadata":', max(0, data.find(b'"fingerprint":"'))), data.rfind(b',"checksum":"')
     try:
         metadata = parse_json(data[start + len(b'"metadata":') : stop])

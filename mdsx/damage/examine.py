@@ -1,7 +1,7 @@
-"""One shard, every byte of it: is it sound, and if not, what is damaged and which samples are lost.
+"""Examines every byte of a shard: is it sound, and if not, what is damaged and which samples are lost?
 
-A shard that is not sound is read a second time, whole: bytes that were only damaged on their way are no damage. An
-error of storage (no answer, no permission) says nothing about the shard, and is raised.
+A shard that is not sound is read a second time, since damage in transfer is no damage to the shard. An error of storage
+(no answer, no permission) says nothing about the shard, and is raised.
 """
 
 from __future__ import annotations

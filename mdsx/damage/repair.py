@@ -1,13 +1,13 @@
-"""Repair a dataset: an index that is right again, over shards that are sound.
+"""Repairs a dataset: writes a correct index over sound shards.
 
 Rules:
-- No file of the dataset is changed, cut or deleted but the index. What is sound of a damaged shard is written to a new
-  file beside it, `repaired.` before its name; a name that is taken by other bytes is never used.
-- Nothing is dropped without being told to: where anything would be, nothing at all is written.
-- A sample counts as sound if its checksum holds under the row key that the index says, or without an index the shard's
-  own. So samples of another shard are never believed.
-- New shards first, then a copy of the old index, then the new index at once: so at any instant there is the old state
-  or the new one, and what a repair that died wrote is used by the next.
+- No file of the dataset is changed, truncated or deleted, except that the index is replaced. The sound samples of a
+  damaged shard are written to a new file beside it, with `repaired.` before its name; no file is ever overwritten.
+- Nothing is dropped without permission: if anything would be, nothing at all is written.
+- A sample is sound if its checksum holds under the row key that the index gives, or without an index the shard's own.
+  So samples of another shard are never accepted.
+- New shards are written first, then a copy of the old index, then the new index, atomically: so at any time there is
+  the old state or the new one. Shards that an interrupted repair wrote are used by the next.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ def repair(
 
 @dataclass(slots=True)
 class _Survey:
-    """The shards as they were found. Of those that are sound, only what the index does not say is kept."""
+    """The shards as they were found; of sound ones, only what the index does not say."""
 
     catalog: Catalog
     schemas: Schemas
     alone: dict[int, ShardEntry] = field(default_factory=dict)
     """Entries of sound shards that no index names."""
     damaged: dict[int, Examined] = field(default_factory=dict)
-    """The others."""
+    """The damaged shards."""
     samples: int = 0
-    """How many are sound."""
+    """How many samples are sound."""
 
     def entries(self, replaced: dict[int, ShardEntry]) -> list[ShardEntry]:
-        """The shards of the new index, in order, where damaged ones are `replaced`."""
+        """Return the shards of the new index, in order, with damaged ones `replaced`."""
         found = (
             replaced.get(number) if number in self.damaged else self.alone.get(number, place.entry)
             for number, place in enumerate(self.catalog.places)
@@ -94,7 +94,7 @@ class _Survey:
 
 
 def _survey(storage: Storage, catalog: Catalog, threads: int, watch: Callable[[Progress], object]) -> _Survey:
-    """Reads and checks every shard."""
+    """Read and check every shard."""
     places, survey, size = catalog.places, _Survey(catalog, {**catalog.schemas}), 0
     of_size = sum(_size(place) for place in places)
     firsts: list[int | None] = [0]
@@ -136,7 +136,7 @@ def _examine(storage: Storage, place: Place, first: int | None, *, keep: bool = 
 
 
 def _check(url: str, survey: _Survey) -> None:
-    """Raises UsageError where the shards do not belong together, CorruptError where there is nothing to keep."""
+    """Raise UsageError if the shards do not belong together, CorruptError if no sample is sound."""
     if len(survey.schemas) > 1:
         kinds = list(survey.schemas.items())[:_SHOWN]
         found = "; ".join(f"{name}: {schema.json.decode()[:200]}" for (schema, _), name in kinds)
@@ -150,11 +150,11 @@ def _check(url: str, survey: _Survey) -> None:
             )
     if survey.damaged and not survey.samples:
         problem = next(iter(survey.damaged.values())).report.problems[0]
-        raise CorruptError(f"no sample of the dataset is sound: {problem}", file=url, hint="write it anew")
+        raise CorruptError(f"no sample of the dataset is sound: {problem}", file=url, hint="write it again")
 
 
 def _plan(storage: Storage, survey: _Survey) -> Repair:
-    """What would be done."""
+    """Return what would be done."""
     catalog = survey.catalog
     damaged = [examined.report for examined in survey.damaged.values()]
     proven = _original(survey) is not None
@@ -174,7 +174,7 @@ def _plan(storage: Storage, survey: _Survey) -> Repair:
 
 
 def _original(survey: _Survey) -> bytes | None:
-    """The index as it was before it was damaged, where the shards prove it."""
+    """Return the index as it was before it was damaged, if the shards prove it."""
     catalog = survey.catalog
     if catalog.state != "damaged" or catalog.data is None or survey.damaged:
         return None
@@ -182,7 +182,7 @@ def _original(survey: _Survey) -> bytes | None:
 
 
 def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Repair:
-    """Do it, and say what was done."""
+    """Write the repair, and return the report of what was done."""
     catalog, replaced = survey.catalog, dict[int, ShardEntry]()
     numbers = [number for number, examined in survey.damaged.items() if examined.report.kept]
     for number, entry in zip(
@@ -203,11 +203,11 @@ def _write(storage: Storage, survey: _Survey, plan: Repair, threads: int) -> Rep
 
 
 def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
-    """Write what is sound of a damaged shard, which is read once more, to a new file."""
+    """Read a damaged shard again, and write its sound samples to a new file."""
     examined = survey.damaged[number]
     again = _examine(storage, survey.catalog.places[number], examined.report.first, keep=True)
     if (again.name, again.report.lost) != (examined.name, examined.report.lost) or again.rebuilt is None:
-        message, hint = "the shard was another one when it was read again", "run the repair again"
+        message, hint = "the shard changed while it was read", "run the repair again"
         raise ChangedError(message, file=file_of(storage, examined.name), hint=hint)
     raw = again.rebuilt
     stored = raw if survey.catalog.compression is None else memoryview(compress(raw))
@@ -217,7 +217,7 @@ def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
 
 
 def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
-    """Store a new shard beside the one of that name, and return its own: one that was free, or had the same bytes."""
+    """Store a new shard beside the one of that name. Return its own name: a free one, or one with the same bytes."""
     number = 1
     while True:
         new = filenames.repaired(name, number)
@@ -236,7 +236,7 @@ def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
 
 
 def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
-    """Put the index in the place of the `old` one, of which a copy is kept; its name."""
+    """Replace the `old` index, and keep a copy of it. Return the name of the copy."""
     try:
         there: bytes | None = storage.get(filenames.INDEX).data
     except MissingError:
@@ -245,7 +245,7 @@ def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
         message, hint = "the index was replaced while the shards were read", "run the repair again"
         raise ChangedError(message, file=file_of(storage, filenames.INDEX), hint=hint)
     copy = None
-    if old is not None:  # named by its content, so that no other copy is ever overwritten
+    if old is not None:  # named by its content, so that no other copy is overwritten
         copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(old))
         storage.put(copy, old)
     storage.put(filenames.INDEX, new)

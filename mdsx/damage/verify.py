@@ -1,8 +1,8 @@
-"""Verify a whole dataset, local or remote: every byte of every shard against every checksum and rule there is.
+"""Verifies a whole dataset, local or remote: every byte of every shard against every checksum and rule.
 
-A shard is downloaded, decompressed and checked in memory; `threads` of them at once, no more. Damage that has a place
-in a shard is told by sample and column, damage to a compressed frame by the samples in it; only what no check places is
-told by the hash of the whole. A shard that is not there or cannot be read is damage as well.
+Shards are downloaded, decompressed and checked in memory, at most `threads` of them at once. Damage in a shard is
+reported by sample and column, damage to a compressed frame by the samples in it. If no check locates it, it is reported
+by the hash of the whole. A shard that is missing or cannot be read is damage as well.
 """
 
 from __future__ import annotations

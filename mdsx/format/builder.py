@@ -1,7 +1,7 @@
-"""Encoded samples -> the bytes of a shard.
+"""Builds the bytes of a shard from encoded samples.
 
-Where a shard ends is part of the format: just before the sample with which the uncompressed file would exceed
-`shard_size`. A sample that exceeds it alone has a shard of its own. So the bytes do not depend on how samples come in.
+The format says where a shard ends: just before the sample with which the uncompressed file would exceed `shard_size`. A
+sample that exceeds it alone gets a shard of its own. So the bytes do not depend on how samples are batched.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mdsx.format.rows import cut, row_checksums, row_key
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
 
-_AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while the processor has them at hand
+_AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while they are in the processor's cache
 _FIRST_IMAGE = 2**26
-_LARGE_PIECE = 2**12  # bytes from which a value is not joined with its neighbours first
+_LARGE_PIECE = 2**12  # values from this size on are not joined with their neighbours first
 
 
 class ShardBuilder:
-    """Builds one shard after the other: `add` until it says that the shard is full, `finish`, `add` the rest."""
+    """Builds one shard after the other: `add` until the shard is full, `finish`, `add` the rest."""
 
     def __init__(self, schema: Schema, shard_size: int) -> None:
         self.schema = schema
@@ -34,14 +34,13 @@ class ShardBuilder:
         self.samples = 0
         self._heap: list[bytes] = []
         self._heap_size = 0
-        # The shard as it will be, but for header, row key and heap, which come last. What nothing is written to stays
-        # zero; memory that is not touched is not taken.
+        # The shard without header, row key and heap, which are written last. Memory that is not touched costs nothing.
         self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
 
     def add(self, encoded: Encoded, start: int = 0) -> int:
-        """Takes samples from number `start` of `encoded` on, as many as belong into this shard.
+        """Add samples from number `start` of `encoded` on, as many as belong into this shard.
 
-        Returns the number of the first one that does not: `encoded.samples` where all do. Otherwise the shard is full.
+        Return the number of the first that does not: then the shard is full. Return `encoded.samples` if all do.
         """
         stop = self._stop(encoded, start)
         step = min(max(_AT_ONCE // self.schema.row_size, 1), 4096)
@@ -50,7 +49,7 @@ class ShardBuilder:
         return stop
 
     def restore(self, shard: ShardView) -> None:
-        """Goes on with a shard that was finished, as if it had not been."""
+        """Continue with a finished shard, as if it were not finished."""
         offset, rows = self.schema.rows_offset, np.frombuffer(shard.rows.tobytes(), np.uint8)
         self._reserve(offset + len(rows))
         image = self._image[offset : offset + len(rows)]
@@ -61,7 +60,7 @@ class ShardBuilder:
         self._heap_size = len(shard.heap)
 
     def finish(self) -> memoryview:
-        """The bytes of the shard, whole. The builder is empty afterwards."""
+        """Return the bytes of the shard. The builder is empty afterwards."""
         size = raw_size(self.schema, self.samples, self._heap_size)
         self._reserve(size)
         image = self._image[:size]
@@ -90,7 +89,7 @@ class ShardBuilder:
         return stop if self.samples else max(stop, start + 1)
 
     def _place(self, encoded: Encoded, start: int, stop: int) -> None:
-        """Puts samples start..stop of `encoded` into rows and heap."""
+        """Put samples [start, stop) of `encoded` into rows and heap."""
         size, width = self.schema.row_size, len(self.schema.variable)
         offset = self.schema.rows_offset + self.samples * size
         end = offset + (stop - start) * size
@@ -112,7 +111,7 @@ class ShardBuilder:
                 heap = b"".join(pieces)
                 heaps = pieces if width == 1 else cut(heap, stops)
                 self._heap.append(heap)
-            else:  # they are copied once, into the finished shard
+            else:  # copied only once, into the finished shard
                 heaps = pieces if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
                 self._heap += heaps
             self._heap_size += heap_size
@@ -120,7 +119,7 @@ class ShardBuilder:
         self.samples += stop - start
 
     def _reserve(self, size: int) -> None:
-        """Makes room for `size` bytes of the shard."""
+        """Grow the image to at least `size` bytes."""
         if size > len(self._image):
             image = np.zeros(max(size, min(2 * len(self._image), self.shard_size)), np.uint8)
             image[: len(self._image)] = self._image

@@ -1,7 +1,7 @@
 """The full check of a shard: every rule that can be tested without the index, every damage by its place.
 
-A sample has one problem at most, its most telling one. What a damaged sample says of itself is not believed: neither
-its neighbours nor its columns are blamed for it.
+At most one problem is reported for each sample: the most informative one. The fields of a damaged sample are not
+trusted: neither its neighbours nor its columns are blamed for them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_PROBLEMS = 1000
-"""So many are listed of one shard, then a last one says that there are more."""
+"""The most that are listed for one shard; then a last one says that there are more."""
 _BLOCK = 4096
 _MOST_READ = 4
-"""Samples that take more than so many heaps together share bytes. They are not read: it would never end."""
+"""If all samples together take more bytes than this many heaps, they share bytes. Such samples are not read: they could
+take for ever."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with a sample, or (None) with a shard whose samples may all be sound. `proven`: the sample's bytes
-    are right all the same; only what is stored as its checksum is not."""
+    """A problem of a sample, or (None) of a shard whose samples may all be sound. `proven`: the sample's bytes are
+    nevertheless right; only its stored checksum is not."""
 
     sample: int | None
     error: CorruptError
@@ -48,11 +49,11 @@ def check_shard(
     values: bool = True,
     first: int | None = None,
 ) -> list[CorruptError]:
-    """Every damage of the whole uncompressed shard in `buffer`, naming sample and column; empty if it is sound.
+    """Return every damage of the uncompressed shard in `buffer`, by sample and column; nothing if it is sound.
 
-    With `schema` and `row_key`, the shard's must be the same. `values=False` leaves out whether the values decode,
-    which goes value by value. `first` is the number in the dataset of the shard's first sample, for messages. Raises
-    UnsupportedError for a shard of a later version.
+    If `schema` and `row_key` are given, the shard's must equal them. `values=False` does not decode the values, which
+    is slow. `first` is the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for
+    a shard of a later version.
     """
     try:
         view = ShardView.parse(buffer, file=file, schema=schema, row_key=row_key)
@@ -62,7 +63,7 @@ def check_shard(
 
 
 def bounded(problems: Iterator[CorruptError], file: str | None) -> list[CorruptError]:
-    """The first of them; where there are more, the last one says so."""
+    """Return the first problems; if there are more, the last one says so."""
     found = list(islice(problems, MAX_PROBLEMS + 1))
     if len(found) > MAX_PROBLEMS:
         found[-1] = CorruptError(f"there are more than {MAX_PROBLEMS} problems", file=file)
@@ -78,10 +79,10 @@ def find_problems(
     first: int | None = None,
     values: bool = True,
 ) -> Iterator[Problem]:
-    """The problems of a shard's samples, in order, and last those that are no sample's.
+    """Yield the problems of a shard's samples, in order, and then those of the shard as a whole.
 
-    `known`: the samples all of whose bytes are there; the others are left out, and say nothing about their neighbours.
-    `samples` and `heap_size`: those of the whole shard, where only its beginning is there. `first` and `values`: see
+    `known`: the samples whose bytes are all available; the others are skipped. `samples` and `heap_size`: those of the
+    whole shard, if only its beginning is available. `first` and `values`: see
     `check_shard`.
     """
     known = np.ones(view.samples, np.bool_) if known is None else known
@@ -92,13 +93,13 @@ def find_problems(
 def stored_votes(
     view: ShardView, known: NDArray[np.bool_], samples: int, heap_size: int
 ) -> tuple[NDArray[np.uint64], int | None]:
-    """For a shard whose row key is not known: the key under which each sample is right, of those that can be read; and
-    the key that follows from all samples, None where one of them cannot be read. See `find_problems`."""
+    """For a shard whose row key is unknown, return the key under which each readable sample is right; and the key that
+    follows from all samples, None if one of them cannot be read. See `find_problems`."""
     return _Check(view, known, samples, heap_size, None).votes()
 
 
 def sample_name(sample: int, first: int | None) -> str:
-    """A sample by its number in the shard, and in the dataset where the shard's `first` one is known."""
+    """Return a sample's number in the shard, and in the dataset if that of the shard's `first` sample is known."""
     return str(sample) if first is None else f"{sample} ({first + sample} of the dataset)"
 
 
@@ -110,14 +111,14 @@ class _Check:
         schema = view.schema
         nothing = np.zeros(view.samples, np.bool_)
         self._extents = None
-        self._wrong = nothing  # samples whose values are not where they should be
-        self._shared = nothing  # samples whose values are those of others too, over and over
+        self._wrong = nothing  # samples whose extents are wrong
+        self._shared = nothing  # samples whose bytes are also those of others
         if schema.variable and view.samples:
             self._extents = Extents.of(schema, view.rows, heap_size)
             self._wrong = self._extents.wrong & known
             self._stops = self._extents.starts + self._extents.sums.astype(np.uint64)
             if self._extents.sums[known & ~self._wrong].sum() > _MOST_READ * heap_size + _BLOCK:
-                self._shared = known & (self._extents.starts != self._behind())
+                self._shared = known & (self._extents.starts != self._expected_starts())
                 self._wrong = self._wrong | self._shared
         self._padding = _padding(view) & known
         self._bools = {number: _bools(view, number) & known for number in schema.fixed if _is_bool(schema, number)}
@@ -125,7 +126,7 @@ class _Check:
         self._mismatch = (self._checksums ^ np.uint64(view.row_key) != view.rows["checksum"]) & known & ~self._wrong
         whole = view.samples == samples and bool(known.all()) and not self._wrong.any()
         self._key = row_key_of(schema, self._checksums) if whole else None
-        if self._key == view.row_key:  # all bytes are right; where a checksum is not, only that is damaged
+        if self._key == view.row_key:  # all bytes are right: only stored checksums can be damaged
             self._proven, self._mismatch = self._mismatch, nothing
         else:
             self._proven = nothing
@@ -164,7 +165,7 @@ class _Check:
         return (self._checksums ^ self._view.rows["checksum"])[self._known & ~self._wrong], self._key
 
     def _problem(self, sample: int) -> Problem:
-        """The most telling one of a sample that has some."""
+        """Return the most informative problem of a sample that has some."""
         if self._shared[sample]:
             return Problem(sample, self._error("its heap bytes are those of other samples, too", sample))
         if self._wrong[sample] and self._extents is not None:
@@ -188,7 +189,7 @@ class _Check:
         return Problem(sample, self._error(message, sample, found=found, expected=expected))
 
     def _blame(self, sample: int) -> CorruptError:
-        """What of a sample whose checksum is wrong is damaged, as far as that can be known."""
+        """Return the damage of a sample whose checksum is wrong, by its place if that can be found."""
         message, place = "its checksum does not match its bytes", ""
         fits = self._fits(sample)
         if fits is False:
@@ -199,25 +200,25 @@ class _Check:
         return self._error(message, sample, place, found=computed, expected=stored)
 
     def _pair(self, sample: int) -> tuple[str, str]:
-        """The checksum that a sample should have, and the one that is stored."""
+        """Return the checksum that a sample should have, and the stored one."""
         computed, stored = int(self._checksums[sample]) ^ self._view.row_key, int(self._view.rows["checksum"][sample])
         return f"{computed:016x}", f"{stored:016x}"
 
     def _fits(self, sample: int) -> bool | None:
-        """Whether its heap bytes fill what its neighbours, which are sound, leave to it; None if one of them is not."""
+        """Return whether its heap bytes fill the gap between its neighbours'; None if one of those is not sound."""
         if self._extents is None:
             return None
         last = sample + 1 == self._view.samples
         before = self._trusted[sample - 1] if sample else True
-        behind = True if last else self._trusted[sample + 1]
+        after = True if last else self._trusted[sample + 1]
         start, stop = self._stops[sample - 1] if sample else 0, self._heap_size
         stop = stop if last else self._extents.starts[sample + 1]
-        if (before and self._extents.starts[sample] != start) or (behind and self._stops[sample] != stop):
+        if (before and self._extents.starts[sample] != start) or (after and self._stops[sample] != stop):
             return False
-        return True if before and behind else None
+        return True if before and after else None
 
     def _compute(self) -> NDArray[np.uint64]:
-        """The checksums of all samples that can be read; all at once where they lie as they should."""
+        """Return the checksums of all readable samples; with one pass if their heap bytes are in order."""
         view, extents, found = self._view, self._extents, np.zeros(self._view.samples, np.uint64)
         if view.samples and self._known.all() and (extents is None or self._in_order(extents)):
             return shard_checksums(view)
@@ -236,20 +237,20 @@ class _Check:
         return row_checksum(view.buffer[at : at + view.schema.row_size], view.heap[start:stop], sample)
 
     def _find_unordered(self) -> NDArray[np.bool_]:
-        """The samples' heap bytes follow each other without gaps, among those that can be believed."""
+        """Return the trusted samples whose heap bytes do not directly follow those of a trusted sample."""
         if self._extents is None:
             return np.zeros(self._view.samples, np.bool_)
         said: NDArray[np.bool_] = self._trusted.copy()
         said[1:] &= self._trusted[:-1]
-        said &= self._extents.starts != self._behind()
+        said &= self._extents.starts != self._expected_starts()
         return said
 
-    def _behind(self) -> NDArray[np.uint64]:
-        """Where the heap bytes of each sample should begin."""
+    def _expected_starts(self) -> NDArray[np.uint64]:
+        """Return where the heap bytes of each sample should begin."""
         return np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
 
     def _undecodable(self, sample: int) -> tuple[str, str] | None:
-        """The first column whose value does not decode, and why."""
+        """Return the first column whose value does not decode, and why; None if all decode."""
         if self._extents is None:
             return None
         start = int(self._extents.starts[sample])
@@ -276,14 +277,14 @@ def _is_bool(schema: Schema, number: int) -> bool:
 
 
 def _bools(view: ShardView, number: int) -> NDArray[np.bool_]:
-    """Bools in rows are 0 or 1; those in the heap are decoded."""
+    """Return the samples that have a bool in their row which is neither 0 nor 1."""
     values: NDArray[Any] = view.rows[f"column{number}"].reshape(view.samples, view.schema.columns[number].type.nbytes)
     return np.asarray((values > 1).any(axis=1))
 
 
 def _padding(view: ShardView) -> NDArray[np.bool_]:
-    """Bytes of a row that belong to no field are zero."""
-    if not view.samples:  # where a row of 2 GiB costs nothing
+    """Return the samples with a non-zero byte of the row that belongs to no field."""
+    if not view.samples:  # a mask of a row of 2 GiB would cost as much
         return np.zeros(0, np.bool_)
     dtype = view.schema.row_dtype
     unused = np.ones(dtype.itemsize, np.bool_)

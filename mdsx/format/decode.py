@@ -34,9 +34,9 @@ ValuesDecoder = Callable[[Iterable[memoryview]], list[object]]
 
 
 def value_decoder(type: ColumnType, name: str) -> Decoder:
-    """Decodes the bytes of one value of a variable-size column; null is the caller's to see, by its length.
+    """Return the decoder of one value's bytes in a variable-size column. The caller handles nulls, by their length.
 
-    Raises UnsupportedError for a type of a later version; what it returns raises CorruptError, without the sample.
+    The decoder raises CorruptError, without naming the sample. Raise UnsupportedError for a type of a later version.
     """
     if type.scalar:
         decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
@@ -48,8 +48,8 @@ def value_decoder(type: ColumnType, name: str) -> Decoder:
 
 
 def values_decoder(column: Column, *, views: bool = False) -> ValuesDecoder:
-    """Decodes many values as `value_decoder` does each. With `views`, encoded bytes stay views of what they are in,
-    but not in lists."""
+    """Return the decoder of many values, each as `value_decoder` does it. With `views`, values of `bytes`, `jpeg` and
+    `png` columns are views of the given memory, except in lists."""
     kind = column.type
     if views and kind.base in ("bytes", "jpeg", "png") and not kind.is_list:
         return list
@@ -67,8 +67,8 @@ def _decode_texts(pieces: Iterable[memoryview]) -> list[object]:
 
 
 def numpy_values(type: ColumnType, values: Any) -> Any:
-    """A column in storage form (`bool` as uint8, `bfloat16` as uint16; see `ColumnType.item_dtype`) as NumPy's users
-    expect it: bool_ and float32. `values` is an array, or a list of arrays, scalars and None; other types pass."""
+    """Convert a column from storage form (`bool` as uint8, `bfloat16` as uint16; see `ColumnType.item_dtype`) to what
+    NumPy users expect: bool_ and float32. `values` is an array, or a list of arrays, scalars and None."""
     if type.base not in ("bool", "bfloat16"):
         return values
     if isinstance(values, list):
@@ -77,12 +77,12 @@ def numpy_values(type: ColumnType, values: Any) -> Any:
 
 
 def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The float32 values of bfloat16 `bits`, exactly."""
+    """Return the float32 values of bfloat16 `bits`, exactly."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def _public(type: ColumnType, value: Any) -> Any:
-    """A stored array or scalar of bool or bfloat16 as NumPy's users expect it; one that already is stays."""
+    """Convert a stored array or scalar of bool or bfloat16; leave one that was converted before."""
     if type.base == "bool":
         return value.view(np.bool_) if isinstance(value, np.ndarray) else bool(value)
     return widen_bfloat16(value) if value.dtype == np.uint16 else value
@@ -192,11 +192,11 @@ _OBJECTS: dict[str, Decoder] = {
 
 
 Field = tuple[str, NDArray[Any] | None, Callable[[Any], Any] | None]
-"""A column's name; where it is of fixed size, its values of all samples of a shard; and what makes them public."""
+"""A column's name; for a fixed-size one, its stored values in all samples of a shard; and their conversion, if any."""
 
 
 class SampleDecoder:
-    """Decodes samples of shards of `schema`; `columns`: the number of each column wanted, by the name it gets."""
+    """Decodes single samples of shards of `schema`. `columns`: the name that each wanted column gets -> its number."""
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._schema, self._columns, self._row_size = schema, dict(columns), schema.row_size
@@ -215,7 +215,7 @@ class SampleDecoder:
         return SampleDecoder, (self._schema, self._columns)
 
     def decode(self, view: ShardView, sample: int, *, verify: bool) -> dict[str, Any]:
-        """The values of a sample that the shard has; with `verify` after its checksum. Raises CorruptError."""
+        """Return the values of sample number `sample`; with `verify`, check it first. Raise CorruptError."""
         at = view.rows_offset + sample * self._row_size
         stored, *extent = self._head.unpack_from(view.buffer, at)
         heap = view.heap
@@ -257,7 +257,7 @@ class SampleDecoder:
         return values
 
     def _bind(self, view: ShardView) -> list[Field]:
-        """The columns, each fixed-size one as an array over all rows of the shard; the view keeps them."""
+        """Return the columns, each fixed-size one as an array over all rows of the shard. The view keeps them."""
         fields: list[Field] = [
             (name, view.rows[f"column{number}"], self._fixed[name]) if name in self._fixed else (name, None, None)
             for name, number in self._columns.items()
@@ -272,7 +272,7 @@ class SampleDecoder:
 
 
 def _reader(kind: ColumnType) -> Callable[[Any], Any] | None:
-    """What makes of an item of a column's array the value that users get; None where it is that."""
+    """Return the conversion of a stored item to the value that users get; None if there is none."""
     if kind.base in ("bool", "bfloat16"):
         return lambda item: numpy_values(kind, item if kind.shape is None else item.copy())
     return None if kind.shape is None else np.ndarray.copy

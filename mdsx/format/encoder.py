@@ -1,8 +1,9 @@
-"""Samples, checked and encoded, but not yet in a shard: values in, bytes column by column out.
+"""Checks and encodes samples: values in, bytes column by column out.
 
-An Encoder takes one sample at a time (`sample`; `gather` puts many together) or a whole batch of columns (`batch`);
-both give the same `Encoded`. What does not fit raises SampleError before anything is kept, so a batch is taken whole or
-not at all. A sample may be changed as soon as `sample` has returned; the arrays of a batch not before it is in a shard.
+An Encoder takes one sample at a time (`sample`; `gather` joins many) or a whole batch of columns (`batch`); both give
+the same `Encoded`. A value that does not fit raises SampleError before anything is kept, so a batch is taken as a whole
+or not at all. The caller may change a sample as soon as `sample` has returned, but the arrays of a batch only when it
+is in a shard.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ class Encoded:
 
     samples: int
     fixed: list[NDArray[Any]]
-    """Of each fixed-size column the storage items, [samples, *shape]."""
+    """For each fixed-size column its storage items, [samples, *shape]."""
     lengths: NDArray[np.uint32]
-    """[samples, V]: bytes of each variable-size value, or NULL_LENGTH."""
+    """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
     pieces: Sequence[bytes]
-    """The variable-size values, V for each sample; no bytes where null."""
+    """The variable-size values, V for each sample; b"" for null."""
     stops: NDArray[np.int64]
-    """[samples]: heap bytes of all samples up to and with this one."""
+    """[samples]: heap bytes of all samples up to and including this one."""
 
 
 class Encoder:
@@ -47,7 +48,7 @@ class Encoder:
         self._names = tuple(column.name for column in schema.columns)
 
     def sample(self, sample: Mapping[str, object]) -> tuple[list[bytes], int]:
-        """The values of one sample as bytes, one for each column, and how many bytes they have together."""
+        """Return the encoded values of one sample, in column order, and the sum of their sizes. Raise SampleError."""
         try:
             values = [encode(sample[name]) for name, encode in self._encoders]
             alike = len(sample) == len(values)
@@ -62,7 +63,7 @@ class Encoder:
         return values, size
 
     def gather(self, samples: Sequence[Sequence[bytes]]) -> Encoded:
-        """Puts together what `sample` returned for one sample or more."""
+        """Join what `sample` returned for one sample or more."""
         columns = self.schema.columns
         encoded = [
             _items(column, values) if column.type.fixed_size else values
@@ -71,7 +72,7 @@ class Encoder:
         return self._encoded(encoded, len(samples))
 
     def batch(self, columns: Mapping[str, object]) -> Encoded:
-        """A batch: column name -> an array or tensor [n, ...], or a sequence of n values."""
+        """Encode a batch: column name -> an array or tensor [n, ...], or a sequence of n values. Raise SampleError."""
         self._check_names(columns, "batch")
         encoded = []
         for column, (name, encode) in zip(self.schema.columns, self._encoders, strict=True):
@@ -114,13 +115,13 @@ class Encoder:
             raise SampleError(f"the {what} lacks columns", place=_columns(missing), found=_columns(given), hint=hint)
         if unknown:
             raise SampleError(
-                f"the {what} has columns that the dataset has not",
+                f"the {what} has unknown columns",
                 place=_columns(unknown),
                 expected=_columns(self._names),
             )
 
     def _problem(self, sample: Mapping[str, object]) -> SampleError | None:
-        """What is wrong with `sample`."""
+        """Return the error of a sample that does not fit."""
         try:
             self._check_names(sample, "sample")
         except SampleError as error:
@@ -134,7 +135,7 @@ class Encoder:
 
 
 def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | list[bytes]:
-    """A column of a batch: items where it is fixed-size, else bytes for each sample."""
+    """Encode a column of a batch: to items if it is fixed-size, else to bytes for each sample."""
     kind = column.type
     given = None if kind.nullable and has_masked(values) else as_array(values)
     if given is not None and not given[0].shape:

@@ -1,8 +1,8 @@
-"""One value given to the writer -> its bytes: in the heap, or for fixed-size columns in the row.
+"""Encodes single values: in the heap, or for fixed-size columns in the row.
 
-- Numbers: see `numbers`. Arrays are in C order and of exactly the shape of the type; before the items of a starred one
-  stands a u32 for each starred dimension.
-- `bytes`, `jpeg`, `png`: any buffer of single bytes, kept as it is; the images must begin as such files do.
+- Numbers: see `numbers`. Arrays are in C order and have exactly the shape of the type; a u32 for each starred dimension
+  precedes the items.
+- `bytes`, `jpeg`, `png`: any buffer of single bytes, kept as it is; images must begin as such files do.
 - `str`: strict UTF-8, so no surrogates.
 - `json`: `json.dumps` without spaces, characters as they are, keys in the order given, floats as Python's repr. Keys
   must be str, since anything else would come back as one. No NaN, infinity or surrogates, and no more than 500 levels
@@ -33,15 +33,15 @@ from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 
 class _Null(bytes):
-    """The type of NULL, so that no other bytes are it."""
+    """The type of NULL, so that NULL is a different object from b""."""
 
 
 NULL = _Null()
-"""What a null encodes to: no bytes, told from an empty value by `is`."""
+"""The encoded null: no bytes. Use `is` to distinguish it from an empty value."""
 
 
 def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
-    """The function from a value of such a column to its bytes. It raises Refused; None gives NULL where allowed."""
+    """Return the encoder of single values of a type. It raises Refused; None becomes NULL if the type allows it."""
     encode = _encoder(kind)
     if not kind.nullable:
         return encode
@@ -75,7 +75,7 @@ def _list_encoder(encode_item: Callable[[object], bytes]) -> Callable[[object], 
 
 
 def as_sequence(value: Any, expected: str) -> Sequence[object]:
-    """The items of a list, a tuple, an array or another sequence; Refused for texts, mappings, sets and the rest."""
+    """Return the items of a list, a tuple, an array or another sequence. Raise Refused for texts, mappings and sets."""
     if isinstance(value, list | tuple):
         return value
     ordered = hasattr(value, "__len__") and hasattr(value, "__iter__")
@@ -83,7 +83,7 @@ def as_sequence(value: Any, expected: str) -> Sequence[object]:
         raise Refused(expected, describe(value))
     try:
         return list(value)
-    except (TypeError, ValueError, RuntimeError):  # arrays without dimensions, or that hold nothing that can be had
+    except (TypeError, ValueError, RuntimeError):  # arrays without dimensions, for instance
         raise Refused(expected, describe(value)) from None
 
 
@@ -93,7 +93,7 @@ def _array_encoder(kind: ColumnType) -> Callable[[object], bytes]:
     dimensions = dimensions_encoder(kind)
 
     def encode(value: object) -> bytes:
-        # NumPy arrays of the very dtype and shape take the short way.
+        # Fast path for NumPy arrays of this dtype and shape.
         if native and type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
             return value.tobytes()
         items = to_items(base, value)
@@ -105,7 +105,7 @@ def _array_encoder(kind: ColumnType) -> Callable[[object], bytes]:
 
 
 def dimensions_encoder(kind: ColumnType) -> Callable[[tuple[int, ...]], bytes]:
-    """The function from a value's shape to what stands before its items. It raises Refused where the type's differs."""
+    """Return the encoder of the dimensions that precede an array's items. It raises Refused for another shape."""
     shape = kind.shape or ()
     starred = [axis for axis, size in enumerate(shape) if size is None]
     pack, item_size = struct.Struct(f"<{len(starred)}I").pack, kind.item_dtype.itemsize
@@ -151,11 +151,11 @@ def _encode_bytes(value: object) -> bytes:
         return bytes(value)
     given = None if isinstance(value, memoryview) else as_array(value)
     try:
-        view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # asked by trying
-    except (TypeError, ValueError):  # a dtype that no buffer has, or memory that was released
+        view = memoryview(value if given is None else given[0])  # type: ignore[arg-type]  # checked by trying
+    except (TypeError, ValueError):  # a dtype without a buffer format, or released memory
         raise Refused("bytes", describe(value)) from None
     if view.format not in ("B", "c") or view.ndim != 1:
-        raise Refused("bytes, or a line of uint8", describe(value))
+        raise Refused("bytes, or a one-dimensional uint8 array", describe(value))
     return view.tobytes()
 
 
@@ -195,7 +195,7 @@ def check_keys(value: dict[Any, object] | list[object] | tuple[object, ...], dep
 
 
 _EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")
-"""A byte that may begin an extension type: where there is none, there is no such type."""
+"""Bytes that can begin an extension type: data without them has none."""
 
 
 def _msgpack_encoder() -> Callable[[object], bytes]:

@@ -4,8 +4,8 @@
     seek table = u32 0x184D2A5E, u32 size of what follows, (u32 compressed size, u32 raw size) * count,
                  u32 count, u8 descriptor 0, u32 0x8F92EAB1
 
-Any zstd reads it whole, and a byte range can be read without the rest. The raw size is known beforehand (the index
-says it), so a reader knows what each frame must hold, and allocates for no other.
+Any zstd reads it whole, and a byte range can be read without the rest. The index gives the raw size, so a reader knows
+the size of each frame's content, and allocates no more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FRAME_SIZE = 2**20
-"""Raw bytes in a frame; the last has what is left."""
+"""Raw bytes in a frame; the last frame has the rest."""
 MAX_FRAME_SIZE = FRAME_SIZE + 2**16
-"""Bytes of a compressed frame: what cannot be compressed grows a little."""
+"""The most bytes of a compressed frame: incompressible data grows a little."""
 MAX_FRAME_HEADER = 18
 MAX_FRAMES = 2**27
 MAX_WINDOW = 2**23
@@ -40,11 +40,11 @@ _SEEKABLE = 0x8F92EAB1
 
 
 TABLE_END = _TABLE_END.size
-"""Bytes at the end of a stored object from which `claimed_raw_size` can tell."""
+"""Bytes at the end of a stored object that `claimed_raw_size` needs."""
 
 
 HEAD_SIZE = 2**17 + 64
-"""Bytes at the start of a stored object from which `first_bytes` can tell: a block of zstd, and headers."""
+"""Bytes at the start of a stored object that `first_bytes` needs: a zstd block, and headers."""
 
 
 _Size = TypeVar("_Size", int, NDArray[np.int64])
@@ -55,12 +55,12 @@ def frame_count(raw_size: _Size) -> _Size:
 
 
 def seek_table_size(raw_size: _Size) -> _Size:
-    """Bytes of the seek table of a shard of `raw_size` bytes: the last ones of the stored object."""
+    """Return the size of the seek table, at the end of the stored object, of a shard of `raw_size` bytes."""
     return TABLE_HEAD.size + 8 * frame_count(raw_size) + _TABLE_FOOT.size
 
 
 def compress(raw: Buffer, level: int = 3) -> bytes:
-    """The compressed shard. The bytes are the same for the same libzstd and level."""
+    """Return the compressed shard. The same libzstd and level give the same bytes."""
     view = memoryview(raw).cast("B")
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
     frames = [compressor.compress(view[at : at + FRAME_SIZE]) for at in range(0, len(view), FRAME_SIZE)]
@@ -68,19 +68,18 @@ def compress(raw: Buffer, level: int = 3) -> bytes:
 
 
 def decompress_frame(frame: Buffer, *, expected_size: int, file: str | None = None, place: str | None = None) -> bytes:
-    """The `expected_size` raw bytes of `frame`, which is exactly one frame. Raises CorruptError."""
+    """Return the `expected_size` raw bytes of `frame`, which must be exactly one frame. Raise CorruptError."""
     view = memoryview(frame).cast("B")
     check_frame_header(view, expected_size, file, place)
     try:
         decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         return decompressor.decompress(view, max_output_size=expected_size, allow_extra_data=False)
-    except zstandard.ZstdError as error:  # also where there is more or less content than the header says
+    except zstandard.ZstdError as error:  # also if the content is not as long as the header says
         raise CorruptError(f"the frame is damaged: {error}", file=file, place=place) from None
 
 
 def first_bytes(head: Buffer) -> bytes:
-    """The first raw bytes of a compressed shard, from its first stored ones; of the frame nothing is checked. Raises
-    CorruptError."""
+    """Return the first raw bytes of a compressed shard, from its first stored ones, unverified. Raise CorruptError."""
     try:
         return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj().decompress(memoryview(head))
     except zstandard.ZstdError as error:
@@ -88,8 +87,10 @@ def first_bytes(head: Buffer) -> bytes:
 
 
 def parse_seek_table(tail: Buffer, *, raw_size: int, size: int, file: str | None = None) -> NDArray[np.int64]:
-    """Where each frame starts in the stored object of `size` bytes, and behind the last one where it ends: int64
-    [frames + 1]. `tail` is the object's last `seek_table_size(raw_size)` bytes. Raises CorruptError."""
+    """Return the offset of each frame in the object of `size` bytes, and the end of the last: int64 [frames + 1].
+
+    `tail` is the object's last `seek_table_size(raw_size)` bytes. Raise CorruptError.
+    """
     view, frames = memoryview(tail).cast("B"), frame_count(raw_size)
     _check_sizes(raw_size, size, file)
 
@@ -122,8 +123,10 @@ def parse_seek_table(tail: Buffer, *, raw_size: int, size: int, file: str | None
 
 
 def claimed_raw_size(tail: Buffer, *, file: str | None = None) -> int:
-    """The raw size that the seek table at the end of `tail` speaks of: for who has no index, and lets FrameReader check
-    it. Raises CorruptError."""
+    """Return the raw size that the seek table at the end of `tail` claims, unverified; for shards that no index names.
+
+    FrameReader checks it. Raise CorruptError if there is no seek table.
+    """
     view = memoryview(tail).cast("B")
     if len(view) < _TABLE_END.size:
         raise CorruptError("the file is too small for a seek table", file=file, found=f"{len(view)} bytes")
@@ -137,8 +140,8 @@ def claimed_raw_size(tail: Buffer, *, file: str | None = None) -> int:
 class FrameReader:
     """Decompresses a shard that arrives in chunks of any size: `feed` each, then `finish`.
 
-    It holds one frame at a time, and checks every rule: frames, their content, the seek table, and that nothing is
-    missing or follows. Raises CorruptError.
+    It holds one frame at a time, and checks every rule: frames, their content, the seek table, and that no bytes are
+    missing or left over. Raises CorruptError.
     """
 
     def __init__(self, raw_size: int, size: int, file: str | None = None) -> None:
@@ -146,13 +149,13 @@ class FrameReader:
         self._raw_size = raw_size
         self._file = file
         self._frames = frame_count(raw_size)
-        self._sizes: list[int] = []  # of the frames that were read
+        self._sizes: list[int] = []  # of the frames read so far
         self._pending = bytearray()  # the start of the frame that is being received, or of the seek table
         self._walked = 0  # bytes of `pending` that are known to belong to its frame
         self._left = size  # bytes that may still come
 
     def feed(self, chunk: Buffer) -> Iterator[bytes]:
-        """The raw bytes that are complete with `chunk`, piece by piece; it must be run to its end."""
+        """Yield the raw bytes that are complete with `chunk`. The caller must exhaust the iterator."""
         view = memoryview(chunk).cast("B")
         self._left -= len(view)
         if self._left < 0:
@@ -163,7 +166,7 @@ class FrameReader:
                 yield self._decompress(end)
 
     def finish(self) -> None:
-        """To be called when all bytes were fed: are there as many as there must be, and the right seek table?"""
+        """Check, after all bytes were fed, that none are missing, and the seek table."""
         if self._left:
             place = f"frame {len(self._sizes)}" if len(self._sizes) < self._frames else "seek table"
             raise CorruptError(
@@ -183,7 +186,7 @@ class FrameReader:
         return min(FRAME_SIZE, self._raw_size - len(self._sizes) * FRAME_SIZE)
 
     def _frame_end(self) -> int:
-        """Where the pending frame ends; 0 where more bytes are needed."""
+        """Return where the pending frame ends; 0 if more bytes are needed."""
         data, place = self._pending, f"frame {len(self._sizes)}"
         if not self._walked:
             if len(data) < MAX_FRAME_HEADER:
@@ -204,9 +207,9 @@ class FrameReader:
 
 
 def walk_frame(data: bytearray | memoryview, walked: int, file: str | None, place: str) -> tuple[int, int]:
-    """Follow the headers of a frame's blocks (RFC 8878, 3.1.1.2), the next of which is at `walked`.
+    """Follow the headers of a frame's blocks (RFC 8878, 3.1.1.2), from the one at `walked` on.
 
-    How many bytes are known to belong to the frame, and where it ends: 0 where more bytes are needed.
+    Return how many bytes are known to belong to the frame, and where it ends: 0 if more bytes are needed.
     """
     while len(data) >= walked + 3:
         block = int.from_bytes(data[walked : walked + 3], "little")
@@ -245,7 +248,7 @@ def _check_sizes(raw_size: int, size: int, file: str | None) -> None:
 
 
 def check_frame_header(data: memoryview, expected_size: int, file: str | None, place: str | None) -> int:
-    """Refuse all but a frame of `expected_size` raw bytes with a checksum; its header's size."""
+    """Return the size of a frame's header, which must say `expected_size` raw bytes and a checksum."""
     if data[:4] != _ZSTD_MAGIC:
         raise CorruptError(
             "no zstd frame", file=file, place=place, found=bytes(data[:4]).hex(" "), expected=_ZSTD_MAGIC.hex(" ")

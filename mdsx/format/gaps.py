@@ -77,15 +77,15 @@ def check_table(stored: memoryview, raw_size: int, size: int, file: str | None) 
 
 
 def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -> Iterator[bytes | CorruptError]:
-    """Of each frame of a damaged shard its raw bytes, or what is wrong with it; it ends with the frame behind which
-    none can be found any more, the last one or an error.
+    """Yield the raw bytes of each frame of a damaged shard, or its error; stop after the last frame that can be found.
 
-    A frame is looked for behind the one before, and where the seek table says, counted from either end of the file: so
-    damage to one frame, or to one entry of the table, hides no other. `stored` is the file, or what is left of it.
+    A frame is looked for after the previous one, and at the offsets that follow from the seek table, counted from
+    either end of the file: so damage to one frame, or to one entry of the table, hides no other. `stored` is the file,
+    or the rest of it.
     """
     view, count = memoryview(stored).cast("B"), frame_count(raw_size)
     claimed = _claimed_offsets(view, raw_size)
-    following: int | None = 0  # where this frame starts, if the one before is sound
+    following: int | None = 0  # where this frame starts, if the previous one is sound
     for number in range(count):
         place, size = f"frame {number}", min(FRAME_SIZE, raw_size - number * FRAME_SIZE)
         found, problem = None, None
@@ -108,7 +108,7 @@ def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -
 
 
 def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
-    """The raw bytes of the first frame, of whatever size: for who does not know the shard's. Raises CorruptError."""
+    """Return the raw bytes of the first frame of a shard of unknown size. Raise CorruptError."""
     view = memoryview(stored).cast("B")
     try:
         size = zstandard.get_frame_parameters(view[:MAX_FRAME_HEADER]).content_size
@@ -120,8 +120,8 @@ def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
 
 
 def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Where the frames start (and the last one ends) by the sizes in the seek table, counted from the file's start and
-    from its end; None where the file has no room for a table. Nothing of it is checked."""
+    """Return where frames start (and the last one ends) by the sizes in the seek table, unverified: counted from the
+    file's start, and from its end. Return None if the file is too small for a table."""
     count, table = frame_count(raw_size), len(view) - seek_table_size(raw_size)
     if table < 0:
         return None
@@ -133,7 +133,7 @@ def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64]
 def _places(
     view: memoryview, following: int | None, claimed: tuple[NDArray[np.int64], NDArray[np.int64]] | None, number: int
 ) -> Iterator[int]:
-    """Where frame `number` may start, the best guess first."""
+    """Yield the offsets at which frame `number` may start, the best guess first."""
     if following is not None:
         yield following
     for offsets in claimed or ():
@@ -142,7 +142,7 @@ def _places(
 
 
 def _end(view: memoryview, start: int, size: int, file: str | None, place: str) -> int:
-    """The end of the frame of `size` raw bytes that starts there, by its blocks. Raises CorruptError."""
+    """Return the end of the frame of `size` raw bytes that starts at `start`, by its blocks. Raise CorruptError."""
     frame = view[start : start + MAX_FRAME_SIZE]
     if len(frame) < MAX_FRAME_HEADER:
         raise CorruptError("the shard ends before the frame does", file=file, place=place)

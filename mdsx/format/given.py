@@ -18,30 +18,30 @@ from numpy.typing import NDArray
 
 
 class Refused(Exception):
-    """A value that a column cannot take. The encoder, which knows column and sample, makes the SampleError of it."""
+    """A value that a column cannot take. The encoder, which knows column and sample, turns it into a SampleError."""
 
     def __init__(self, expected: str, found: object, *, at: tuple[int, ...] = (), hint: str | None = None) -> None:
         super().__init__(expected, found)
         self.expected = expected
         self.found = found
-        self.at = at  # which item of an array
+        self.at = at  # the item of an array
         self.hint = hint
 
 
 def all_masked(value: MaskedArray[Any, Any]) -> bool:
-    """Whether all of it is masked, and there is any of it: then it is null."""
+    """Return whether every item is masked, and there is at least one: then the value is null."""
     return value.size > 0 and bool(_mask(value).all())
 
 
 def has_masked(value: object) -> bool:
-    """Whether `value` is a masked array of which something is masked."""
+    """Return whether `value` is a masked array with a masked item."""
     return isinstance(value, MaskedArray) and bool(_mask(value).any())
 
 
 def as_array(value: object) -> tuple[NDArray[Any], str] | None:
-    """What is an array already (NumPy's, a tensor, any `__array__`, a typed buffer), and the name of its dtype.
+    """Return `value` as an array, and the name of its dtype, if it is an array, a tensor or a typed buffer.
 
-    bfloat16, which NumPy does not have, comes as its 16 bits. None for anything else, lists among them.
+    bfloat16, which NumPy does not have, is returned as its 16 bits. Return None for anything else, including lists.
     """
     if isinstance(value, np.ndarray | np.generic):
         if isinstance(value, MaskedArray) and has_masked(value):
@@ -64,10 +64,10 @@ def as_array(value: object) -> tuple[NDArray[Any], str] | None:
 
 
 def describe(value: object) -> str:
-    """What `value` is, in a few words."""
+    """Describe `value` in a few words."""
     if value is None:
         return "None"
-    with suppress(Exception):  # whatever it is that has a dtype
+    with suppress(Exception):  # any object may have a dtype
         return f"{value.dtype} of shape {list(value.shape)}"  # type: ignore[attr-defined]
     text = repr(value[:40]) if isinstance(value, str | bytes) else repr(value) if isinstance(value, float) else ""
     text = str(short(value)) if isinstance(value, int) else text
@@ -75,7 +75,7 @@ def describe(value: object) -> str:
 
 
 def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any]:
-    """`convert` of each value; where one is Refused, its place stands first in `at`."""
+    """Convert each value. If one is Refused, its place becomes the first item of `at`."""
     done = []
     for place, value in enumerate(values):
         try:
@@ -90,7 +90,7 @@ _UNMASK = "give .filled(...); what is masked whole is null in a column declared 
 
 
 def _mask(value: MaskedArray[Any, Any]) -> NDArray[np.bool_]:
-    """What is masked of it: bools of its shape."""
+    """Return its mask: bools of its shape."""
     mask = np.ma.getmaskarray(value)
     if mask.dtype.names is not None:
         raise Refused("no structured array", f"{value.dtype}")
@@ -101,7 +101,7 @@ def _from_tensor(tensor: Any) -> NDArray[Any]:
     try:
         tensor = tensor.detach().cpu()
         if str(tensor.dtype) == "torch.bfloat16":
-            tensor = tensor.view(sys.modules["torch"].int16)  # whoever has a tensor has imported torch
+            tensor = tensor.view(sys.modules["torch"].int16)  # torch is imported, since there is a tensor
         return np.asarray(tensor)
     except (TypeError, ValueError, RuntimeError) as error:  # on the meta device, sparse, quantised, nested, ...
         problem = str(error).partition("\n")[0]

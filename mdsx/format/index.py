@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = b"1"
 MAX_SHARDS = 2**22
-"""Shards of a dataset: enough for a petabyte in shards of 256 MiB, and few enough to be opened in seconds."""
+"""The most shards of a dataset: enough for a petabyte in shards of 256 MiB, few enough to open in seconds."""
 MAX_METADATA_SIZE = 2**20
 
 _CHUNK = 2**16  # shards whose records are made at once
@@ -44,8 +44,8 @@ _RECORD = np.dtype([("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", 
 
 
 class ShardEntry(NamedTuple):
-    """What the index says of one shard. Sizes in bytes; hashes are XXH3-128 in hexadecimal. `size` and `hash` are
-    those of the stored object, the raw ones those of the uncompressed shard: the same where nothing is compressed."""
+    """The index's entry of one shard. Sizes are in bytes; hashes are XXH3-128 in hexadecimal. `size` and `hash` are
+    those of the stored object, the raw ones those of the uncompressed shard: the same if it is not compressed."""
 
     name: str
     samples: int
@@ -80,7 +80,7 @@ class Index:
         return self.schema.row_size
 
     def name(self, shard: int) -> str:
-        """Name of the shard's file, relative to the index's folder."""
+        """Return the key of the shard, relative to the index's folder."""
         if not 0 <= shard < len(self.counts):
             raise IndexError(shard)
         run = int(np.searchsorted(self.firsts, shard, side="right")) - 1
@@ -88,19 +88,19 @@ class Index:
         return join_name(prefix, suffix, number + shard - int(self.firsts[run]))
 
     def row_key(self, shard: int) -> int:
-        """Row key of the shard."""
+        """Return the shard's row key."""
         return int(self.row_keys[shard])
 
     def hash(self, shard: int) -> str:
-        """XXH3-128 of the stored object."""
+        """Return the XXH3-128 of the stored object."""
         return bytes(self.hashes[shard]).hex()
 
     def raw_hash(self, shard: int) -> str:
-        """XXH3-128 of the uncompressed shard."""
+        """Return the XXH3-128 of the uncompressed shard."""
         return bytes(self.raw_hashes[shard]).hex()
 
     def layout(self, shard: int) -> Layout:
-        """Where everything lies in the uncompressed shard."""
+        """Return the layout of the uncompressed shard."""
         key, count, raw_size = self.row_key(shard), int(self.counts[shard]), int(self.raw_sizes[shard])
         return Layout(self.schema, key, self.rows_offset, count, raw_size)
 
@@ -156,7 +156,7 @@ class Index:
     def salvage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> tuple[list[CorruptError], Salvage]:
-        """Return what is wrong with a shard, and what of it is sound. Arguments as of `StoredIndex.find_damage`."""
+        """Return the problems of a damaged shard, and its sound samples. Arguments as for `StoredIndex.find_damage`."""
         entry = self.entry(shard)
         compressed = self.compression is not None
         found = salvage(stored, self.layout(shard), compressed=compressed, size=entry.size, file=file, first=first)
@@ -180,7 +180,7 @@ class Index:
 
 
 def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
-    """Hash of a dataset's content: the same wherever its shards lie, compressed or not."""
+    """Return the hash of a dataset's content: the same wherever its shards are stored, compressed or not."""
     samples = np.array([entry.samples for entry in entries], np.int64)
     raw_sizes = np.array([entry.raw_size for entry in entries], np.int64)
     hashes = np.frombuffer(bytes.fromhex("".join(entry.raw_hash for entry in entries)), np.uint8)
@@ -190,7 +190,7 @@ def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
 def fingerprint_of(
     schema: Schema, samples: NDArray[np.int64], raw_sizes: NDArray[np.int64], raw_hashes: NDArray[np.uint8]
 ) -> str:
-    """As `fingerprint`, from columns."""
+    """Do as `fingerprint`, from columns of entries."""
     hasher = xxhash.xxh3_128(schema.json)
     for first in range(0, len(samples), _CHUNK):
         chunk = slice(first, first + _CHUNK)

@@ -1,8 +1,8 @@
-"""Reads the index, and checks what it says as far as that can be done without the shards.
+"""Parses the index, and checks everything in it that can be checked without the shards.
 
-The bytes come first: how they begin (a later version may change all that follows), how they end, and their checksum.
-What a writer wrote can then be any JSON. The arrays of numbers and hashes are parsed one by one, as an index of the
-most shards has some hundreds of megabytes. Keys that are not known are ignored: a later minor version may add some.
+The raw bytes are checked first: their beginning (a later version may change all the rest), their end, and their
+checksum. The content can be any JSON text. The arrays of numbers and hashes are parsed one by one, since the largest
+index has some hundreds of megabytes. Unknown keys are ignored: a later minor version may add some.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class _Root(msgspec.Struct):
     compression: str | None = None
 
 
-# msgspec looks at a type when it first meets it, and crashes where two threads do so at once. So that happens here.
+# msgspec prepares a type at its first use, and crashes if two threads do so at once. So it is prepared here.
 _ROOT = msgspec.json.Decoder(_Root)
 _INTEGERS = msgspec.json.Decoder(list[int])
 _TEXT = msgspec.json.Decoder(str)
 
 
 def parse_index(data: bytes, *, file: str | None = None) -> Index:
-    """The index that `data` holds. Raises CorruptError or UnsupportedError."""
+    """Return the index in `data`. Raise CorruptError or UnsupportedError."""
     return _Parser(file).parse(data)
 
 
@@ -94,7 +94,7 @@ class _Parser:
         hashes = raw_hashes = self._hashes(shards.xxh3_128, "xxh3_128", 16, len(counts))
         if root.compression is None:
             if shards.raw_size is not msgspec.UNSET or shards.raw_xxh3_128 is not msgspec.UNSET:
-                raise self._error("raw sizes and hashes are only there where the dataset is compressed", "shards")
+                raise self._error("only a compressed dataset has raw sizes and hashes", "shards")
         else:
             if shards.raw_size is msgspec.UNSET or shards.raw_xxh3_128 is msgspec.UNSET:
                 raise self._error("the dataset is compressed, but has no raw sizes or no raw hashes", "shards")
@@ -140,7 +140,7 @@ class _Parser:
         return CorruptError(message, file=self._file, place=place, found=found, expected=expected)
 
     def _check_bytes(self, data: bytes) -> None:
-        """They begin and end as every index does, and the checksum is right."""
+        """Check beginning, end and checksum."""
         start = _START.match(data)
         if start is None:
             found, expected = repr(data[:40]), '{"format":"mdsx","version":1,'
@@ -173,7 +173,7 @@ class _Parser:
             raise self._error(f"this is not JSON: {error}", place or None) from None
 
     def _check_layout(self, root: _Root, schema: Schema) -> None:
-        """The offset of the rows is one that a header of some allowed size gives. A shard must agree with it."""
+        """Check that some allowed size of the header gives this offset of the rows. A shard must agree with it."""
         if root.row_size != schema.row_size:
             message = "not what the columns need"
             raise self._error(message, "row_size", found=root.row_size, expected=schema.row_size)
@@ -183,7 +183,7 @@ class _Parser:
             raise self._error(message, "rows_offset", found=root.rows_offset, expected=least)
 
     def _integers(self, raw: msgspec.Raw, key: str, count: int | None = None) -> NDArray[np.int64]:
-        """An array of integers from 0 to 2^63 - 1, of which there must be `count`."""
+        """Return an array of `count` integers from 0 to 2^63 - 1."""
         place = f"shards.{key}"
         found = plain_integers(raw)
         if found is None:
@@ -199,7 +199,7 @@ class _Parser:
         return found
 
     def _hashes(self, raw: msgspec.Raw, key: str, size: int, count: int) -> NDArray[np.uint8]:
-        """`count` hashes of `size` bytes, [count, size], from one string of their digits."""
+        """Return `count` hashes of `size` bytes, [count, size], from one string of their digits."""
         place = f"shards.{key}"
         found = plain_hexadecimal(raw)
         text = self._decode(raw, _TEXT, place) if found is None else ""
@@ -223,7 +223,7 @@ class _Parser:
             place = f"shards.files[{number}]"
             if first < 0 or count < 1 or first + count > MAX_SIZE:
                 raise self._error("numbers out of range", place, found=[first, count])
-            name = join_name(prefix, suffix, first + count - 1)  # the longest; otherwise all are alike
+            name = join_name(prefix, suffix, first + count - 1)  # the longest; the others differ only in their digits
             if not is_name(name):
                 raise self._error("this may not be a file's name", place, found=repr(name[:600]))
             found.append((prefix, suffixes.setdefault(suffix, suffix), first, count))
@@ -245,8 +245,7 @@ class _Parser:
     def _check_raw_sizes(
         self, schema: Schema, rows_offset: int, counts: NDArray[np.int64], raw_sizes: NDArray[np.int64], first: int
     ) -> None:
-        """Each shard, from number `first` on, has room for its rows; and where no column has a heap, or no sample is,
-        nothing else."""
+        """Check that each shard, from number `first` on, has room for its rows, and no heap if it needs none."""
         room = (raw_sizes - rows_offset) // schema.row_size
         rows = np.minimum(counts, np.maximum(room, 0)).astype(np.uint64) * np.uint64(schema.row_size)  # cannot overflow
         least = (rows + np.uint64(rows_offset + 63)) // np.uint64(64) * np.uint64(64)
@@ -259,8 +258,7 @@ class _Parser:
             raise self._error("the size cannot hold the samples", f"raw size of shard {first + shard}", found=found)
 
     def _check_frames(self, sizes: NDArray[np.int64], raw_sizes: NDArray[np.int64], first: int) -> None:
-        """A stored object has room for the seek table of its frames: its claims are checked before they are read.
-        `first` is the number of the first of these shards."""
+        """Check that each stored object, from number `first` on, has room for its seek table."""
         wrong = (frame_count(raw_sizes) > MAX_FRAMES) | (seek_table_size(raw_sizes) > sizes)
         if wrong.any():
             shard = int(wrong.argmax())

@@ -23,7 +23,7 @@ def build_index(
     entries: Sequence[ShardEntry],
     metadata: dict[str, Any] | None = None,
 ) -> bytes:
-    """The index of the shards `entries`, in their order; `compression` is None or "zstd". Raises UsageError."""
+    """Return the index of the shards `entries`, in order. `compression` is None or "zstd". Raise UsageError."""
     try:
         files = [list(run) for run in runs_of(entry.name for entry in entries)]
     except ValueError as error:
@@ -60,10 +60,10 @@ def build_index(
 
 
 def check_shard_count(count: int, raw_size: int) -> None:
-    """Raise UsageError where `count` shards of `raw_size` bytes in all are more than a dataset may have."""
+    """Raise UsageError if `count` shards, of `raw_size` bytes in all, are more than a dataset may have."""
     if count > MAX_SHARDS:
         raise UsageError(
-            "a dataset may not have so many shards",
+            "too many shards",
             found=count,
             expected=f"at most {MAX_SHARDS} (2^22)",
             hint=f"write it with shard_size={fitting_shard_size(raw_size)} or more",
@@ -71,7 +71,7 @@ def check_shard_count(count: int, raw_size: int) -> None:
 
 
 def fitting_shard_size(raw_size: int) -> str:
-    """A shard_size with which `raw_size` bytes of samples make at most half as many shards as a dataset may have."""
+    """Return a shard_size with which `raw_size` bytes make at most half the allowed number of shards."""
     size = 2**20
     while size * MAX_SHARDS < 2 * raw_size:
         size *= 2
@@ -92,7 +92,7 @@ def _metadata_text(metadata: dict[str, Any]) -> bytes:
     try:
         data = _text(metadata)
         check_keys(metadata)
-        parse_json(data, unique_keys=True)  # what is written can be read
+        parse_json(data, unique_keys=True)  # so that every index can be read
     except Refused as refused:
         message = "metadata cannot be kept as it is"
         raise UsageError(message, expected=refused.expected, found=refused.found) from None

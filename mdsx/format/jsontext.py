@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_DEPTH = 500
-"""Levels of arrays and objects that are written: so many can be read, also where the caller's stack is deep."""
+"""The most levels of arrays and objects that are written: they can be read even if the caller's stack is deep."""
 
 
 def parse_json(data: bytes, *, unique_keys: bool = False) -> object:
-    """The value that `data` holds. With `unique_keys`, an object in which a key stands twice is refused too."""
+    """Return the value of a JSON text; with `unique_keys`, without duplicate keys. Raise CorruptError."""
     try:
         value = (_UNIQUE if unique_keys else _PLAIN).decode(data.decode("utf-8"))
         if b"\\u" in data and _SURROGATE.search(data):  # half of a pair, maybe
@@ -51,7 +51,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {repeated[:80]!r} stands twice")
+        raise ValueError(f"duplicate key {repeated[:80]!r}")
     return found
 
 

@@ -2,7 +2,7 @@
 
 Integers and bools must be in range; into floats they must be exact. Floats never go into integers. Python floats are
 rounded to nearest, ties to even; a finite one must not become infinite. A float array (or NumPy scalar, or tensor) must
-be of the exact or a narrower dtype, since nobody meant to lose what it held. np.float64 scalars are Python floats.
+be of the exact or a narrower dtype, so that nothing is lost by accident. np.float64 scalars are Python floats.
 
 Dates and durations are refused, since a number does not say its unit.
 """
@@ -156,7 +156,7 @@ def _stack(parts: list[NDArray[Any]], values: Sequence[object]) -> NDArray[Any]:
 def _convert(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
     """`items`, whose dtype is named `given`, as `base` in the storage dtype."""
     dtype = SCALARS[base]
-    if given == "bool":  # whatever bytes stand for true, 1 is written
+    if given == "bool":  # 1 is written for true, whatever its byte was
         items = np.not_equal(items.view(np.uint8), 0).view(np.uint8)
     if given == base:
         return items.astype(dtype, copy=False)
@@ -228,7 +228,7 @@ def _refuse_inexact(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn
 
 
 def _way_out(value: object) -> str | None:
-    """How to give what is no number as numbers."""
+    """Return a hint how to convert such a value to numbers."""
     dtype = getattr(value, "dtype", None)
     kind = dtype.kind if isinstance(dtype, np.dtype) else ""
     if kind == "m" or isinstance(value, timedelta):

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from mdsx.format.shard import ShardView
 
-_SMALL = 1024  # bytes below which joining what is hashed is cheaper than hashing it in turn
+_SMALL = 1024  # bytes below which it is cheaper to join row and heap bytes than to hash them in turn
 
 NULL = 0xFFFFFFFF
-"""The length that says null; so a value has at most 2^32 - 2 bytes."""
+"""The length of a null; so a value has at most 2^32 - 2 bytes."""
 
 
 def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
-    """Checksum of sample number `sample`, without the row key.
+    """Return the checksum of sample number `sample`, without the row key.
 
-    `row` is its whole row (the checksum field is skipped), `heap` its bytes; both are buffers of bytes.
+    `row` is its whole row (the checksum field is skipped), `heap` its heap bytes; both are buffers of bytes.
     """
     body, heap = memoryview(row)[8:], memoryview(heap)
     checksum: int
@@ -51,7 +51,7 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
 
 
 def check_row(row: Buffer, heap: Buffer, sample: int, checksum: int, file: str | None) -> None:
-    """Raise CorruptError where the checksum of a sample is not `checksum`: what its row stores, xor the row key."""
+    """Raise CorruptError unless the checksum of a sample is `checksum`: what its row stores, xor the row key."""
     computed = row_checksum(row, heap, sample)
     if computed != checksum:
         raise CorruptError(
@@ -66,7 +66,7 @@ def check_row(row: Buffer, heap: Buffer, sample: int, checksum: int, file: str |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extents:
-    """Heap bytes of n rows as they claim to lie, and which of these claims are wrong."""
+    """The heap extents that n rows claim, and which of these claims are wrong."""
 
     schema: Schema
     heap_size: int | NDArray[np.uint64]  # [n] where the rows are of several heaps
@@ -110,11 +110,11 @@ class Extents:
 def heap_extents(
     schema: Schema, rows: NDArray[Any], heap_size: int, *, file: str | None, samples: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
-    """Where the heap bytes of `rows` lie, `samples` being their numbers.
+    """Return the extents of the heap bytes of `rows`, whose samples have the numbers `samples`.
 
-    Returns starts and stops (half-open, relative to the heap), and lengths [n, V] of the V variable-size columns, NULL
-    for null. Raises CorruptError that names the first sample whose bytes leave the heap, or that is null where its
-    column is not nullable.
+    These are starts and stops (half-open, relative to the heap), and lengths [n, V] of the V variable-size columns,
+    NULL for null. Raise CorruptError that names the first sample whose bytes leave the heap, or that has a null in a
+    column that is not nullable.
     """
     if not schema.variable:
         nothing = np.zeros(len(rows), np.int64)
@@ -134,10 +134,10 @@ _LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is c
 def row_checksums(
     rows: NDArray[np.uint8], row_size: int, heaps: Iterable[bytes | memoryview] | None, *, heap_size: int, first: int
 ) -> NDArray[np.uint64]:
-    """The checksums of samples `first`, `first` + 1, ...
+    """Return the checksums of samples `first`, `first` + 1, ...
 
-    `rows` are their rows back to back, `heaps` the heap bytes of each (None without variable-size columns), which are
-    `heap_size` together.
+    `rows` are their rows back to back; `heaps` the heap bytes of each, `heap_size` in all (None without variable-size
+    columns).
     """
     bodies = _bodies(rows, row_size)
     if heaps is None:
@@ -150,7 +150,7 @@ def row_checksums(
 
 
 def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
-    """The row key of the shard of `schema` whose rows have these checksums."""
+    """Return the row key of the shard of `schema` whose rows have these checksums."""
     hasher = xxhash.xxh3_64(schema.json)
     hasher.update(checksums.astype("<u8", copy=False).tobytes())
     key: int = hasher.intdigest()
@@ -158,8 +158,8 @@ def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
 
 
 def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
-    """The checksums of a shard's samples, which fill the heap in order, as they must. What the rows store of them is
-    these xor the row key."""
+    """Return the checksums of a shard's samples, whose heap bytes must be in order. The rows store them xor the row
+    key."""
     rows, heaps = shard.rows.view(np.uint8), None
     if shard.schema.variable:
         lengths = shard.rows["lengths"]
@@ -169,13 +169,13 @@ def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
 
 
 def cut(heap: bytes | memoryview, stops: NDArray[np.int64]) -> Iterable[memoryview]:
-    """The heap bytes of each sample, where those of the first start at 0 and `stops` says where each sample's end."""
+    """Yield the heap bytes of each sample; the first starts at 0, and `stops` are the ends."""
     ends: list[int] = stops.tolist()
     return map(memoryview(heap).__getitem__, map(slice, [0, *ends[:-1]], ends))
 
 
 def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes | memoryview]:
-    """Of each row what its checksum covers."""
+    """Return the bytes of each row that its checksum covers."""
     if 8 < size < _LARGE_ROW:
         bodies: list[bytes] = np.ndarray(len(rows) // size, f"V{size - 8}", rows, 8, size).tolist()
         return bodies

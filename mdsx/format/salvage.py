@@ -1,13 +1,11 @@
-"""What of a damaged shard is still sound: sample by sample, each by its own checksum.
+"""Finds the sound samples of a damaged shard, each by its own checksum.
 
-Where everything lies in a shard follows from its layout, which the index says, or the shard's own header. So neither a
-damaged header nor a damaged frame or seek table costs a sample that is not in it; a shard that is cut loses only what
-is cut off. The row key of the layout decides which samples belong to the shard, whatever its header says. The sound
-samples make a new shard.
+The layout of a shard, from the index or from its own header, says where everything is. So a damaged header, frame or
+seek table costs only the samples in it, and a truncated shard loses only those that are cut off. The layout's row key
+decides which samples belong to the shard, whatever its header says. The sound samples make a new shard.
 
-Without an index, and where the header is damaged, the header is only a claim. It counts if the samples prove it: all of
-them give one row key, which is also that of the claimed columns; or two or more agree on a row key with which the
-header's checksum is right.
+Without an index, a damaged header is only a claim. It counts if the samples prove it: all of them give one row key,
+which also fits the claimed columns; or two or more agree on a row key with which the header's checksum is right.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Salvage:
-    """What there is of a shard. `view` has the rows and the beginning of the heap that were read, with zeros where a
-    frame is damaged. `sound`: which of these rows' samples are. `problems` names everything that is wrong, by its
-    place. `other`: the row key in a header that is whole but that of another shard, where no sample is sound either."""
+    """The readable part of a shard. `view` has its rows and the beginning of its heap, with zeros for damaged frames.
+    `sound`: which of these rows' samples are sound. `problems`: all that is wrong, by place. `other`: the row key of a
+    header that is whole but another shard's, if no sample is sound either."""
 
     layout: Layout
     view: ShardView
@@ -52,7 +50,7 @@ class Salvage:
         return _joined(ranges_of(~self.sound), len(self.sound), self.layout.samples)
 
     def rebuild(self) -> memoryview:
-        """The uncompressed shard of the sound samples, in their order. There must be one."""
+        """Return the uncompressed shard of the sound samples, in order. There must be one."""
         schema, size = self.layout.schema, self.layout.schema.row_size
         rows = self.view.rows.view(np.uint8).reshape(-1, size)[self.sound].reshape(-1)
         fields: NDArray[Any] = rows.view(schema.row_dtype)
@@ -74,13 +72,13 @@ class Salvage:
 
 
 def ranges_of(mask: NDArray[np.bool_]) -> Ranges:
-    """The runs of numbers at which `mask` is true."""
+    """Return the runs of numbers at which `mask` is true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
 def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
-    """`3, 7-9, 12`; only the first ones where there are more than `most`."""
+    """Format as `3, 7-9, 12`; only the first runs if there are more than `most`."""
     texts = [f"{a + shift}" if b - a == 1 else f"{a + shift}-{b + shift - 1}" for a, b in ranges[:most]]
     if len(ranges) > most:
         texts.append(f"and {sum(b - a for a, b in ranges[most:])} more")
@@ -88,15 +86,17 @@ def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
 
 
 def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> Layout:
-    """The layout by the header of a shard; without a row key where the header is damaged, but all that it says fits
-    together. Raises CorruptError, UnsupportedError."""
+    """Return the layout that a shard's header gives; without a row key if the header is damaged but consistent.
+
+    Raise CorruptError or UnsupportedError.
+    """
     view = memoryview(stored).cast("B")
     head = memoryview(first_frame(view, file=file)) if compressed else _head(view)
     size = _claimed_size(head)
     try:
         return Layout.of(parse_header(head, size=size, file=file))
     except UnsupportedError as error:
-        try:  # is it really of a later version, or is only the version damaged?
+        try:  # perhaps only the version is damaged
             return Layout.of(parse_header(b"".join((head[:8], MAJOR.to_bytes(2, "little"), head[10:])), size=size))
         except CorruptError:
             raise error from None
@@ -108,7 +108,7 @@ def own_layout(stored: Buffer, *, compressed: bool, file: str | None = None) -> 
 
 
 def _sealed(head: memoryview, row_key: int | None = None) -> bytes:
-    """A header with the right magic and checksum, and maybe another row key."""
+    """Return the header with the right magic and checksum, and maybe another row key."""
     fields = b"".join(
         (MAGIC, head[8:24], head[24:32] if row_key is None else row_key.to_bytes(8, "little"), head[32:56])
     )
@@ -124,8 +124,10 @@ def _claimed_size(head: memoryview) -> int:
 def salvage(
     stored: Buffer, layout: Layout, *, compressed: bool, size: int, file: str | None = None, first: int | None = None
 ) -> Salvage:
-    """What is sound in `stored`, a shard's file of `size` bytes, or what is left of it. `first` is the number in the
-    dataset of the shard's first sample, where it should be told."""
+    """Find what is sound in `stored`, a shard's file of `size` bytes, or the rest of it.
+
+    `first` is the number in the dataset of the shard's first sample, for messages.
+    """
     stored = memoryview(stored).cast("B")[:size]
     raw, gaps = (
         framed_bytes(stored, layout.raw_size, file) if compressed else plain_bytes(stored, layout.raw_size, file)
@@ -137,7 +139,7 @@ def salvage(
         rows, heaps = _rows_in(gap, layout), _heaps_in(gap, view, layout)
         known[rows[0] : rows[1]] = False
         known &= ~heaps
-        problems.append(_tell(gap, rows, heaps, first))
+        problems.append(_gap_error(gap, rows, heaps, first))
     if compressed:
         problems += check_table(stored, layout.raw_size, size, file)
     heap_size = layout.raw_size - layout.heap_offset
@@ -162,7 +164,7 @@ def salvage(
 
     found = of_samples()
     damage = bounded(found, file)
-    for _ in found:  # those that are too many to be told count as well
+    for _ in found:  # samples beyond the listed ones are not sound either
         pass
     if other is not None and not sound.any():
         return Salvage(layout, view, sound, header, other)
@@ -178,7 +180,7 @@ def surplus(size: int, expected: int, file: str) -> list[CorruptError]:
 
 
 def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: Layout) -> int | None:
-    """The row key of a shard whose header is only a claim, where the samples prove it."""
+    """Return the row key of a shard whose header is only a claim, if the samples prove it."""
     votes, of_all = stored_votes(view, known, layout.samples, layout.raw_size - layout.heap_offset)
     if of_all is not None and (votes == np.uint64(of_all)).any():
         return of_all
@@ -190,7 +192,7 @@ def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: L
 
 
 def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
-    """Rows and heap as far as they were read."""
+    """Return rows and heap as far as they could be read."""
     size = layout.schema.row_size
     count = min(layout.samples, max(0, (len(raw) - layout.rows_offset) // size))
     rows = np.frombuffer(raw, np.uint8)[layout.rows_offset : layout.rows_offset + count * size]
@@ -200,14 +202,14 @@ def _view(raw: memoryview, layout: Layout, file: str | None) -> ShardView:
 
 
 def _rows_in(gap: Gap, layout: Layout) -> tuple[int, int]:
-    """The samples whose rows are touched by a gap."""
+    """Return the samples whose rows a gap touches."""
     size = layout.schema.row_size
     start, stop = (gap.start - layout.rows_offset) // size, -((layout.rows_offset - gap.stop) // size)
     return min(max(start, 0), layout.samples), min(max(stop, 0), layout.samples)
 
 
 def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
-    """Which samples' heap bytes are touched by a gap, as far as their rows say where these are."""
+    """Return the samples whose heap bytes a gap touches, as far as their rows say where these are."""
     if not layout.schema.variable or gap.stop <= layout.heap_offset:
         return np.zeros(view.samples, np.bool_)
     start, stop = max(gap.start - layout.heap_offset, 0), gap.stop - layout.heap_offset
@@ -217,16 +219,16 @@ def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
     return touched
 
 
-def _tell(gap: Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first: int | None) -> CorruptError:
-    """A gap as an error that names the samples in it."""
+def _gap_error(gap: Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first: int | None) -> CorruptError:
+    """Return the error for a gap, which names the samples in it."""
     mask = heaps.copy()
     mask[rows[0] : rows[1]] = True
     ranges = _joined(ranges_of(mask), max(rows[0], len(mask)), rows[1])  # of the last ones no row was read
-    told = f"it holds samples {format_ranges(ranges)}" if ranges else "it holds no sample"
+    message = f"it holds samples {format_ranges(ranges)}" if ranges else "it holds no sample"
     if ranges and first is not None:
-        told += f" ({format_ranges(ranges, first)} of the dataset)"
+        message += f" ({format_ranges(ranges, first)} of the dataset)"
     error = gap.error
-    message = f"{error.message}; {told}"
+    message = f"{error.message}; {message}"
     return CorruptError(message, file=error.file, place=error.place, found=error.found, expected=error.expected)
 
 
@@ -235,7 +237,7 @@ def _head(raw: memoryview) -> memoryview:
 
 
 def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], int | None]:
-    """What is wrong with it; and its row key, where it is whole but another shard's."""
+    """Return what is wrong with the header; and its row key, if it is whole but another shard's."""
     head = _head(raw)
     try:
         own = Layout.of(parse_header(head, size=_claimed_size(head), file=file))
@@ -256,7 +258,7 @@ def _describe(layout: Layout) -> str:
 
 
 def _joined(ranges: Ranges, start: int, stop: int) -> Ranges:
-    """`ranges`, and behind them [start, stop)."""
+    """Return `ranges`, followed by [start, stop)."""
     if start >= stop:
         return ranges
     if ranges and ranges[-1][1] == start:

@@ -3,7 +3,7 @@
 The JSON is canonical (no spaces, `name` before `type`, characters as they are), so two schemas are equal when their
 bytes are. A row is: u64 checksum; where there are variable-size columns, u64 start of the sample's heap bytes and one
 u32 length per variable-size column; the fixed-size columns, each aligned to its item size; zero padding to 8. Lengths
-and values stand in column order.
+and values are in column order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f"\\]')
 
 
 def up(value: int, step: int) -> int:
-    """`value`, rounded up to a multiple of `step`."""
+    """Return `value`, rounded up to a multiple of `step`."""
     return -(-value // step) * step
 
 
@@ -50,14 +50,14 @@ class Schema:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, str]) -> Schema:
-        """The schema of a writer's `columns`, name -> type text. Raises UsageError."""
+        """Return the schema of a writer's `columns`, name -> type text. Raise UsageError."""
         if not isinstance(columns, Mapping):
             raise UsageError("columns is not a mapping of names to types", found=type(columns).__name__)
         return cls(tuple(_asked_column(name, text) for name, text in columns.items()))._checked(UsageError, None)
 
     @classmethod
     def from_json(cls, data: bytes, *, file: str | None = None) -> Schema:
-        """The schema whose canonical JSON is `data`. Raises CorruptError or UnsupportedError."""
+        """Return the schema whose canonical JSON is `data`. Raise CorruptError or UnsupportedError."""
         try:
             text = bytes(data).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -66,14 +66,14 @@ class Schema:
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]], *, file: str | None = None) -> Schema:
-        """The schema of the stored columns `pairs`: name, type text. Raises CorruptError or UnsupportedError."""
+        """Return the schema of the stored columns `pairs`: name, type text. Raise CorruptError or UnsupportedError."""
         columns = [
             Column(name, parse_type(kind, file=file, place=f"schema, column {name[:80]!r}")) for name, kind in pairs
         ]
         return cls(tuple(columns))._checked(CorruptError, file)
 
     def choose(self, columns: Mapping[str, str]) -> tuple[Schema, tuple[int, ...]]:
-        """The schema of only `columns`, name -> its name here; and the number that each has here. Raises UsageError."""
+        """Return the schema of only `columns`, new name -> name here, and the number of each here. Raise UsageError."""
         numbers = {column.name: number for number, column in enumerate(self.columns)}
         for name in columns.values():
             if name not in numbers:
@@ -192,7 +192,7 @@ def _problem(schema: Schema) -> str | None:
         return "there is no column"
     seen: set[str] = set()
     for column in schema.columns:
-        problem = "stands twice" if column.name in seen else _name_problem(column.name)
+        problem = "is a duplicate" if column.name in seen else _name_problem(column.name)
         if problem:
             return f"column name {column.name[:80]!r} {problem}"
         seen.add(column.name)

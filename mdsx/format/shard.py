@@ -31,12 +31,12 @@ MAX_HEADER_SIZE = 4096
 MAX_SIZE = 2**63 - 1
 
 _FIELDS = struct.Struct("<8sHHIQQIIQQQ")
-_CHECKED = 56  # the checksum covers what lies before it, and what lies behind it up to the schema's end
+_CHECKED = 56  # the checksum covers all bytes before it, and those after it up to the schema's end
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where everything lies in a shard. Offsets are from the start of the file, sizes in bytes."""
+    """A parsed header. Offsets are from the start of the file, sizes in bytes."""
 
     minor: int
     size: int
@@ -55,9 +55,9 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything lies in an uncompressed shard of `raw_size` bytes, as its index or its header says.
+    """The layout of an uncompressed shard of `raw_size` bytes, as its index or its header says.
 
-    `row_key` is None where it is not known: then the rest is only claimed.
+    `row_key` is None if it is not known: then the rest is only a claim.
     """
 
     schema: Schema
@@ -92,12 +92,12 @@ class Layout:
 
 
 def raw_size(schema: Schema, samples: int, heap_size: int) -> int:
-    """Size of the uncompressed shard that holds so many samples and bytes in its heap."""
+    """Return the size of an uncompressed shard of `samples` samples and `heap_size` bytes in its heap."""
     return up(schema.rows_offset + samples * schema.row_size, 64) + heap_size
 
 
 def build_header(schema: Schema, samples: int, heap_size: int, row_key: int) -> bytes:
-    """The bytes of a shard before its rows: header, schema, zero padding. Raises UsageError for 2^63 bytes or more."""
+    """Return a shard's bytes before its rows: header, schema, zero padding. Raise UsageError for 2^63 bytes or more."""
     size = raw_size(schema, samples, heap_size)
     if size > MAX_SIZE:
         raise UsageError("a shard must be smaller than 2^63 bytes", found=size)
@@ -108,7 +108,7 @@ def build_header(schema: Schema, samples: int, heap_size: int, row_key: int) -> 
 
 
 def header_row_key(shard: Buffer) -> int:
-    """The row key that a shard's first bytes say; nothing is checked."""
+    """Return the row key in a shard's first bytes, unverified."""
     return int.from_bytes(memoryview(shard)[24:32], "little")
 
 
@@ -120,9 +120,9 @@ def parse_header(
     schema: Schema | None = None,
     row_key: int | None = None,
 ) -> Header:
-    """The header in `data`, which starts the shard and reaches to its rows or further; `size` is the whole file's.
+    """Parse the header in `data`, the shard's first bytes up to its rows or further. `size` is the whole file's.
 
-    With `schema` and `row_key`, which an index says, the shard's must be the same. Raises CorruptError or
+    If `schema` and `row_key` are given, from an index, the shard's must equal them. Raise CorruptError or
     UnsupportedError.
     """
     view = memoryview(data).cast("B")
@@ -155,8 +155,8 @@ def parse_header(
     rows_offset = up(end, 64)
     sound = row_size % 8 == 0 and row_size <= MAX_ROW_SIZE
     expect(sound, "row size", "wrong row size", row_size, "a multiple of 8 below 2^31")
-    behind = up(rows_offset + samples * row_size, 64)
-    expect(heap_offset == behind, "offset of the heap", "wrong offset", heap_offset, behind)
+    after = up(rows_offset + samples * row_size, 64)
+    expect(heap_offset == after, "offset of the heap", "wrong offset", heap_offset, after)
     expect(file_size <= MAX_SIZE, "file size", "the shard is too large", file_size, "below 2^63")
     expect(file_size == size, "file size", "the file is not as long as it says", f"{size} bytes", file_size)
     expect(file_size >= heap_offset, "file size", "the file ends before its heap begins", file_size, heap_offset)
@@ -237,15 +237,15 @@ class ShardView:
     rows: NDArray[np.void]
     heap: memoryview
     fields: dict[Any, Any] = field(default_factory=dict)
-    """What decoders of single samples keep of it."""
+    """Used by decoders of single samples, to keep what they prepared for this shard."""
 
     @classmethod
     def parse(
         cls, buffer: Buffer, *, file: str | None = None, schema: Schema | None = None, row_key: int | None = None
     ) -> ShardView:
-        """The shard in `buffer`, which it fills. With `schema` and `row_key`, the shard's must be the same.
+        """Parse the shard in `buffer`. If `schema` and `row_key` are given, the shard's must equal them.
 
-        Raises CorruptError or UnsupportedError.
+        Raise CorruptError or UnsupportedError.
         """
         view = memoryview(buffer).cast("B").toreadonly()
         header = parse_header(view, size=len(view), file=file, schema=schema, row_key=row_key)

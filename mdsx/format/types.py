@@ -59,7 +59,7 @@ class ColumnType:
 
     @property
     def known(self) -> bool:
-        """False where the base is of a later version: such values can be located, not decoded."""
+        """False if the base is of a later version: such values can be located, but not decoded."""
         return self.base in SCALARS or self.base in OBJECTS
 
     @property
@@ -74,7 +74,7 @@ class ColumnType:
 
     @property
     def stars(self) -> int:
-        """How many dimensions vary."""
+        """Number of starred dimensions."""
         return 0 if self.shape is None else self.shape.count(None)
 
     @property
@@ -98,7 +98,7 @@ class ColumnType:
 
 
 def parse_type(text: str, *, file: str | None = None, place: str | None = None) -> ColumnType:
-    """The type that `text` means. Raise CorruptError, with `file` and `place`, if `text` breaks the grammar."""
+    """Return the type that `text` means. Raise CorruptError, with `file` and `place`, if `text` breaks the grammar."""
 
     def corrupt(message: str) -> CorruptError:
         return CorruptError(f"{text[:80]!r} is not a column type: {message}", file=file, place=place)
@@ -114,7 +114,7 @@ def parse_type(text: str, *, file: str | None = None, place: str | None = None) 
         raise corrupt(f"it has {len(parts)} dimensions, more than {MAX_DIMENSIONS}")
     if not all(_DIMENSION.fullmatch(part) for part in parts):
         raise corrupt('a dimension is "*" or a number without leading zeros')
-    # A number of more than 11 digits is too large whatever follows, and Python refuses to read one of thousands.
+    # A number of more than 11 digits is too large, and Python refuses to parse thousands of digits.
     found = ColumnType(base, tuple(None if part == "*" else int(part[:11]) for part in parts), mark is not None)
     if found.is_list and found.shape != (None,):
         raise corrupt(f"a list has one dimension, a star: {base}[*]")
@@ -124,7 +124,7 @@ def parse_type(text: str, *, file: str | None = None, place: str | None = None) 
 
 
 def span(item_size: int, shape: tuple[int | None, ...]) -> int:
-    """The item size times the dimensions that are neither starred nor 0, so that a 0 makes no room for the others."""
+    """Return the item size times the dimensions that are neither starred nor 0."""
     return item_size * math.prod(dim for dim in shape if dim)
 
 
@@ -159,7 +159,7 @@ _SHAPED = re.compile(r"(\w+) *[\[(<:] *((?:\d+|\*|-1|none)(?: *[,x ] *(?:\d+|\*|
 
 
 def suggest(asked: object) -> str | None:
-    """The type that `asked`, which is none, may mean; None where it has no likeness to any."""
+    """Return the type that the author of an unknown type may have meant: another loader's name, a dtype, or a typo."""
     text = (asked.__name__ if isinstance(asked, type) else str(asked))[:200].lower().strip().removesuffix("()")
     found = _MEANT.get(text) or _kind(_MODULE.sub("", text))
     with suppress(FormatError):

@@ -20,12 +20,12 @@ from mdsx.format import (
 )
 from mdsx.storage import Storage
 
-DOWNLOAD_TRIES = 2  # a shard that was damaged on its way is fetched once more
+DOWNLOAD_TRIES = 2  # a shard that is damaged in transfer is fetched again, once
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class _Stream(Protocol[T_co]):
+class _Checks(Protocol[T_co]):
     def feed(self, chunk: bytes) -> Iterable[object]: ...
     def finish(self) -> T_co: ...
 
@@ -62,7 +62,7 @@ def stream_shard(
     return _pass(storage, name, RawStream(size=size, raw_size=raw_size, file=file), write, size=size)
 
 
-def _pass(storage: Storage, name: str, stream: _Stream[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
+def _pass(storage: Storage, name: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
     def sink(chunk: bytes) -> None:
         for piece in stream.feed(chunk):
             write(piece)  # type: ignore[arg-type]

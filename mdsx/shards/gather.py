@@ -26,7 +26,7 @@ from mdsx.format import NULL, Column, Extents, Schema, Selection, ValuesDecoder,
 Columns = dict[str, Any]  # name -> array [n, ...] of a fixed-size column, list of n values of a variable-size one
 
 Source = tuple[Selection, tuple[int, ...]]
-"""Samples, and which of their columns is each column of the result."""
+"""Samples, and the number of each result column in their schema."""
 
 _EXTENTS = 8  # where in a row `start` and `lengths` are
 
@@ -34,11 +34,10 @@ _EXTENTS = 8  # where in a row `start` and `lengths` are
 def gather(
     schema: Schema, sources: Sequence[Source], places: NDArray[np.int64], sizes: Sequence[int], *, views: bool = False
 ) -> Iterator[Columns]:
-    """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
+    """Yield columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
-    `places[i]` is the place in the result of sample i of all sources, one after the other. With `views`, values of
-    `bytes`, `jpeg` and `png` columns are memory views of the shards, not copies. Raises CorruptError that names the
-    sample.
+    `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`,
+    `jpeg` and `png` columns are memory views of the shards, not copies. Raise CorruptError that names the sample.
     """
     rows = _Rows.find(sources, places)
     fixed = {
@@ -60,7 +59,7 @@ def gather(
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """The columns of several results, at least one, as those of one."""
+    """Concatenate the columns of several results, at least one."""
     first = parts[0]
     return {
         name: np.concatenate([part[name] for part in parts])
@@ -71,13 +70,13 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def _stored(column: Column) -> Column:
-    """bfloat16 stays uint16, as NumPy has no such type."""
+    """Return the column with bfloat16 as uint16, since NumPy has no such type."""
     return replace(column, type=replace(column.type, base="uint16")) if column.type.base == "bfloat16" else column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Extents:
-    """Of each sample where the values of one column lie in its heap, and whether it is null."""
+    """The extents of one column's values in the samples' heaps, and which are null."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -86,7 +85,7 @@ class _Extents:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """The rows of a result's samples, in the order of the result."""
+    """The rows of a result's samples, in order of the result."""
 
     sources: Sequence[Source]
     source: NDArray[np.int64]  # [n], the number of the sample's source
@@ -103,7 +102,7 @@ class _Rows:
         return cls(sources, *found)
 
     def layouts(self) -> Iterator[tuple[Schema, tuple[int, ...], Any]]:
-        """Each kind of row with the columns wanted of it, and which samples have it; most often there is one."""
+        """Yield each kind of row, its wanted columns, and which samples have it. Usually there is one kind."""
         kinds = {(id(selection.schema), columns): selection.schema for selection, columns in self.sources}
         numbers = {kind: number for number, kind in enumerate(kinds)}
         kind_of = np.array([numbers[id(selection.schema), columns] for selection, columns in self.sources], np.int64)
@@ -111,14 +110,14 @@ class _Rows:
             yield schema, columns, slice(None) if len(kinds) == 1 else kind_of[self.source] == number
 
     def fields(self, number: int) -> NDArray[np.int64]:
-        """Addresses of the values of fixed-size column `number`."""
+        """Return the addresses of the values of fixed-size column `number`."""
         found = self.addresses.copy()
         for schema, columns, here in self.layouts():
             found[here] += schema.row_dtype.fields[f"column{columns[number]}"][1]  # type: ignore[index]  # has fields
         return found
 
     def extents(self, numbers: Sequence[int]) -> dict[int, _Extents]:
-        """Of variable-size columns. Raises CorruptError that names a sample whose bytes leave the heap."""
+        """Return the extents of variable-size columns. Raise CorruptError for a sample whose bytes leave the heap."""
         if not numbers:
             return {}
         starts, sizes = ({number: np.empty_like(self.addresses) for number in numbers} for _ in range(2))
@@ -145,7 +144,7 @@ class _Rows:
         }
 
     def values(self, extents: _Extents, decode: ValuesDecoder, start: int, stop: int, name: str) -> list[object]:
-        """The values of a column of the samples from `start` up to `stop`."""
+        """Return the values of a column in samples [start, stop)."""
         wanted: Any = slice(start, stop)
         if extents.nulls is not None:
             wanted = start + np.flatnonzero(~extents.nulls[wanted])
@@ -169,7 +168,7 @@ class _Rows:
         return map(memoryview.__getitem__, map(heaps.__getitem__, self.source[wanted].tolist()), cuts)
 
     def _blame(self, extents: _Extents, decode: ValuesDecoder, wanted: Any, name: str) -> None:
-        """Raise the error again with the place of the value that it is about."""
+        """Raise the decoder's error again, with the sample and column."""
         for place, piece in zip(
             np.arange(len(self.source))[wanted].tolist(), self._pieces(extents, wanted), strict=True
         ):
@@ -182,7 +181,7 @@ class _Rows:
 
 
 def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
-    """Columns from storage form to NumPy's: bool as bool_, bfloat16 widened to float32 (exact)."""
+    """Convert columns from storage form to NumPy's: bool to bool_, bfloat16 to float32 (exactly)."""
     return {
         column.name: numpy_values(column.type, columns[column.name])
         for column in schema.columns
@@ -204,8 +203,8 @@ class _Span:
 
 
 def read_records(addresses: NDArray[np.int64], dtype: np.dtype[Any], sizes: Sequence[int]) -> Iterator[NDArray[Any]]:
-    """The values of `dtype` (which may be a subarray or structured) at `addresses`, [n, ...]: the first `sizes[0]`,
-    the next `sizes[1]` and so on, each an array of its own. They need not be aligned."""
+    """Yield the values of `dtype` (maybe a subarray or structured) at `addresses`, [n, ...]: the first `sizes[0]`, the
+    next `sizes[1]` and so on, each as an array of its own. Addresses need not be aligned."""
     start, size = 0, dtype.itemsize
     if len(addresses) and size:
         low = int(addresses.min())

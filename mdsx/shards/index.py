@@ -10,9 +10,9 @@ from mdsx.storage import Storage
 
 OURS = MdsxFormat()
 FORMATS: tuple[StoredFormat, ...] = (OURS,)
-"""The formats that can be read. An index that none of them recognizes is taken for one of ours, and refused as such."""
+"""The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
 
-INDEX_TRIES = 2  # an index that was damaged on its way is fetched once more
+INDEX_TRIES = 2  # an index that is damaged in transfer is fetched again, once
 
 
 def read_index(storage: Storage) -> StoredIndex:

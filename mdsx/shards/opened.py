@@ -4,7 +4,7 @@ Rules:
 - A mapping holds no descriptor, but a lease on a file of the cache does. All datasets together hold at most
   `most_leases()` of them, and `MAPPINGS` mappings, as the kernel allows some 65,000. Beyond that, the dataset that has
   most closes the shard that it used least recently.
-- A shard that is closed stays mapped, and leased, as long as anything looks at its memory.
+- A closed shard stays mapped, and leased, until the last view of its memory is released.
 - A forked child inherits the memory without the leases. So it closes all of them, and opens its own.
 """
 
@@ -25,7 +25,7 @@ MAPPINGS = 2**14  # at most
 
 
 class Identity:
-    """What tells a file from others, and from itself before it was written to.
+    """Identifies a file and its content, without reading it.
 
     Every change of a file changes its time of change. In the cache that does not count, since the cache notes in a
     file's access time when it is needed; but nothing writes to a file that was removed from the cache.
@@ -52,7 +52,7 @@ class Identity:
 
 
 class Opened:
-    """A mapped shard, and what is known of it: as long as its file stays as it was before the check."""
+    """A mapped shard, and what is known about it, as long as its file is unchanged."""
 
     __slots__ = ("checked", "damaged", "unchanged", "used", "verified", "view")
 
@@ -60,9 +60,9 @@ class Opened:
         self.view = view
         self.verified = verified
         self.unchanged = identity.holds
-        """Whether its file is the one that was mapped, and nobody wrote to it."""
+        """Return whether its file is the one that was mapped, and was not written to."""
         self.checked = 0  # samples checked one by one
-        self.damaged = False  # found so when it was checked whole
+        self.damaged = False  # the check of the whole shard failed
         self.used = False  # since it was last considered for closing
 
 
@@ -97,7 +97,7 @@ class OpenShards:
                 self.size -= len(opened.view.buffer)
 
     def pop_oldest(self) -> bool:
-        """Close the shard that was used least recently, nearly (CLOCK); whether there was one."""
+        """Close the shard used least recently, approximately (CLOCK). Return whether there was one."""
         with self._lock:
             while self._shards:
                 shard, opened = self._shards.popitem(last=False)
@@ -124,7 +124,7 @@ _lock = Lock()
 
 
 def make_room(*, leased: bool) -> bool:
-    """Close shards until one more may be mapped, and leased if it is `leased`; whether that is possible."""
+    """Close shards until one more may be mapped, and leased if `leased`. Return whether that is possible."""
     while (crowded := mapped_files() >= MAPPINGS) or (leased and held() >= most_leases()):
         with _lock:
             most = max((each for each in _all if crowded or each.leased), key=len, default=None)

@@ -90,7 +90,7 @@ class StoredObject:
                 place="size",
                 found=piece.total,
                 expected=self._size,
-                hint="write the dataset anew, or open it anew if it was replaced",
+                hint="open the dataset again if it was replaced, else write it again",
             )
         self._etag = piece.etag or None
         return memoryview(piece.data)

@@ -1,16 +1,15 @@
 """The shards of one dataset, wherever they are: in place, in the cache, or in storage to be read by range.
 
-Rules of the room:
-- A shard in place (local, uncompressed) is mapped where it stands: never copied, never deleted. On a network file
-  system, or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills.
+Rules:
+- A shard in place (local, uncompressed) is mapped where it is: never copied, never deleted. On a network file system,
+  or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills the process.
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
-- Nothing that is handed out is unverified. Each sample is, by its row's checksum, which the row key binds to the shard;
-  or the whole shard, by its XXH3-128 (`whole=True`). A check of the whole counts as long as the file's identity is the
-  one seen before it (`Identity`): it is looked at for each run of batches and each read of a large sample. A damaged
-  file of the cache is dropped and fetched anew; a damaged shard in place is an error that names the sample where it
-  can. With `Cache(verify="size")`, files of the cache are trusted.
+- Everything that is handed out is verified: each sample by itself, or the shard as a whole (`whole=True`). A check of
+  the whole counts as long as the file's `Identity` is the one seen before the check: it is compared for each run of
+  batches and each read of a large sample. A damaged file of the cache is dropped and fetched again; a damaged
+  shard in place is an error that names the sample if possible. With `Cache(verify="size")`, cached files are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
-- Everything that a fork or a pickle must not carry along lives in `_ProcessState`, made anew in each process.
+- What must not cross a fork or a pickle is in `_ProcessState`, which each process creates for itself.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from mdsx.storage import Storage, map_whole, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.system import keep_freed_memory, network_file_system
 
-_SMALL = 16 * 1024  # bytes of an average sample, up to which hashing one costs less than a stat
+_SMALL = 16 * 1024  # bytes: hashing an average sample up to this size costs less than a stat
 
 _DEFAULT_CACHE = Cache()
 _UNKNOWN: Needs = MappingProxyType({})
@@ -66,7 +65,7 @@ class Shards:
         connections: int = 0,
         connect_timeout: float | None = None,
     ) -> None:
-        """`connections` are opened beside the request for the index, for who will soon make many: of an empty cache."""
+        """`connections`: how many to open early, while the index is fetched, if the cache is empty."""
         self._trust_cache = cache.verify == "size"
         self.storage: Storage = open_storage(url, connect_timeout=connect_timeout)
         path = self.storage.path(filenames.INDEX)
@@ -87,7 +86,7 @@ class Shards:
         self._state_or_none: _ProcessState | None = None
 
     def with_cache(self, cache: Cache) -> Shards:
-        """The same shards, read through another cache where they are read through one."""
+        """Return the same shards, read through another cache if they are read through one."""
         other = copy(self)
         other._trust_cache = cache.verify == "size"
         if self.cache is not None:
@@ -128,7 +127,7 @@ class Shards:
         return shard in self._state.opened
 
     def open(self, shard: int, *, whole: bool) -> bool:
-        """Whether the shard can be mapped now, in place or from the cache. `whole`: verify it also in place."""
+        """Map the shard, in place or from the cache. Return whether that was possible. `whole`: verify all of it."""
         opened = self._state.opened.get(shard)
         if opened is not None and opened.unchanged():
             opened.used = True
@@ -148,7 +147,7 @@ class Shards:
         return mapped is not None and self._keep_cached(self.cache, shard, identity, mapped, whole=whole)
 
     def fetch(self, shard: int, *, needs: Needs = _UNKNOWN) -> Verdict | None:
-        """Bring a shard into the cache and map it; None when it is there, else why not (see CacheDirectory.fetch)."""
+        """Fetch a shard into the cache and map it. Return None if that was possible, else why not."""
         assert self.cache is not None
         if self.open(shard, whole=True):
             return None
@@ -161,9 +160,10 @@ class Shards:
         return None if kept else Verdict.BUSY
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
-        """Bring a shard into the cache without holding it open: for prefetch. `received` is told of bytes that came.
+        """Fetch a shard into the cache without holding it open: for prefetch. `received` is called with the number of
+        bytes that arrived.
 
-        Where it is damaged or another one, the next read of it raises the same error.
+        If the shard is damaged or another one, the next read of it raises the same error.
         """
         assert self.cache is not None
         wrong = self._state.wrong
@@ -176,14 +176,14 @@ class Shards:
         return result if isinstance(result, Verdict) else None
 
     def close(self, shard: int) -> None:
-        """Let go of a mapped shard; its lease ends when its last view is gone."""
+        """Close a mapped shard; its lease ends with the last view of it."""
         state = self._state
         state.opened.pop(shard)
         state.stored.forget(shard)
 
     def release(self, *, beyond: int = 0) -> bool:
-        """Close shards of the cache, those used least recently first, until at most `beyond` bytes are open, or one
-        shard; whether any was closed. Other jobs may evict them."""
+        """Close shards of the cache, least recently used first, until at most `beyond` bytes are open, or one shard.
+        Return whether any was closed. Other jobs may then evict them."""
         opened, closed = self._state.opened, False
         while opened.leased and opened.size > beyond and len(opened) > 1 and opened.pop_oldest():
             closed = True

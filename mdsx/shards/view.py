@@ -1,7 +1,7 @@
-"""What is read of one dataset or of several: their shards under one numbering, some samples of each, some columns.
+"""The samples and columns that are read, of one dataset or several, with their shards under one numbering.
 
-Samples of a view's shard are numbered as they are stored in it; `counts` says how many of them the view shows, and
-`stored` which ones.
+Samples of a view's shard have the numbers that they have in the shard; `counts` says how many of them the view has,
+and `stored` which ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ColumnChoice = Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What is shown of one dataset: column k of the view is its column `columns[k]`."""
+    """Some samples and columns of one dataset: column k of the excerpt is column `columns[k]` of the dataset."""
 
     shards: Shards
     subset: Subset
@@ -41,7 +41,7 @@ class Excerpt:
         return cls(shards, AllSamples(shards.index.counts), shards.schema, columns)
 
     def choose(self, columns: ColumnChoice) -> Excerpt:
-        """Only `columns`, in their order, maybe under other names. Raises UsageError for one that is not there."""
+        """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
         if isinstance(columns, str):
             raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
         asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
@@ -56,16 +56,16 @@ class Excerpt:
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's, or where only some samples are shown one of their own."""
+        """The dataset's fingerprint, or another one if the excerpt has only some of its samples."""
         fingerprint, name = self.shards.index.fingerprint, self.subset.name
         return xxhash.xxh3_128_hexdigest(f"{fingerprint}\n{name}".encode()) if name else fingerprint
 
 
 class View:
-    """`excerpts`, which show the same columns, as one: shard numbers run on from excerpt to excerpt."""
+    """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last."""
 
     def __init__(self, excerpts: Sequence[Excerpt], component_column: str | None = None) -> None:
-        """`component_column`: the name of one more column, int64: the number of the excerpt that a sample is from."""
+        """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
         self.excerpts = tuple(excerpts)
         self.component_column = component_column
         self.schema = excerpts[0].schema
@@ -101,7 +101,7 @@ class View:
         return int(self.raw_sizes[shard]) if self.cached(shard) else 0
 
     def stored(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The stored numbers of the samples that the view shows as `samples` of `shards`."""
+        """Return the numbers in their shards of the view's `samples` of `shards`."""
         if all(not excerpt.subset.name for excerpt in self.excerpts):
             return samples
         numbers = np.empty_like(samples)
@@ -156,7 +156,7 @@ class View:
     def by_shard(
         self, shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, NDArray[np.int64]]]]:
-        """Each shard with the `samples` that are of it, and the places in `samples` of all of these, joined."""
+        """Group `samples` by shard. Return the places of all groups in `samples`, joined; and each shard's group."""
         places = np.argsort(shards)
         numbers, firsts = np.unique(shards[places], return_index=True)
         groups = np.split(samples[places], firsts[1:]) if len(numbers) else []

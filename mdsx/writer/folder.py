@@ -28,7 +28,7 @@ _DEFAULT_LEVEL = 3
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a writer, parsed. `level` is zstd's, None without compression."""
+    """The parsed options of a writer. `level` is zstd's, None without compression."""
 
     schema: Schema
     shard_size: int
@@ -36,13 +36,13 @@ class Options:
 
     @classmethod
     def parse(cls, columns: Mapping[str, str], shard_size: int | str, compression: str | None) -> Options:
-        """Raises UsageError."""
+        """Parse a writer's arguments. Raise UsageError."""
         schema = Schema.from_columns(columns)
         return cls(schema, parse_size(shard_size, name="shard_size"), _parse_level(compression))
 
     @property
     def compression(self) -> str | None:
-        """As the index names it."""
+        """The name of the compression in the index."""
         return None if self.level is None else "zstd"
 
     def shard_key(self, number: int) -> str:
@@ -61,14 +61,14 @@ def _parse_level(compression: str | None) -> int | None:
 
 
 JOURNALED = 64
-"""Shards in a journal."""
+"""How many shards a journal has."""
 
 _FORMAT, _VERSION = "mdsx-writer", 1
 _SHARD_VERSION = "1.0"
 
 
 class Folder:
-    """The folder as one writer with its options sees it."""
+    """The folder, as seen by a writer with these options."""
 
     def __init__(self, storage: Storage, options: Options) -> None:
         self._storage = storage
@@ -77,11 +77,11 @@ class Folder:
         self._file = f"{storage.url}/{filenames.WRITER_RECORD}"
 
     def begun(self) -> bool:
-        """Whether a writer is or was at work here."""
+        """Return whether a writer started here, and did not finish."""
         return self._read() is not None
 
     def check_options(self) -> None:
-        """Raises UsageError if the writer that was at work here had other options than ours."""
+        """Raise UsageError if the writer that started here had other options."""
         found = self._read() or {}
         ours = self._record()
         for key in ("columns", "shard_size", "compression"):
@@ -106,14 +106,14 @@ class Folder:
         self._storage.put(filenames.WRITER_RECORD, json.dumps(self._record(), ensure_ascii=False).encode())
 
     def check_owner(self) -> None:
-        """Raises UsageError if another writer has become the owner since."""
+        """Raise UsageError if another writer has become the owner since."""
         found = self._read()
         if found is None or found.get("owner") != self._owner:
             hint = "let only one write; then resume"
             raise UsageError("another writer has taken over this place", file=self._file, hint=hint)
 
     def journal(self, number: int) -> list[ShardEntry] | None:
-        """The entries of a journal; None if it is not there or does not hold what it should."""
+        """Return the entries of a journal; None if it is missing or not what it should be."""
         key, options = filenames.journal(number), self._options
         try:
             index = parse_index(self._storage.get(key).data, file=f"{self._storage.url}/{key}")
@@ -175,4 +175,4 @@ class Folder:
         return found
 
 
-_REMOVE = "remove what is there and begin anew"
+_REMOVE = "remove what is there and start again"

@@ -1,6 +1,7 @@
-"""One dataset out of parts that were written apart: `part-00000/`, `part-00001/`, ..., each with an index of its own.
+"""Joins parts that were written separately, `part-00000/`, `part-00001/`, ..., into one dataset.
 
-The root index names the parts' shards where they are, in the order of the parts' numbers. No shard is touched.
+Each part has an index of its own. The root index names the parts' shards where they are, in order of the parts'
+numbers. No shard is touched.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def merge(
                     file=f"{storage.url}/{entry.name}",
                     found=sizes.get(entry.name),
                     expected=f"{entry.size} bytes",
-                    hint=f"write {name} anew",
+                    hint=f"write {name} again",
                 )
             entries.append(entry)
     first = indexes[0]
@@ -76,7 +77,7 @@ def merge(
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
-    """The names of parts 0 to K-1, which are all that have any of `keys`."""
+    """Return the names of parts 0 to K-1, which must be all that have any of `keys`."""
     found = set()
     for key in keys:
         number = filenames.part_number(key)

@@ -1,8 +1,8 @@
-"""What is there already when a writer begins, and what of it counts.
+"""Finds what an earlier writer left, and which of it a new writer can keep.
 
-Of an unfinished dataset it is the longest run of whole shards from number 0. Those in journals count as they are, if
-their sizes are right; the others are read, checked and hashed. What lies behind the run is removed, so that it can
-never be taken for what will be written there.
+Of an unfinished dataset that is the longest run of sound shards from number 0. Shards in journals are kept without
+reading them, if their sizes and row keys are right; the others are read, checked and hashed. All later shards are
+removed, so that they cannot be mistaken for those that will be written.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LOOKS = 32  # looks at the headers of shards, at once
 
 
 def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
-    """Number and listing of every shard there, compressed or not."""
+    """Return number and listing of every shard in `storage`, compressed or not."""
     found = ((filenames.shard_number(entry.key), entry) for entry in storage.list(filenames.SHARDS))
     return [(number, entry) for number, entry in found if number is not None]
 
 
 def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -> list[ShardEntry] | Index:
-    """Makes `folder` this writer's. Returns the durable shards, or the index where the dataset is finished.
+    """Make `folder` this writer's. Return the durable shards, or the index if the dataset is finished.
 
-    Raises UsageError where something is there and `resume` is not given, or does not fit what is there.
+    Raise UsageError if something is there and `resume` is not given, or the options do not fit.
     """
     index = _index(storage)
     begun = folder.begun()
@@ -44,11 +44,11 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
     if index is not None:
         _check_index(index, options, storage.url)
         if begun:
-            folder.claim()  # who died may have left the index visible but not durable; a put makes it so
+            folder.claim()  # a writer that died may have left the index visible but not durable; a put makes it durable
         folder.remove()
         return index
     if not begun and stored_shards(storage):
-        message = "there are shards, but no record of who wrote them"
+        message = "there are shards, but no record of their writer"
         raise UsageError(message, file=storage.url, hint="remove them, or write to another place")
     folder.claim()
     return _recover(storage, folder, options)
@@ -71,7 +71,7 @@ def _check_index(index: Index, options: Options, url: str) -> None:
 
 
 def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEntry]:
-    """The entries of the run that counts; everything else is removed."""
+    """Return the shards to keep; remove all others."""
     for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX):  # of this writer, never of parts below
         storage.discard_unfinished(prefix)
     shards = stored_shards(storage)
@@ -84,7 +84,7 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
 
 
 def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
-    """The raw bytes of a shard that counts. Raises CorruptError if they are not what was hashed."""
+    """Return the raw bytes of a kept shard. Raise CorruptError if they changed."""
     file, raw = f"{storage.url}/{entry.name}", bytearray()
     raw_size = entry.raw_size if filenames.is_compressed(entry.name) else None
     hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
@@ -112,7 +112,7 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
         with ThreadPoolExecutor(_LOOKS) as looks:
             for number, foreign in enumerate(looks.map(lambda entry: _is_foreign(storage, entry), entries)):
                 if foreign:
-                    message = "this is not the shard that was written here; it and those after it are written again"
+                    message = "this is not the shard that was written here; it and all after it are written again"
                     warn(f"{storage.url}/{entries[number].name}: {message}", seen_by="process")
                     length = number
                     del entries[number:]
@@ -130,7 +130,7 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
 
 
 def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
-    """Whether the header of a shard has another row key than its journal says."""
+    """Return whether the header of a shard has another row key than its journal says."""
     compressed = filenames.is_compressed(entry.name)
     head = storage.get(entry.name, stop=min(entry.size, HEAD_SIZE if compressed else HEADER_SIZE)).data
     try:
@@ -141,7 +141,7 @@ def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
 
 
 def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | CorruptError:
-    """Read and check a shard. Return what is wrong if it is damaged."""
+    """Read and check a shard. Return the error if it is damaged."""
     try:
         return inspect_shard(storage, key, size, file=f"{storage.url}/{key}", schema=options.schema, values=False)[1]
     except CorruptError as error:

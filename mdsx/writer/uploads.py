@@ -1,8 +1,8 @@
-"""Closed shards on their way to storage, in the background.
+"""Uploads closed shards in the background.
 
-At most `_THREADS` shards are on their way, and no more bytes than `_MOST_BYTES`, or a single shard; who brings the next
-one waits. So a writer holds these and the one that it builds. When the first one fails, none that follows begins, and
-the error is raised to whoever calls next. A journal is written when the last of its shards is durable.
+At most `_THREADS` shards are in flight, and at most `_MOST_BYTES`, or a single shard; `put` waits for room. So a writer
+holds these and the shard that it builds. After a failure no further upload starts, and the next call raises the error.
+A journal is written when the last of its shards is durable.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ class Uploads:
         self._storage = storage
         self._folder = folder
         self._options = options
-        self._entries: list[ShardEntry | None] = [*durable]  # None: on its way
-        self._on_their_way = 0
+        self._entries: list[ShardEntry | None] = [*durable]  # None: in flight
+        self._in_flight = 0
         self._bytes = 0
         self._changed = Condition()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="mdsx-writer")
         self.error: BaseException | None = None
 
     def put(self, raw: memoryview, samples: int) -> None:
-        """Store the next shard, soon. Raises what an earlier one failed with."""
+        """Store the next shard in the background. Raise the error of an earlier one."""
         with self._changed:
-            self._changed.wait_for(lambda: self.error or not self._on_their_way or self._has_room(len(raw)))
+            self._changed.wait_for(lambda: self.error or not self._in_flight or self._has_room(len(raw)))
             if self.error:
                 raise self.error
             number = len(self._entries)
             self._entries.append(None)
-            self._on_their_way += 1
+            self._in_flight += 1
             self._bytes += len(raw)
         self._pool.submit(self._run, number, raw, samples)
 
     def check_room(self) -> None:
-        """Raise UsageError where the dataset has as many shards already as it may have."""
+        """Raise UsageError if the dataset has the most shards already."""
         count = len(self._entries) + 1
         if count > MAX_SHARDS:
             check_shard_count(count, sum(entry.raw_size for entry in self.drain()))
 
     def take_back(self) -> None:
-        """The last shard, which is durable, will be written anew: the next `put` replaces it."""
+        """Let the next `put` replace the last shard, which is durable."""
         self._entries.pop()
         self._folder.drop_journals(len(self._entries) // JOURNALED)
 
     def drain(self) -> list[ShardEntry]:
-        """Waits until all shards are durable; the entries of all. Raises what the first one failed with."""
+        """Wait until all shards are durable, and return their entries. Raise the first error."""
         with self._changed:
-            self._changed.wait_for(lambda: self.error or not self._on_their_way)
+            self._changed.wait_for(lambda: self.error or not self._in_flight)
             if self.error:
                 raise self.error
             return [entry for entry in self._entries if entry is not None]
 
     def close(self) -> None:
-        """Ends the threads. Shards on their way arrive, unless one has failed."""
+        """End the threads. Shards in flight are stored first, unless one failed."""
         self._pool.shutdown(wait=True)
 
     def _has_room(self, size: int) -> bool:
-        return self._on_their_way < _THREADS and self._bytes + size <= _MOST_BYTES
+        return self._in_flight < _THREADS and self._bytes + size <= _MOST_BYTES
 
     def _run(self, number: int, raw: memoryview, samples: int) -> None:
         try:
@@ -80,7 +80,7 @@ class Uploads:
                 self.error = self.error or error
         finally:
             with self._changed:
-                self._on_their_way -= 1
+                self._in_flight -= 1
                 self._bytes -= len(raw)
                 self._changed.notify_all()
 
@@ -89,7 +89,7 @@ class Uploads:
         raw_hash, row_key = xxhash.xxh3_128_hexdigest(raw), header_row_key(raw)
         stored: bytes | memoryview = raw if level is None else compress(raw, level)
         stored_hash = raw_hash if level is None else xxhash.xxh3_128_hexdigest(stored)
-        self._folder.check_owner()  # a job that was given up for dead must not write over its successor's shards
+        self._folder.check_owner()  # a job that was taken for dead must not overwrite its successor's shards
         self._storage.put(key, stored)
         first = number // JOURNALED * JOURNALED
         with self._changed:

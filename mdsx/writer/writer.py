@@ -1,13 +1,16 @@
-"""The writer of a dataset: samples in, shards and at last the index out.
+"""The writer of a dataset: samples in, shards and finally the index out.
+
+A sample goes through four files: `write` here, which encodes it (`format/encoder.py`) and stages it; then, many at a
+time, into the shard that is being built (`format/builder.py`); and with that to storage (`writer/uploads.py`).
 
 Rules:
-- Samples that are written one by one wait, encoded, until there are enough of them to be put into a shard at once.
-- Shards are closed where the format says, never anywhere else, so the bytes depend on samples, columns and options.
-- The index is written last, when every shard is durable, and only where the `with` is left without an exception.
-- On a resume the last durable shard is provisional: it may have been the short last one of a job whose samples went on
-  since. If the first new sample fits into it, it is read back and replaced, and durable before any shard behind it is
-  written: so at no time a short shard stands before later ones.
-- Whatever interrupts the storing of samples leaves the writer unusable, for nobody knows what was stored.
+- Samples that are written one by one are staged, encoded, until there are enough to add them to a shard at once.
+- Shards end where the format says, and nowhere else, so the bytes depend only on samples, columns and options.
+- The index is written last, when every shard is durable, and only if no exception leaves the `with`.
+- On a resume the last durable shard is provisional: it may be the short last shard of a job that would have continued.
+  If the first new sample fits into it, it is read back and replaced, and the replacement is durable before any later
+  shard is written: so a short shard never precedes others.
+- If storing samples is interrupted, the writer becomes unusable, since it is unknown what was stored.
 """
 
 from __future__ import annotations
@@ -175,7 +178,7 @@ class Writer:
         raise UsageError(message, file=self._storage.url, hint="leave the `with` by an exception, and resume")
 
     def _flush(self) -> None:
-        """Puts the samples that wait into shards."""
+        """Put the staged samples into shards."""
         self._ready = False
         if self._staged:
             encoded = self._encoder.gather(self._staged)
@@ -203,7 +206,7 @@ class Writer:
             self._replacing = False
 
     def _reopen(self, last: ShardEntry, next_heap_size: int) -> None:
-        """Goes on with the last durable shard, if a sample of so many heap bytes still fits into it."""
+        """Continue with the last durable shard, if a sample of `next_heap_size` heap bytes fits into it."""
         schema = self._options.schema
         heap_size = last.raw_size - raw_size(schema, last.samples, 0)
         if raw_size(schema, last.samples + 1, heap_size + next_heap_size) > self._options.shard_size:
@@ -228,7 +231,7 @@ class Writer:
         self._folder.remove()
 
     def _check_stored(self, entries: list[ShardEntry]) -> None:
-        """Every shard is there as it was put: a last look, in case that somebody else works here."""
+        """Raise ChangedError unless every shard is still as it was stored: another writer may be at work here."""
         sizes = {entry.key: entry.size for _, entry in stored_shards(self._storage)}
         for entry in entries:
             if sizes.get(entry.name) != entry.size:

@@ -539,7 +539,7 @@ def test_shards_of_a_later_minor_version_are_not_written_anew_as_older_ones(tmp_
 def test_a_dataset_of_which_nothing_is_sound_is_left_alone(dataset: Path) -> None:
     for path in shards(dataset):
         path.unlink()
-    refused(dataset, mdsx.CorruptError, "no sample of the dataset is sound.*write it anew")
+    refused(dataset, mdsx.CorruptError, "no sample of the dataset is sound.*write it again")
 
 
 def test_what_cannot_be_read_is_no_damage(plain: Path) -> None:
@@ -574,7 +574,7 @@ def test_a_shard_that_changes_between_two_looks_is_not_replaced(plain: Path) -> 
         if progress.shards == last:
             flip(path, 500)
 
-    with pytest.raises(mdsx.ChangedError, match="read again"):
+    with pytest.raises(mdsx.ChangedError, match="changed while it was read"):
         mdsx.repair(plain, drop_damaged=True, watch=meddle)
     assert (plain / "index.json").read_bytes() == before
 

@@ -329,7 +329,7 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
     encoder = Encoder(Schema.from_columns({"a": "int8", "b": "str?"}))
     cases: list[tuple[dict[str, object], str]] = [
         ({"a": 1}, "'b': the sample lacks columns"),  # nullable ones too: null is given as None
-        ({"a": 1, "b": "x", "c": 2}, "'c': the sample has columns that the dataset has not"),
+        ({"a": 1, "b": "x", "c": 2}, "'c': the sample has unknown columns"),
         ({"a": 1, "c": 2}, "'b': the sample lacks columns"),
         ({}, "'a', 'b': the sample lacks columns"),
     ]
@@ -434,7 +434,7 @@ def test_a_column_of_a_batch_is_an_array_a_tensor_or_a_sequence(kind: str, value
         ({"a": [1, 2], "b": ["x", None]}, "sample 1 of the batch, column 'b': does not fit str"),
         ({"a": [1, 2], "b": ["x"]}, "the columns of a batch have different lengths"),
         ({"a": [1, 2]}, "'b': the batch lacks columns"),
-        ({"a": [1], "b": ["x"], "c": [2]}, "'c': the batch has columns that the dataset has not"),
+        ({"a": [1], "b": ["x"], "c": [2]}, "'c': the batch has unknown columns"),
         ({"a": 1, "b": ["x"]}, "column 'a': does not fit uint8"),
         ({"a": [1], "b": "x"}, "column 'b': does not fit str"),
         ({"a": [1], "b": {"x"}}, "column 'b': does not fit str"),

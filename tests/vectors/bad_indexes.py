@@ -153,7 +153,7 @@ def vectors() -> list[Bad]:
             "raw-where-plain",
             "Raw sizes, but no compression.",
             _shards(raw_size=shards["size"], raw_xxh3_128=shards["xxh3_128"]),
-            "only there where the dataset is compressed",
+            "only a compressed dataset has",
         ),
         bad(
             "no-raw",

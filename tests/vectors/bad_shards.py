@@ -181,7 +181,7 @@ def _schemas() -> list[Bad]:
         bad("name-delete", "U+007F in a name.", named("a\x7f"), "holds the character"),
         bad("name-c1", "U+0085, a control character, in a name.", named("a\x85"), "holds the character"),
         bad("name-backslash", "An escaped slash in a name.", named("a\\/b"), form),
-        bad("name-twice", "Two columns of one name.", f"[{one},{one}]", "stands twice"),
+        bad("name-twice", "Two columns of one name.", f"[{one},{one}]", "is a duplicate"),
         bad("type-empty", "A type of no characters.", typed(""), kind, 24),
         bad("type-space", "A space in a type.", typed("uint8[2, 3]"), "without leading zeros", 24),
         bad("type-open", "A bracket that is not closed.", typed("uint8[2"), kind, 24),

@@ -79,14 +79,14 @@ def test_shards_in_a_journal_are_not_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_damaged_shard_behind_the_journals_is_written_anew(
+def test_a_damaged_shard_behind_the_journals_is_written_again(
     tmp_path: Path, counts: list[int], compression: str | None
 ) -> None:
     leave(tmp_path / "a", compression=compression)
     write(tmp_path / "b", COUNT, compression=compression)
     (damaged,) = (tmp_path / "a").glob("shard.00065.*")
     flip(damaged)
-    with pytest.warns(UserWarning, match="shard.00065.*written anew"):
+    with pytest.warns(UserWarning, match="shard.00065.*written again"):
         assert write(tmp_path / "a", COUNT, compression=compression) == sum(counts[:65])
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -97,7 +97,7 @@ def test_a_cut_shard_ends_the_run_even_in_a_journal(tmp_path: Path, counts: list
     write(tmp_path / "b", COUNT, compression=compression)
     (cut,) = (tmp_path / "a").glob("shard.00005.*")
     cut.write_bytes(cut.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match="shard.00005.*written anew"):
+    with pytest.warns(UserWarning, match="shard.00005.*written again"):
         assert write(tmp_path / "a", COUNT, compression=compression) == sum(counts[:5])
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -184,7 +184,7 @@ def test_shards_without_a_record_are_not_taken_for_ours(tmp_path: Path) -> None:
     leave(tmp_path, 100)
     (tmp_path / "_mdsx" / "writer.json").unlink()
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match="no record of who wrote them"):
+    with pytest.raises(UsageError, match="no record of their writer"):
         Writer(tmp_path, COLUMNS, shard_size=SHARD_SIZE, resume=True)
     assert contents(tmp_path) == before
 
@@ -211,7 +211,7 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(tmp_path: Path) -> No
     record = tmp_path / "_mdsx" / "writer.json"
     written = record.read_bytes()
     record.write_bytes(written[:-2])
-    with pytest.raises(CorruptError, match=r"writer\.json.*begin anew"):
+    with pytest.raises(CorruptError, match=r"writer\.json.*start again"):
         Writer(tmp_path, COLUMNS, shard_size=SHARD_SIZE, resume=True)
     record.write_bytes(json.dumps(json.loads(written) | {"version": 2}).encode())
     with pytest.raises(UnsupportedError, match="another version of mdsx"):
@@ -278,7 +278,7 @@ def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, c
 
 
 def test_too_many_shards_is_an_error_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 5)
+    monkeypatch.setattr("mdsx.format.indexwriter.MAX_SHARDS", 5)
     monkeypatch.setattr("mdsx.writer.uploads.MAX_SHARDS", 5)
     with pytest.raises(UsageError, match=r"at most 5 .*shard_size=\"1MiB\" or more"):
         write(tmp_path, COUNT)
