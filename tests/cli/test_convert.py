@@ -77,7 +77,7 @@ def test_an_error_is_one_line_that_names_tar_member_and_offset_and_status_1(run:
     assert not (tars / "out" / "index.json").exists()
 
 
-def test_skipping_tells_each_and_ends_with_status_3(run: Run, tars: Path) -> None:
+def test_skipping_reports_each_error_and_ends_with_status_3(run: Run, tars: Path) -> None:
     write_tar(tars / "x-0001.tar", [("1.txt", b"a"), ("1.cls", b"cat"), ("2.txt", b"b"), ("2.cls", b"2"), ("3", b"")])
     status, out, err = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip", "--json")
     assert status == 3
@@ -121,17 +121,17 @@ def test_warnings_go_to_stderr_and_json(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [["--nan", "zero"], ["--on-error", "stop"], ["--key-until", "dot"], ["--skip-bad"]])
-def test_an_option_that_is_none_is_status_2(run: Run, tars: Path, option: list[str]) -> None:
+def test_an_invalid_option_is_status_2(run: Run, tars: Path, option: list[str]) -> None:
     assert run("convert", "tar", f"{tars}/*.tar", tars / "out", *option).status == 2
 
 
-def test_what_is_finished_is_not_done_again(run: Run, tars: Path) -> None:
+def test_a_finished_conversion_is_not_repeated(run: Run, tars: Path) -> None:
     command = ["convert", "tar", f"{tars}/*.tar", tars / "out"]
     assert run(*command).status == 0
     assert run(*command).out == f"{tars}/out was finished before: 30 samples; nothing to do\n"
 
 
-def test_a_missing_tar_is_told_before_anything_is_written(run: Run, tars: Path) -> None:
+def test_a_missing_tar_is_an_error_before_anything_is_written(run: Run, tars: Path) -> None:
     status, _, err = run("convert", "tar", f"{tars}/x-{{0000..0003}}.tar", tars / "out")
     assert status == 1
     assert "x-0003.tar" in err
@@ -227,14 +227,14 @@ class Job:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_ctrl_c_is_status_130_and_the_same_command_goes_on(large: Path, tmp_path: Path, processes: str) -> None:
+def test_ctrl_c_is_status_130_and_the_same_command_continues(large: Path, tmp_path: Path, processes: str) -> None:
     job = Job(large, tmp_path / "out", processes)
     assert job.interrupt(signal.SIGINT) == (130, "mdsx: interrupted; the same command continues from here\n")
     assert job.finish() == job.expected
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_kill_takes_the_workers_along_and_the_same_command_goes_on(
+def test_workers_end_with_a_killed_parent_and_the_same_command_continues(
     large: Path, tmp_path: Path, processes: str
 ) -> None:
     job = Job(large, tmp_path / "out", processes)

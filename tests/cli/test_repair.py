@@ -34,7 +34,7 @@ def test_what_would_be_lost_is_listed_and_nothing_is_changed(run: Run, dataset: 
     assert "--drop-damaged" in err
 
 
-def test_told_to_it_drops_what_is_lost(run: Run, dataset: Path) -> None:
+def test_it_drops_lost_samples_on_request(run: Run, dataset: Path) -> None:
     flip(dataset / "shard.00001.mdsx", -1)
     status, out, err = run("repair", dataset, "--drop-damaged")
     assert (status, err) == (0, "")

@@ -120,7 +120,7 @@ def test_declarations_are_parsed_with_names_in_lower_case() -> None:
 
 
 @pytest.mark.parametrize("texts", [["cls"], ["cls=int"], ["cls=int64", "cls=str"], ["__key__=bytes"], ["=str"]])
-def test_declarations_that_cannot_be_meant_so_are_refused(texts: list[str]) -> None:
+def test_invalid_declarations_are_refused(texts: list[str]) -> None:
     with pytest.raises(UsageError):
         check_declared(parse_declared(texts))
 

@@ -199,7 +199,7 @@ def test_an_option_for_what_no_tar_has_is_refused_or_warned_of(four: Path, recwa
     assert [text.partition(".tar: ")[2][:27] for text in warned(recwarn)] == ["--drop jsn: no member has t"]
 
 
-def test_nan_is_null_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_nan_is_null_on_request(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [(f"{number}.json", b'{"aesthetic": NaN}') for number in range(3)])
     with pytest.raises(SampleError, match=r"member '0\.json'.*NaN is not JSON; --nan null makes NaN and Infinity null"):
         convert(tmp_path)
@@ -221,7 +221,7 @@ def test_class_names_are_str(tmp_path: Path) -> None:
         ({"columns": {"txt": "str"}, "drop": "txt"}, "declared, but dropped"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(four: Path, options: dict[str, Any], problem: str) -> None:
+def test_invalid_options_are_refused(four: Path, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         convert(four, **options)
     assert not (four / "out").exists()
@@ -251,7 +251,7 @@ def test_an_error_in_one_process_ends_all_and_names_its_tar(four: Path) -> None:
     assert not (four / "out" / "index.json").exists()
 
 
-def test_skips_are_told_and_counted_across_processes(large: Path) -> None:
+def test_skips_are_reported_and_counted_across_processes(large: Path) -> None:
     skips = Skips()
     conversion = convert(large, processes=2, on_error="skip", watch=skips)
     assert (conversion.samples, conversion.skipped) == (6000, 1)
@@ -322,7 +322,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_an_error_that_names_tar_member_and_offset(tmp_path: Path, name: str) -> None:
+def test_errors_name_tar_member_and_offset(tmp_path: Path, name: str) -> None:
     data, message, _ = BAD[name]
     (tmp_path / "bad.tar").write_bytes(data)
     with pytest.raises((CorruptError, SampleError), match=rf"bad\.tar: {message}"):
@@ -331,7 +331,7 @@ def test_what_is_wrong_is_an_error_that_names_tar_member_and_offset(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_skipping_goes_on_and_tells_each(tmp_path: Path, name: str) -> None:
+def test_skipping_continues_and_reports_each_error(tmp_path: Path, name: str) -> None:
     data, _, left = BAD[name]
     (tmp_path / "bad.tar").write_bytes(data)
     write_tar(tmp_path / "good.tar", sample_members(range(5)))
@@ -346,7 +346,7 @@ def test_skipping_goes_on_and_tells_each(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no tar\n" * 1000, b"BZh91AY" + bytes(600)])
-def test_what_is_no_tar_is_an_error(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_tar_is_an_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(data)
     with pytest.raises(CorruptError, match=r"x\.tar: offset 0: is (empty|not a tar|bzip2)"):
         convert(tmp_path)
@@ -354,7 +354,7 @@ def test_what_is_no_tar_is_an_error(tmp_path: Path, data: bytes) -> None:
         convert(tmp_path, on_error="skip")
 
 
-def test_an_image_that_is_none_names_its_member(tmp_path: Path) -> None:
+def test_an_invalid_image_names_its_member(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [("1.jpg", JPEG), ("2.jpg", b"GIF89a")])
     with pytest.raises(SampleError, match=r"member '2\.jpg', offset 1024: .*expected jpeg.*--column 'jpg=bytes'"):
         convert(tmp_path)
@@ -382,7 +382,7 @@ def test_a_source_that_is_missing_is_an_error_before_anything_is_written(four: P
     assert not (four / "out").exists()
 
 
-def test_a_forgotten_output_is_noticed(four: Path) -> None:
+def test_a_forgotten_output_is_an_error(four: Path) -> None:
     with pytest.raises(UsageError, match="name the output last"):
         convert_tars([f"{four}/x-0000.tar"], f"{four}/x-0001.tar")
     with pytest.raises(UsageError, match="name the output last"):
@@ -401,7 +401,7 @@ def test_a_finished_conversion_is_not_done_again(four: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_what_was_skipped_is_told_again(four: Path, processes: int) -> None:
+def test_a_rerun_reports_the_same_skips(four: Path, processes: int) -> None:
     for tar in (1, 3):
         write_tar(four / f"x-{tar:04d}.tar", [*sample_members(range(50 * tar, 50 * tar + 50)), ("bad.txt", b"")])
     first, second = Skips(), Skips()
@@ -429,7 +429,7 @@ def test_a_kill_after_the_index_does_not_forget_what_was_skipped(large: Path) ->
     assert files(large / "again") == files(large / "out")
 
 
-def test_of_each_tar_the_first_100_skips_are_kept(tmp_path: Path) -> None:
+def test_the_first_100_skips_of_each_tar_are_kept(tmp_path: Path) -> None:
     bad = [(f"bad{number}.txt", b"") for number in range(130)]
     write_tar(tmp_path / "x.tar", [*sample_members(range(70)), *bad])
     assert convert(tmp_path, on_error="skip").skipped == 130
@@ -464,7 +464,7 @@ def test_the_times_of_tars_do_not_matter(large: Path) -> None:
     assert convert(large, shard_size="10KB", on_error="skip").already
 
 
-def test_without_a_shard_the_mended_command_just_works(four: Path) -> None:
+def test_without_a_shard_a_corrected_command_works(four: Path) -> None:
     write_tar(four / "x-0003.tar", [("1.txt", b"a"), ("1.cls", b"cat")])
     with pytest.raises(SampleError, match="--column 'cls=str'"):
         convert(four)
@@ -488,7 +488,7 @@ def test_another_conversion_onto_an_unfinished_one_is_refused_but_skipping_may_c
     assert len(samples(large)) == 6000
 
 
-def test_what_was_begun_with_skipping_is_not_finished_without(large: Path) -> None:
+def test_a_conversion_begun_with_skipping_needs_skipping(large: Path) -> None:
     command = [sys.executable, "-c", KILLED, "9", f"{large}/*.tar", str(large / "out")]
     assert subprocess.run(command, check=False).returncode == -9
     with pytest.raises(UsageError, match="another: without --on-error skip"):

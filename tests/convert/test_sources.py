@@ -47,12 +47,12 @@ def test_a_name_with_magic_that_is_a_file_is_that_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gone.tar", "train-{0000..0002}.tar", "gone-*.tar"])
-def test_one_that_is_not_there_is_an_error_that_names_it(folder: Path, name: str) -> None:
+def test_a_missing_tar_is_an_error_that_names_it(folder: Path, name: str) -> None:
     with pytest.raises(MissingError, match=r"gone|train-0002\.tar"):
         find_sources([f"{folder}/val.tar", f"{folder}/{name}"])
 
 
-def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
+def test_invalid_names_are_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="twice"):
         find_sources([f"{folder}/val.tar", f"{folder}/*.tar"])
     with pytest.raises(UsageError, match=r"is not a tar but a directory; name the tars: .*/\*\.tar"):

@@ -98,7 +98,7 @@ def test_a_sample_is_reported_once_however_much_is_wrong() -> None:
     assert shape(group(Member("1.a", 0, problem="is a FIFO"), "1.b", "1.b", "2.b")) == ["error", ("2", "b")]
 
 
-def test_next_to_damage_the_sample_before_is_torn_and_the_one_behind_is_none() -> None:
+def test_damage_tears_the_sample_before_and_invalidates_the_one_after() -> None:
     before, damage, sample, behind, last = group("0.jpg", "1.jpg", DAMAGE, "2.cls", "3.jpg")[0:5]
     assert (before, sample) == (
         TarSample("0", {"jpg": Member("0.jpg", 0)}),
@@ -165,7 +165,7 @@ def test_a_rename_that_is_none_is_refused(text: str) -> None:
         ({"drop": [""]}, "drop has an empty name"),
     ],
 )
-def test_options_that_contradict_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         Names.parse(**{"key_until": "first-dot", "rename": {}, "drop": (), **options})
 
@@ -179,7 +179,7 @@ def test_a_declared_column_that_nothing_becomes_is_refused() -> None:
         names.check_declared(["json"])
 
 
-def test_what_no_member_has_is_named() -> None:
+def test_options_that_match_no_member_are_named() -> None:
     names = Names.parse("first-dot", {"image": "jpg;webp", "text": "txt"}, ["README", "bak"])
     assert names.unused(["a/README", "a/1.webp", ".bak", "a/1.cls"]) == [
         "--drop bak: no member has this extension or file name; there are cls, webp",
