@@ -89,7 +89,7 @@ def test_a_mixture_can_be_pickled(urls: dict[str, str]) -> None:
 
 MISTAKES: list[tuple[str, Any, str]] = [
     ("nothing in it", lambda u: Mixture([]), "needs a component"),
-    ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "some have n"),
+    ("some without", lambda u: Mixture([(u["a"], 1), u["b"]]), "some do not"),
     ("two amounts", lambda u: Mixture([Component(u["a"], 1, repeat=2)]), "or repeat, or samples"),
     ("negative", lambda u: Mixture([(u["a"], -1)]), "negative"),
     ("text", lambda u: Mixture([(u["a"], "1")]), "must be a number"),
