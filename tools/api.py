@@ -35,11 +35,7 @@ INTERNAL = {
     "Mixture": {"view", "weights"},
     "Order": {"drawn", "pieces_drawn"},
     "ShardRepair": {"kept"},
-    "StreamingDataset": {
-        "assemble", "assembled", "batching", "check_empty", "detached", "identity", "known_batching", "phases",
-        "read_by", "reader", "started_by", "use_phases", "warn_of_costs",
-    },
-}  # fmt: skip
+}
 """Members that other packages of mdsx use, and users do not."""
 
 _HEAD = """# API

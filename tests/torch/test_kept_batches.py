@@ -212,13 +212,13 @@ def damage(url: str, shard: int, samples: list[int]) -> str:
 
 
 @pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [False, mdsx.Shuffle(1, 100)])
 def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
-    tmp_path: Path, options: dict[str, Any], shuffle: bool
+    tmp_path: Path, options: dict[str, Any], shuffle: bool | mdsx.Shuffle
 ) -> None:
     """And again there, when `next()` is called again: no batch is skipped, the position stays. All of a shard."""
     url = write(str(tmp_path / "dataset"))
-    data = StreamingDataset(url, shuffle=shuffle, **ORDER)
+    data = StreamingDataset(url, **{**ORDER, "shuffle": shuffle})
     shard, counts = len(data._data.view.counts) // 2, data._data.view.counts.tolist()
     lost = range(sum(counts[:shard]), sum(counts[: shard + 1]))
     whole = list(StreamingDataLoader(data, BATCH))
@@ -226,7 +226,7 @@ def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
     assert before > 8
     name = damage(url, shard, list(range(counts[shard])))
 
-    reading = StreamingDataLoader(StreamingDataset(url, shuffle=shuffle, **ORDER), BATCH, **options)
+    reading = StreamingDataLoader(StreamingDataset(url, **{**ORDER, "shuffle": shuffle}), BATCH, **options)
     batches = iter(reading)
     for expected in whole[:before]:
         assert told(next(batches)) == told(expected)
