@@ -14,7 +14,6 @@ import re
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ import numpy as np
 _CHUNK = 2**20
 _CANNOT = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _MAP_FIXED = 0x10  # on Linux, macOS and the BSDs; Python's mmap does not name it
-_M_ARENA_MAX = -8  # glibc's malloc.h
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|gpfs|beegfs|wekafs|glusterfs|pvfs2|fuse\..+")
 _ESCAPED = re.compile(r"\\(\d{3})")
@@ -54,18 +52,6 @@ def allocate(descriptor: int, size: int) -> None:
     reached = 0
     while reached < size:
         reached += os.pwrite(descriptor, zeros[: size - reached], reached)
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep up to 64 MiB of freed memory, so that the next batch takes it without a page fault for each page.
-
-    glibc raises these thresholds by itself when a large block is freed first (mallopt(3), M_MMAP_THRESHOLD), and this
-    is such a block, of which no byte is touched. For images of 100 kB that is 2.5 times the speed; elsewhere, nothing.
-    Each arena keeps as much, and threads use up to 8 arenas a core. Two are enough, since Python's threads take turns.
-    """
-    np.empty(2**25 - 2**16, np.uint8)
-    with suppress(AttributeError):  # a C library without it
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def boot() -> str:

@@ -3,6 +3,7 @@
 from mdsx.process.children import end_with_parent, ignoring_interrupts
 from mdsx.process.forks import Owner, at_fork
 from mdsx.process.limits import exhausted, most_descriptors, most_leases, naming_limits
+from mdsx.process.memory import keep_freed_memory
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "end_with_parent",
     "exhausted",
     "ignoring_interrupts",
+    "keep_freed_memory",
     "most_descriptors",
     "most_leases",
     "naming_limits",

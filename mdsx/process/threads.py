@@ -23,6 +23,7 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from mdsx.process.forks import Owner, at_fork
+from mdsx.process.memory import share_arenas
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class _Crew:
         self._changed = Condition()
         self._waiting: deque[_Queue] = deque()  # queues that are not empty, in turn
         self._threads = self._busy = self._idle = 0
+        share_arenas()
 
     def submit(self, queue: _Queue, call: _Call) -> None:
         with self._changed:

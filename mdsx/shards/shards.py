@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
-from mdsx.process import at_fork
+from mdsx.process import at_fork, keep_freed_memory
 from mdsx.shards.download import download_shard
 from mdsx.shards.index import read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
 from mdsx.shards.stored import StoredShards, retried
 from mdsx.storage import Storage, map_whole, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
-from mdsx.system import keep_freed_memory, network_file_system
+from mdsx.system import network_file_system
 
 _SMALL = 16 * 1024  # bytes: hashing an average sample up to this size costs less than a stat
 
