@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+if __name__ == "__main__":  # started as a file
+    os.chdir(Path(__file__).resolve().parent.parent)
+    os.execv(sys.executable, [sys.executable, "-m", "tools", "check", *sys.argv[1:]])
 
 from tools.console import Console
 
