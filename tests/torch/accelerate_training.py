@@ -1,8 +1,8 @@
 """A training under Accelerate, run by the tests on several processes.
 
-Each rank appends the samples of every step to FOLDER/<rank>.log. It resumes from what is saved; after STEPS steps it
-saves its state and kills itself. STEPS 0 goes to the epoch's end, then validates: FOLDER/valid has the samples that all
-ranks saw.
+Each rank appends the samples of every step to FOLDER/<rank>.log. It resumes from a saved state if there is
+one. After STEPS steps it saves its state and kills itself. With STEPS 0 it runs to the epoch's end, then validates:
+FOLDER/valid has the samples that all ranks saw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small dataset of many shards whose samples tell their number."""
+"""A small dataset of many shards whose samples hold their number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = {
 
 
 def sample(number: int) -> dict[str, object]:
-    """The sample that is written at place `number`."""
+    """Return the sample at place `number`."""
     return {
         "id": number,
         "tokens": np.arange(number, number + 8, dtype=np.uint16),

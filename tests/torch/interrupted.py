@@ -1,8 +1,9 @@
-"""A training that is interrupted: tells what it does line by line as JSON, and goes on when it is told to.
+"""A training that is interrupted. It prints what it does as JSON lines, and continues on request.
 
-Run as: interrupted.py URL CACHE WORKERS METHOD. "waiting" is told before each `next()`, "step" in the training step
-after it. At an exception its type and traceback are told; then a line comes in: `end` ends the process by it, `go` goes
-on with the same iteration; where it was raised by `next()`, what is left is told first: threads, children, descriptors.
+Run as: interrupted.py URL CACHE WORKERS METHOD. It prints "waiting" before each `next()`, and "step" in the training
+step after it. On an exception it prints the type and the traceback, then reads a line: `end` lets the exception end the
+process, `go` continues the same iteration. If `next()` raised the exception, it first prints which threads, children
+and descriptors remain.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def helpers(*names: str) -> set[int]:
 
 
 class Left:
-    """What is there now that was not there when this was made."""
+    """Return what exists now and did not exist when this object was made."""
 
     def __init__(self) -> None:
         self._before = self._now()
@@ -70,7 +71,7 @@ class Left:
         return {"threads": threads, "children": children(), "descriptors": descriptors()}
 
     def wait(self) -> dict[str, list[Any]]:
-        """Return what is left once that is nothing but the connections of the S3 client, or patience is over."""
+        """Return what remains, as soon as only the S3 client's connections remain or patience runs out."""
         deadline = time.monotonic() + PATIENCE
         while True:
             left = {kind: sorted(found - self._before[kind]) for kind, found in self._now().items()}

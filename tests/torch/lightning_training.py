@@ -1,7 +1,7 @@
 """A training under Lightning, run by the tests: lightning_training.py URL FOLDER DEVICES BATCH STEPS EPOCHS.
 
-Each rank appends the samples of every step to FOLDER/<rank>.log. A checkpoint is saved after every step, and it goes on
-from one that is there. Before step STEPS each rank kills itself (-1: never).
+Each rank appends the samples of every step to FOLDER/<rank>.log. It saves a checkpoint after every step, and
+resumes from an existing one. Before step STEPS each rank kills itself (-1: never).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read a dataset of many shards in a process that may have few files open, for test_many_shards."""
+"""Read a dataset of many shards in a process with a low limit of open files, for test_many_shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mdsx.torch.collate: what PyTorch's default collation makes, and lists where that gives up."""
+"""mdsx.torch.collate: what PyTorch's default collation makes, and lists where PyTorch raises."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def value(kind: Any, number: int) -> Any:
 
 @settings(deadline=None, max_examples=200, derandomize=True)
 @given(KINDS, st.integers(1, 4))
-def test_what_pytorch_takes_becomes_what_pytorch_makes(kind: Any, count: int) -> None:
+def test_collate_equals_pytorchs_default_collation(kind: Any, count: int) -> None:
     samples = [value(kind, number) for number in range(count)]
     assert same(collate(samples), default_collate(samples))
 
@@ -95,11 +95,11 @@ LISTS: list[tuple[list[Any], Any]] = [
 
 
 @pytest.mark.parametrize(("samples", "expected"), LISTS)
-def test_what_pytorch_refuses_becomes_lists(samples: list[Any], expected: Any) -> None:
+def test_values_that_pytorch_cannot_collate_become_lists(samples: list[Any], expected: Any) -> None:
     assert same(collate(samples), expected)
 
 
-def test_samples_with_other_keys_are_refused() -> None:
+def test_samples_with_different_keys_raise() -> None:
     with pytest.raises(mdsx.UsageError, match="different keys"):
         collate([{"a": 1}, {"a": 1, "b": 2}])
 
@@ -128,7 +128,7 @@ def test_a_dataset_works_under_a_plain_dataloader(url: str, workers: int) -> Non
     assert batches[0]["raw"] == [b"raw", None, None, b"raw"]
 
 
-def test_it_is_the_default_after_a_transform(url: str) -> None:
+def test_collate_is_the_default_after_a_transform(url: str) -> None:
     data = StreamingDataset(url, shuffle=False, transform=lambda sample: sample)
     batch = next(iter(StreamingDataLoader(data, 4)))
     assert batch["id"].tolist() == [0, 1, 2, 3]

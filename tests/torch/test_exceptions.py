@@ -1,4 +1,4 @@
-"""What is raised while a batch is made reaches `next()` once, as what it is; nothing is left, and the run goes on."""
+"""`next()` raises an exception of a batch once, with its type. Nothing leaks, and the run continues."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def wait_until_nothing_is_left(before: Left) -> None:
 
 
 def compare(error: BaseException, expected: BaseException, note: str) -> None:
-    """It is of the same type, says the same, has the same attributes; the user's frame and the place are to be seen."""
+    """Assert that type, message and attributes are the same, and that the user's frame and the place are visible."""
     assert type(error) is type(expected)
     assert str(error) == str(expected)
     shown = {name: value for name, value in vars(expected).items() if not name.startswith("_")}
@@ -118,7 +118,7 @@ def ids(batch: dict[str, Any]) -> list[int]:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", RAISED)
 @pytest.mark.parametrize("where", ["transform", "collate_fn"])
-def test_it_is_raised_once_as_what_it_is_and_nothing_is_lost_or_left(
+def test_exception_is_raised_once_and_no_sample_is_lost(
     local_url: str, tmp_path: Path, kind: str, where: str, workers: int
 ) -> None:
     before = left_over()
@@ -146,7 +146,7 @@ def test_it_is_raised_once_as_what_it_is_and_nothing_is_lost_or_left(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_one_that_cannot_cross_processes_still_tells_all(local_url: str, tmp_path: Path, workers: int) -> None:
+def test_unpicklable_exception_keeps_type_message_and_traceback(local_url: str, tmp_path: Path, workers: int) -> None:
     class Local(Exception):
         pass
 
@@ -156,15 +156,13 @@ def test_one_that_cannot_cross_processes_still_tells_all(local_url: str, tmp_pat
         for _ in loader:
             pass
     text = "".join(traceback.format_exception(raised.value))
-    for told in ("Local", "here", "_look_at", "mdsx: in transform"):
-        assert told in text
+    for shown in ("Local", "here", "_look_at", "mdsx: in transform"):
+        assert shown in text
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_killed_worker_is_an_error_and_the_same_iteration_goes_on(
-    local_url: str, tmp_path: Path, persistent: bool
-) -> None:
-    """As the kernel does it where memory is short."""
+def test_iteration_continues_after_a_killed_worker(local_url: str, tmp_path: Path, persistent: bool) -> None:
+    """The kernel kills a worker in the same way when memory is short."""
 
     def die() -> BaseException:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -190,10 +188,8 @@ def test_a_killed_worker_is_an_error_and_the_same_iteration_goes_on(
     wait_until_nothing_is_left(before)
 
 
-def test_an_error_in_the_prefetch_thread_reaches_next_once(
-    remote_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that storage does not account for: then whoever needs the shard would not meet it."""
+def test_next_raises_a_prefetch_error_once(remote_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage does not expect this error, so the reader of the shard would not see it."""
     from mdsx.shards import View
 
     bring, failed = View.bring, list[int]()
@@ -224,8 +220,8 @@ def test_an_error_in_the_prefetch_thread_reaches_next_once(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_child_that_is_forked_while_its_parent_reads_disturbs_nothing(local_url: str, workers: int) -> None:
-    """It cannot go on with the parent's iteration, may begin one of its own, and drops all it inherited unharmed."""
+def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str, workers: int) -> None:
+    """The child cannot continue the parent's iteration. It can begin its own, and it can drop what it inherited."""
     from tests.forks import forked
 
     loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), 17, num_workers=workers)
@@ -236,23 +232,23 @@ def test_a_child_that_is_forked_while_its_parent_reads_disturbs_nothing(local_ur
         nonlocal loader, batches
         try:
             next(batches)
-            told = ""
+            shown = ""
         except mdsx.UsageError as error:
-            told = str(error)
+            shown = str(error)
         own = ids(next(iter(StreamingDataLoader(StreamingDataset(local_url, seed=4), 17))))
         del loader, batches
         gc.collect()
-        return told, own
+        return shown, own
 
-    told, own = forked(child)
-    assert "belongs to the process that began it" in told
+    shown, own = forked(child)
+    assert "belongs to the process that began it" in shown
     assert own == found
     for batch in batches:
         found += ids(batch)
     assert len(set(found)) == len(found) == N // 17 * 17
 
 
-def test_locks_that_threads_held_at_a_fork_do_not_hold_up_the_child(local_url: str) -> None:
+def test_child_does_not_wait_for_locks_held_at_fork(local_url: str) -> None:
     from mdsx.stream import Background
     from tests.forks import forked
 
@@ -269,7 +265,7 @@ def test_locks_that_threads_held_at_a_fork_do_not_hold_up_the_child(local_url: s
         assert forked(child)
 
 
-def test_views_that_cannot_cross_processes_are_an_error_that_says_so(tmp_path: Path) -> None:
+def test_unpicklable_views_raise_a_clear_error(tmp_path: Path) -> None:
     url = str(tmp_path / "data")
     with mdsx.Writer(url, {"id": "int64", "blob": "bytes"}) as out:
         out.write_batch({"id": range(40), "blob": [b"x" * 10] * 40})

@@ -62,9 +62,7 @@ def run_accelerate(*arguments: Any) -> None:
     train(*arguments)
 
 
-def test_accelerate_resumes_a_killed_training_on_other_ranks_and_validates_each_sample_once(
-    local_url: str, tmp_path: Path
-) -> None:
+def test_accelerate_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path: Path) -> None:
     assert -signal.SIGKILL in accelerate(local_url, tmp_path, world=2, batch=32, steps=5)
     assert accelerate(local_url, tmp_path, world=1, batch=48, steps=4) == [-signal.SIGKILL]
     read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
@@ -99,9 +97,7 @@ def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
     return found
 
 
-def test_lightning_resumes_a_killed_training_on_other_ranks_and_validates_each_sample_once(
-    local_url: str, tmp_path: Path
-) -> None:
+def test_lightning_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path: Path) -> None:
     lightning(local_url, tmp_path, devices=2, batch=32, epochs=2, killed_at=6)
     assert sum(logged(tmp_path)[0].values()) == 6 * 2 * 32
     lightning(local_url, tmp_path, devices=1, batch=50, epochs=2)
@@ -111,17 +107,15 @@ def test_lightning_resumes_a_killed_training_on_other_ranks_and_validates_each_s
 
 
 def run_lightning(url: str, folder: Path, *runs: tuple[int, int]) -> None:
-    """One after the other, each of a batch size and as many epochs."""
+    """Run trainings one after the other, each with a batch size and a number of epochs."""
     from tests.torch.lightning_training import train  # takes seconds
 
     for batch, epochs in runs:
         train(url, folder, 1, batch, -1, epochs)
 
 
-def test_lightning_goes_on_with_the_next_epoch_after_a_checkpoint_at_an_epochs_end(
-    local_url: str, tmp_path: Path
-) -> None:
-    """The trainer does not load the loader's state of such a checkpoint: it tells the loader the epoch."""
+def test_lightning_resumes_a_checkpoint_at_an_epochs_end(local_url: str, tmp_path: Path) -> None:
+    """The trainer does not load the loader's state from such a checkpoint: it sets the loader's epoch."""
     fork_server.call(run_lightning, local_url, tmp_path, (50, 1), (30, 2), timeout=TIMEOUT)
     lines = [json.loads(line) for line in (tmp_path / "0.log").open()]
     for epoch, batch_size in enumerate((50, 30)):

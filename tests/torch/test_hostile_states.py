@@ -1,6 +1,6 @@
-"""Any state resumes exactly or is refused: an MdsxError, in bounded time, and the object is as before.
+"""Any state resumes exactly or raises MdsxError, in bounded time. After an error the object is unchanged.
 
-Valid states are mutated at random, and given to every way of reading a dataset.
+The tests mutate valid states at random and load them in every way of reading a dataset.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def ids(batches: Iterable[Any]) -> list[int]:
 
 
 Target = Callable[[StreamingDataset, Any], Iterable[Any]]
-"""Loads a state, and then is what there is to iterate."""
+"""Load a state; return the object to iterate."""
 
 
 def streaming(data: StreamingDataset, state: Any) -> Iterable[Any]:
@@ -126,7 +126,7 @@ def mutated(draw: st.DrawFn, state: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("target", [streaming, by_hand, plain, stateful])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_any_state_is_exact_or_refused(urls: list[str], target: Target, weighted: bool, often: Often) -> None:
+def test_mutated_state_resumes_exactly_or_raises(urls: list[str], target: Target, weighted: bool, often: Often) -> None:
     whole = [ids(dataset_at(urls, weighted, epoch)) for epoch in range(3)]
 
     @settings(max_examples=often(60, 3000), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -163,7 +163,7 @@ def dataset_at(urls: list[str], weighted: bool, epoch: int) -> StreamingDataset:
 
 @pytest.mark.parametrize("state", [None, 3, "state", [1], {}, {"epoch": 0}, {"epoch": [], "position": {}}])
 @pytest.mark.parametrize("target", [streaming, by_hand, plain])
-def test_what_is_no_state_at_all_is_refused(urls: list[str], target: Target, state: object) -> None:
+def test_values_that_are_no_state_raise(urls: list[str], target: Target, state: object) -> None:
     with pytest.raises(mdsx.StateError):
         target(dataset(urls, False), state)
 
@@ -172,7 +172,7 @@ def test_what_is_no_state_at_all_is_refused(urls: list[str], target: Target, sta
     "worker",
     [[[1]], 3, {"id": 0, "count": 2, "origin": -(10**15), "global_batch": 8}, {"id": 0, "count": 2, "origin": 3}],
 )
-def test_a_hostile_state_of_a_worker_process_is_refused(urls: list[str], worker: object) -> None:
+def test_hostile_state_of_a_worker_raises(urls: list[str], worker: object) -> None:
     def make() -> StatefulDataLoader[Any]:
         return StatefulDataLoader(dataset(urls, False), batch_size=None, num_workers=2)
 
@@ -187,8 +187,8 @@ def test_a_hostile_state_of_a_worker_process_is_refused(urls: list[str], worker:
         iter(resumed)
 
 
-def test_a_worker_far_in_an_epoch_resumes_at_once(urls: list[str]) -> None:
-    """However many batches lie between where the workers began and where they are."""
+def test_worker_far_into_an_epoch_resumes_immediately(urls: list[str]) -> None:
+    """The number of batches since the workers began does not matter."""
     mixture = mdsx.Mixture([(urls[0], 1), (urls[1], 1)], epoch_samples=2**55)
 
     def make() -> StatefulDataLoader[Any]:

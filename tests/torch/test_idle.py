@@ -1,4 +1,4 @@
-"""A loader that nobody reads from uses no CPU: nothing in it polls."""
+"""An idle loader uses no CPU: nothing in it polls."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def calm_moments(url: str, cache: str) -> int:
     return calm
 
 
-def test_a_loader_that_nobody_reads_from_uses_no_cpu(remote_url: str, tmp_path: object) -> None:
-    """In a process of its own: half a second in which it takes less than 1 % of a core, three times in a row."""
+def test_idle_loader_uses_no_cpu(remote_url: str, tmp_path: object) -> None:
+    """A separate process uses less than 1 % of a core in three consecutive half seconds."""
     assert call(calm_moments, remote_url, f"{tmp_path}/cache") == 3

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM of a real training from S3: told at once, nothing left behind, nothing lost or repeated."""
+"""Ctrl-C and SIGTERM in a real training from S3 end it at once. No resource leaks, no sample is lost or repeated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.fault_proxy import Exchange, Proxy
 from tools.s3_server import S3Server
 
 N = 1003
-STALL = 15.0  # seconds that a download stands; its own timeout is longer
+STALL = 15.0  # seconds for which a download stalls; its own timeout is longer
 SOON = 10.0  # many times what is needed
 TIMEOUT = 120.0
 WAYS = [(0, "fork"), (2, "fork"), (1, "spawn")]
@@ -59,7 +59,7 @@ class Training:
         self.errors = self.process.stderr.read()
 
     def until(self, **wanted: Any) -> dict[str, Any]:
-        """The next fact of that name, and that value if one is given."""
+        """Return the next fact of that name, and of that value if one is given."""
         (name, value), deadline = *wanted.items(), time.monotonic() + TIMEOUT
         while True:
             try:
@@ -115,7 +115,7 @@ def stall(exchange: Exchange) -> None:
 
 
 def stall_shards(proxy: Proxy, skip: int = 0) -> None:
-    """All downloads of shards stand, from now on; returns when the first one does."""
+    """Stall all downloads of shards from now on; return when the first one stalls."""
     rule = proxy.add(stall, key="*shard*", skip=skip)
     deadline = time.monotonic() + TIMEOUT
     while not rule.hits:
@@ -131,25 +131,25 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("workers", "method"), WAYS, ids=str)
-def test_ctrl_c_is_told_at_once_and_the_same_iteration_goes_on(
+def test_iteration_continues_after_ctrl_c(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
 ) -> None:
-    """While the first batch waits for a download that stands, and within a training step in the midst."""
+    """Ctrl-C comes while the first batch waits for a stalled download, and later during a training step."""
     with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
         run.until(waiting=0)
         stall_shards(proxy)
         time.sleep(0.5)
         since = run.interrupt()
-        told = run.until(raised=...)
-        assert told["raised"] == "KeyboardInterrupt"
-        assert told["time"] - since < SOON
+        fact = run.until(raised=...)
+        assert fact["raised"] == "KeyboardInterrupt"
+        assert fact["time"] - since < SOON
         proxy.clear()
         run.tell("go")
         assert not any(run.until(left=...)["left"].values())
         run.until(step=LONG_STEP)
         since = run.interrupt()
-        told = run.until(raised=...)
-        assert told["time"] - since < SOON
+        fact = run.until(raised=...)
+        assert fact["time"] - since < SOON
         run.tell("go")
         assert Counter(run.until(ids=...)["ids"]) == Counter(range(N))
         assert not any(run.until(left=...)["left"].values())
@@ -158,7 +158,7 @@ def test_ctrl_c_is_told_at_once_and_the_same_iteration_goes_on(
 
 
 @pytest.mark.parametrize(("workers", "method"), WAYS[:2], ids=str)
-def test_ctrl_c_ends_the_process_though_a_download_stands(
+def test_ctrl_c_ends_the_process_during_a_stalled_download(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
 ) -> None:
     with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
@@ -175,7 +175,7 @@ def test_ctrl_c_ends_the_process_though_a_download_stands(
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL], ids=lambda kind: kind.name)
-def test_workers_end_with_a_training_that_was_ended_from_outside_though_a_download_stands(
+def test_workers_end_with_a_killed_training_during_stalled_downloads(
     remote_url: str, tmp_path: Path, proxy: Proxy, kind: signal.Signals
 ) -> None:
     with training(proxy, remote_url, tmp_path / "cache", 2, "fork") as run:

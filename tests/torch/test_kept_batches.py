@@ -1,4 +1,4 @@
-"""Whoever keeps a batch keeps it as it was: no later batch, epoch or shard is ever written over it."""
+"""A batch that the user keeps never changes: no later batch, epoch or shard overwrites it."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(str(tmp_path_factory.mktemp("kept") / "dataset"))
 
 
-def told(values: Any) -> Any:
-    """What a user sees of a batch, copied."""
+def visible(values: Any) -> Any:
+    """Return a copy of what a user sees of a batch."""
     if isinstance(values, dict):
-        return {name: told(value) for name, value in values.items()}
+        return {name: visible(value) for name, value in values.items()}
     if isinstance(values, list):
-        return [told(value) for value in values]
+        return [visible(value) for value in values]
     if isinstance(values, torch.Tensor):
         return values.dtype, tuple(values.shape), values.tolist()
     return (type(values), bytes(values)) if isinstance(values, bytes | memoryview) else values
@@ -87,16 +87,16 @@ def epochs(made: Any, count: int) -> list[list[Any]]:
     ],
 )
 @pytest.mark.filterwarnings("ignore:'pin_memory'")
-def test_all_batches_of_two_epochs_that_were_kept_are_right_at_the_end(url: str, options: dict[str, Any]) -> None:
+def test_kept_batches_of_two_epochs_do_not_change(url: str, options: dict[str, Any]) -> None:
     plain = {name: value for name, value in options.items() if name in ("zero_copy", "shuffle")}
     kept = epochs(loader(url, 2, **options), 2)
     gc.collect()
-    assert told(kept) == told(epochs(loader(url, 0, **plain), 2))
+    assert visible(kept) == visible(epochs(loader(url, 0, **plain), 2))
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_leaving_an_epoch_in_its_midst_gives_no_slot_to_two(url: str, persistent: bool) -> None:
-    """Some of the batches are kept for good, some for a while, some not; workers are still busy at each leaving."""
+def test_leaving_an_epoch_never_shares_a_slot(url: str, persistent: bool) -> None:
+    """Keep some batches to the end, some for a while, some not. Workers are busy whenever an epoch is left."""
     chance = random.Random(7)
     left, plain = loader(url, 2, persistent_workers=persistent), loader(url, 0)
     kept: list[tuple[int, int, Any]] = []
@@ -111,11 +111,11 @@ def test_leaving_an_epoch_in_its_midst_gives_no_slot_to_two(url: str, persistent
         right[epoch] = list(itertools.islice(plain, 25))
     assert len(kept) > 10
     for epoch, number, batch in kept:
-        assert told(batch) == told(right[epoch][number])
+        assert visible(batch) == visible(right[epoch][number])
 
 
-def test_slots_of_iterations_that_were_left_are_used_again(url: str) -> None:
-    """Tensors that nobody keeps come in shared memory, however often an epoch was left."""
+def test_slots_of_abandoned_iterations_are_reused(url: str) -> None:
+    """Tensors that nobody keeps come in shared memory, even after many abandoned epochs."""
     left = loader(url, 2, persistent_workers=True)
     for _ in range(20):
         for batch in itertools.islice(left, 4):
@@ -131,22 +131,22 @@ def mapping(address: int) -> str:
     return ""
 
 
-def test_what_is_changed_in_a_batch_changes_no_other(url: str) -> None:
-    """Tensors of several batches lie side by side, and may be written to."""
+def test_writing_to_a_batch_changes_no_other(url: str) -> None:
+    """Tensors of several batches are adjacent in memory and writable."""
     kept = list(loader(url, 2))
     for batch in kept[::2]:
         batch["id"].fill_(-1)
         batch["half"].zero_()
     right = list(loader(url, 0))
     for batch, expected in zip(kept[1::2], right[1::2], strict=True):
-        assert told(batch) == told(expected)
+        assert visible(batch) == visible(expected)
 
 
 # --- zero_copy
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_zero_copy_gives_read_only_views_of_encoded_bytes_and_nothing_else(url: str, workers: int) -> None:
+def test_zero_copy_gives_only_read_only_views_of_encoded_bytes(url: str, workers: int) -> None:
     copies = loader(url, 0)
     for found, expected in zip(loader(url, workers, zero_copy=True), copies, strict=True):
         for name in ("raw", "image"):
@@ -154,7 +154,7 @@ def test_zero_copy_gives_read_only_views_of_encoded_bytes_and_nothing_else(url: 
             for value in found[name]:
                 assert value is None or (isinstance(value, memoryview) and value.readonly)
             del found[name], expected[name]
-        assert told(found) == told(expected)
+        assert visible(found) == visible(expected)
 
 
 def test_a_transform_gets_the_views(url: str) -> None:
@@ -165,7 +165,7 @@ def test_a_transform_gets_the_views(url: str) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("place", ["in place", "zstd", "s3"])
-def test_views_stay_right_when_all_else_is_gone_and_the_cache_is_another_datasets(
+def test_views_outlive_their_dataset_and_its_cached_shards(
     place: str, workers: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"{request.getfixturevalue('s3_url')}/d" if place == "s3" else str(tmp_path / "d")
@@ -186,7 +186,7 @@ def test_views_stay_right_when_all_else_is_gone_and_the_cache_is_another_dataset
     for number, batch in enumerate(kept):
         for id, raw, image in zip(batch["id"].tolist(), batch["raw"], batch["image"], strict=True):
             assert (raw, image) == (sample(id)["raw"], sample(id)["image"])
-        assert expected is None or told(batch["id"]) == told(expected[number]["id"])
+        assert expected is None or visible(batch["id"]) == visible(expected[number]["id"])
 
 
 # --- a damaged shard in the midst of a run
@@ -213,10 +213,8 @@ def damage(url: str, shard: int, samples: list[int]) -> str:
 
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("shuffle", [False, mdsx.Shuffle(1, 100)])
-def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
-    tmp_path: Path, options: dict[str, Any], shuffle: bool | mdsx.Shuffle
-) -> None:
-    """And again there, when `next()` is called again: no batch is skipped, the position stays. All of a shard."""
+def test_damage_raises_at_its_batch(tmp_path: Path, options: dict[str, Any], shuffle: bool | mdsx.Shuffle) -> None:
+    """Calling `next()` again repeats it: it skips no batch, and the position stays. A whole shard is damaged."""
     url = write(str(tmp_path / "dataset"))
     data = StreamingDataset(url, **{**ORDER, "shuffle": shuffle})
     shard, counts = len(data._data.view.counts) // 2, data._data.view.counts.tolist()
@@ -229,7 +227,7 @@ def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
     reading = StreamingDataLoader(StreamingDataset(url, **{**ORDER, "shuffle": shuffle}), BATCH, **options)
     batches = iter(reading)
     for expected in whole[:before]:
-        assert told(next(batches)) == told(expected)
+        assert visible(next(batches)) == visible(expected)
     for _ in range(3):
         with pytest.raises(mdsx.CorruptError, match=rf"{name}.*sample \d+"):
             next(batches)
@@ -237,7 +235,7 @@ def test_damage_is_an_error_in_its_place_all_batches_before_it_come(
 
 
 @pytest.mark.parametrize("size", [None, BATCH])
-def test_so_it_is_under_pytorchs_own_loader(tmp_path: Path, size: int | None) -> None:
+def test_damage_raises_at_its_batch_under_pytorchs_loader(tmp_path: Path, size: int | None) -> None:
     url = write(str(tmp_path / "dataset"))
     data = StreamingDataset(url, batch_size=size, **ORDER)
     shard, counts = len(data._data.view.counts) // 2, data._data.view.counts.tolist()
@@ -256,10 +254,8 @@ def test_so_it_is_under_pytorchs_own_loader(tmp_path: Path, size: int | None) ->
 
 
 @pytest.mark.parametrize("options", WAYS)
-def test_a_single_damaged_sample_is_never_handed_out_nor_are_batches_before_it_lost(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
-    """The error comes at the first batch of its shard, which is refused as a whole, or at the latest at its own."""
+def test_damaged_sample_is_never_returned(tmp_path: Path, options: dict[str, Any]) -> None:
+    """`next()` raises at the first batch of the shard if the whole shard is refused, else at the sample's own batch."""
     url = write(str(tmp_path / "dataset"))
     data = StreamingDataset(url, **ORDER)
     shard = len(data._data.view.counts) // 2
@@ -280,14 +276,14 @@ def test_a_single_damaged_sample_is_never_handed_out_nor_are_batches_before_it_l
             assert "sample 5" in str(error)  # noqa: PT017  # as often as it comes
             errors += 1
         else:
-            assert told(batch) == told(whole[found])
+            assert visible(batch) == visible(whole[found])
             found += 1
         assert reading.state_dict()["position"] == found * BATCH
     assert touched[0] <= found <= before
 
 
-def test_after_an_error_no_worker_is_left_waiting(tmp_path: Path) -> None:
-    """They end with the error, not when garbage is collected: PyTorch's frames are in a cycle with it."""
+def test_workers_end_with_the_error(tmp_path: Path) -> None:
+    """They do not wait for garbage collection: PyTorch's frames are in a cycle with the error."""
     url = write(str(tmp_path / "dataset"))
     damage(url, 0, list(range(int(mdsx.Dataset(url).shards.index.counts[0]))))
     batches = iter(loader(url, 2, shuffle=False))
@@ -303,9 +299,7 @@ def test_after_an_error_no_worker_is_left_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", WAYS)
-def test_a_shard_of_another_dataset_is_refused_though_all_of_its_samples_are_sound(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_sound_shard_of_another_dataset_raises(tmp_path: Path, options: dict[str, Any]) -> None:
     for name, first in (("mine", 0), ("other", 1000)):
         with mdsx.Writer(tmp_path / name, {"id": "int64"}, shard_size="1KB") as out:
             out.write_batch({"id": np.arange(first, first + 200)})

@@ -1,4 +1,4 @@
-"""Real processes that read from S3 through a cache smaller than the dataset, killed by SIGKILL, resumed as others."""
+"""Real processes read from S3 through a cache smaller than the dataset. SIGKILL ends them; others resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = dict[str, Any]
 
 
 def start(url: str, cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None) -> Job:
-    """The ranks of a job, each in a process group of its own (with its workers)."""
+    """The ranks of a job, each in its own process group with its workers."""
     out.mkdir()
     ranks = [{"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)} for rank in range(world)]
     return [fork_server.start(train, url, cache, out, batch, workers, state, environment=rank) for rank in ranks]
@@ -56,7 +56,7 @@ def wait_until_all_reached(out: Path, world: int, position: int, job: Job) -> No
 
 
 def consumed(out: Path, before: int | None = None) -> list[int]:
-    """The samples of all ranks' steps that began before position `before` (None: of all steps)."""
+    """Return the samples of all ranks' steps that began before position `before` (None: all steps)."""
     numbers: list[int] = []
     for path in out.glob("log.?"):
         for line in path.read_text().splitlines():
@@ -71,7 +71,7 @@ def consumed(out: Path, before: int | None = None) -> list[int]:
     [((2, 8, 2), (3, 5, 1)), ((1, 16, 1), (4, 4, 0)), ((4, 3, 0), (1, 20, 2))],
     ids=lambda job: "{} ranks, batch {}, {} workers".format(*job),
 )
-def test_a_killed_job_comes_back_on_another_world_size_and_loses_and_repeats_nothing(
+def test_killed_job_resumes_on_another_world_size_exactly_once(
     remote_url: str, tmp_path: Path, before: tuple[int, int, int], after: tuple[int, int, int]
 ) -> None:
     cache = tmp_path / "cache"
@@ -80,7 +80,7 @@ def test_a_killed_job_comes_back_on_another_world_size_and_loses_and_repeats_not
         wait_until_all_reached(tmp_path / "first", before[0], 150, killed)
     finally:
         kill(killed)
-    # In training the ranks stop at the same step; here the one that had come least far tells where.
+    # In training the ranks stop at the same step; here the test takes the state of the slowest rank.
     state = min(states(tmp_path / "first"), key=lambda found: (found["epoch"], found["position"]))
     assert 0 < state["position"] < N
     resumed = start(remote_url, cache, tmp_path / "second", *after, state)

@@ -1,4 +1,4 @@
-"""What a loader had begun ends with the iteration, at once: it does not wait for Python's garbage collection."""
+"""Threads and workers of an iteration end with it, without waiting for garbage collection."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_leaving_an_epoch_ends_its_thread(local_url: str) -> None:
     assert not thread.is_alive()
 
 
-def test_persistent_workers_stay_for_the_next_epoch_and_end_with_the_loader(local_url: str) -> None:
+def test_persistent_workers_end_with_the_loader(local_url: str) -> None:
     before = children()
     loader = StreamingDataLoader(StreamingDataset(local_url), 32, num_workers=2, persistent_workers=True)
     for _ in loader:
@@ -61,7 +61,7 @@ def test_persistent_workers_stay_for_the_next_epoch_and_end_with_the_loader(loca
     assert children() == before
 
 
-def test_an_iteration_that_was_kept_is_left_when_the_next_one_begins(local_url: str) -> None:
+def test_a_new_iteration_ends_the_kept_one(local_url: str) -> None:
     before = children()
     loader = StreamingDataLoader(StreamingDataset(local_url), 32, num_workers=1)
     kept = iter(loader)
@@ -82,8 +82,8 @@ print(sorted(next(iter(loader)) - set(sys.modules)))
 """
 
 
-def test_a_forked_worker_finds_its_modules_imported(local_url: str) -> None:
-    """An import there can meet, by garbage collection, what other loaders of the parent left; it breaks (and costs)."""
+def test_modules_are_imported_before_workers_fork(local_url: str) -> None:
+    """An import in the worker can collect other loaders of the parent as garbage, which fails and takes time."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, local_url], capture_output=True, text=True, timeout=120, check=False
     )

@@ -33,7 +33,7 @@ def dataset(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return url
 
 
-def test_samples_come_back_one_by_one_and_in_slices(dataset: str) -> None:
+def test_lists_are_read_singly_and_in_slices(dataset: str) -> None:
     data = mdsx.Dataset(dataset)
     assert [data[number] for number in range(len(data))] == SAMPLES
     assert list(data[5:30]) == SAMPLES[5:30]

@@ -1,4 +1,4 @@
-"""StreamingDataLoader: what is in a batch, how an epoch ends, that workers change nothing."""
+"""StreamingDataLoader: the content of batches, the end of an epoch, and equal results for any number of workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def order_of(data: StreamingDataset) -> mdsx.Order:
 
 
 def expected(data: StreamingDataset, epoch: int, batch: int, rank: int = 0, world: int = 1) -> list[list[int]]:
-    """What mdsx.Order says: the sample numbers in each batch of a rank, tail dropped."""
+    """Return the sample numbers in each batch of a rank as mdsx.Order defines them, without the tail."""
     order = order_of(data).at_epoch(epoch)
     first = np.concatenate(([0], np.cumsum(order.counts)))
     found = []
@@ -64,14 +64,14 @@ def test_a_batch_is_a_dict_of_tensors_and_lists(local_url: str) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_batches_are_those_of_the_order_for_any_number_of_workers(local_url: str, workers: int, rank: int) -> None:
+def test_batches_follow_the_order_for_any_number_of_workers(local_url: str, workers: int, rank: int) -> None:
     data = StreamingDataset(local_url, seed=5, rank=rank, world_size=3)
     loader = StreamingDataLoader(data, batch_size=16, num_workers=workers)
     assert ids(loader) == expected(data, 0, 16, rank, 3)
     assert ids(loader) == expected(data, 1, 16, rank, 3)
 
 
-def test_persistent_workers_go_on_from_epoch_to_epoch(local_url: str) -> None:
+def test_persistent_workers_continue_from_epoch_to_epoch(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=5)
     loader = StreamingDataLoader(data, batch_size=64, num_workers=2, persistent_workers=True)
     for epoch in range(3):
@@ -84,7 +84,7 @@ def test_workers_may_be_spawned(local_url: str) -> None:
     assert ids(loader) == expected(data, 0, 100)
 
 
-def test_from_s3_through_a_small_cache_the_batches_are_the_same(remote_url: str, tmp_path: Any) -> None:
+def test_batches_from_s3_through_a_small_cache_are_equal(remote_url: str, tmp_path: Any) -> None:
     data = StreamingDataset(remote_url, seed=5, cache=mdsx.Cache(tmp_path / "cache", limit=20_000))
     with pytest.warns(UserWarning, match="the cache may hold"):
         assert ids(StreamingDataLoader(data, batch_size=32)) == expected(data, 0, 32)
@@ -92,7 +92,7 @@ def test_from_s3_through_a_small_cache_the_batches_are_the_same(remote_url: str,
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) <= 20_000
 
 
-def test_every_column_of_every_sample_arrives_whole(local_url: str) -> None:
+def test_every_column_of_every_sample_arrives_complete(local_url: str) -> None:
     for batch in StreamingDataLoader(StreamingDataset(local_url), batch_size=50, drop_last=False):
         for place, number in enumerate(batch["id"].tolist()):
             written = sample(number)
@@ -114,13 +114,13 @@ def test_len_and_remaining_and_epoch(local_url: str) -> None:
         next(batches)
         assert (loader.remaining, loader.epoch) == (left, 0)
     next(batches)
-    assert (loader.remaining, loader.epoch) == (10, 1)  # the dropped tail of 3 is behind us
+    assert (loader.remaining, loader.epoch) == (10, 1)  # past the dropped tail of 3
     assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
     with pytest.raises(StopIteration):
         next(batches)
 
 
-def test_a_tail_that_is_kept_is_split_over_the_ranks_some_with_no_sample(local_url: str) -> None:
+def test_a_kept_tail_is_split_over_the_ranks(local_url: str) -> None:
     last = []
     for rank in range(8):  # 1003 = 125 * 8 + 3
         data = StreamingDataset(local_url, rank=rank, world_size=8)
@@ -134,7 +134,7 @@ def test_a_tail_that_is_kept_is_split_over_the_ranks_some_with_no_sample(local_u
     assert empty["text"] == []
 
 
-def test_an_epoch_without_a_batch_is_an_error_not_an_endless_loop(local_url: str) -> None:
+def test_an_epoch_without_a_batch_raises(local_url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="drop_last"):
         iter(StreamingDataLoader(StreamingDataset(local_url), batch_size=2000))
 
@@ -151,7 +151,7 @@ def test_leaving_an_epoch_early_starts_the_next_one(local_url: str) -> None:
     assert loader.epoch == 8
 
 
-def test_an_iteration_that_was_left_says_so(local_url: str) -> None:
+def test_an_abandoned_iteration_raises(local_url: str) -> None:
     loader = StreamingDataLoader(StreamingDataset(local_url), batch_size=100)
     first = iter(loader)
     next(first)
@@ -164,7 +164,7 @@ def test_an_iteration_that_was_left_says_so(local_url: str) -> None:
 # --- transform and collate_fn
 
 
-def test_transform_gets_samples_and_pytorch_collates_what_it_returns(local_url: str) -> None:
+def test_transform_gets_samples_and_pytorch_collates_its_results(local_url: str) -> None:
     data = StreamingDataset(local_url, shuffle=False, transform=lambda found: (found["id"], found["tokens"] + 1))
     numbers, tokens = next(iter(StreamingDataLoader(data, batch_size=3)))
     assert numbers.tolist() == [0, 1, 2]
@@ -184,7 +184,7 @@ def fail_at_250(found: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_exception_in_transform_comes_in_its_place_and_the_position_stays(local_url: str, workers: int) -> None:
+def test_transform_error_is_raised_at_its_batch(local_url: str, workers: int) -> None:
     data = StreamingDataset(local_url, shuffle=False, transform=fail_at_250)
     loader = StreamingDataLoader(data, batch_size=100, num_workers=workers)
     batches = iter(loader)
@@ -193,14 +193,14 @@ def test_an_exception_in_transform_comes_in_its_place_and_the_position_stays(loc
     for _ in range(2):  # again, and again from the same place: nothing is skipped
         with pytest.raises(ValueError, match="bad picture") as caught:
             next(batches)
-        told = str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+        message = str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
         shard, place = (int(found[0]) for found in order_of(data).locate([250]))
-        assert f"position 250, shard {shard}, sample {place}" in told
+        assert f"position 250, shard {shard}, sample {place}" in message
         assert loader.state_dict()["position"] == 200
 
 
 class UnpickledError(Exception):
-    """It cannot be made again from its text."""
+    """An exception that cannot be rebuilt from its text."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(f"{text}, number {number}")
@@ -215,7 +215,7 @@ def fail_unpicklably(found: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_exception_comes_as_it_was_raised_with_all_that_it_carries(local_url: str, workers: int) -> None:
+def test_exception_keeps_its_type_attributes_and_traceback(local_url: str, workers: int) -> None:
     data = StreamingDataset(local_url, transform=fail_in_detail)
     with pytest.raises(mdsx.CorruptError) as caught:
         next(iter(StreamingDataLoader(data, batch_size=10, num_workers=workers)))
@@ -226,7 +226,7 @@ def test_an_exception_comes_as_it_was_raised_with_all_that_it_carries(local_url:
     assert "".join(traceback.format_exception(caught.value)).count("raise mdsx.CorruptError(") == 1
 
 
-def test_one_that_cannot_cross_processes_comes_as_pytorch_hands_it_on(local_url: str) -> None:
+def test_unpicklable_exception_is_raised_as_pytorch_does(local_url: str) -> None:
     data = StreamingDataset(local_url, transform=fail_unpicklably)
     with pytest.raises(RuntimeError, match="bad picture, number 7"):
         next(iter(StreamingDataLoader(data, batch_size=10, num_workers=1)))
@@ -254,16 +254,14 @@ def test_a_state_is_json_and_the_same_on_every_rank(local_url: str) -> None:
     assert states[0]["position"] == 120  # what was prepared ahead does not count
 
 
-def test_a_state_of_another_seed_is_refused_by_name(local_url: str) -> None:
+def test_state_of_another_seed_raises_naming_the_field(local_url: str) -> None:
     loader = StreamingDataLoader(StreamingDataset(local_url, seed=1), batch_size=10)
     next(iter(loader))
     with pytest.raises(mdsx.StateError, match="seed"):
         StreamingDataLoader(StreamingDataset(local_url, seed=2), batch_size=10).load_state_dict(loader.state_dict())
 
 
-def test_rank_and_world_size_come_from_the_environment_or_are_given(
-    local_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rank_and_world_size_default_to_the_environment(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert StreamingDataset(local_url)._data.ranks == (1, 2)
@@ -274,7 +272,7 @@ def test_rank_and_world_size_come_from_the_environment_or_are_given(
         StreamingDataset(local_url, rank=4, world_size=4)
 
 
-def test_no_thread_is_left_when_a_loader_is_dropped_in_mid_epoch(local_url: str) -> None:
+def test_a_dropped_loader_leaves_no_thread(local_url: str) -> None:
     before = set(threading.enumerate())
     batches = iter(StreamingDataLoader(StreamingDataset(local_url), batch_size=10))
     next(batches)

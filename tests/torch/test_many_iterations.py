@@ -1,4 +1,4 @@
-"""Many iterations in one process share its threads, and do not hold each other up."""
+"""Many iterations in one process share its threads and do not block each other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_twenty_live_iterations_use_less_than_60_threads(remote_url: str, tmp_pa
     assert 20 < most < 60, f"{before} before"
 
 
-def test_stalled_downloads_of_some_do_not_starve_others(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
+def test_stalled_downloads_do_not_starve_other_iterations(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
     for name in ("stalled", "sound"):
         write(f"{s3_url}/{name}", 1003)
     proxy.add(stall(0.5), key="*/stalled/shard*")
@@ -61,7 +61,7 @@ def test_stalled_downloads_of_some_do_not_starve_others(proxy: Proxy, s3_url: st
 
 
 def background(url: str, cache: Path, seed: int) -> threading.Thread:
-    """An iteration of which nothing comes, in a thread."""
+    """Start a thread with an iteration that yields no batch."""
 
     def read() -> None:
         next(iter(StreamingDataLoader(StreamingDataset(url, seed=seed, cache=cache), 40)))

@@ -1,4 +1,4 @@
-"""More shards than a process may have open files, of which the user has half already."""
+"""A dataset has more shards than a process may open files, while the user has opened half of the limit."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_more_shards_than_files_may_be_open(
 
 
 @pytest.mark.parametrize("place", ["plain", "zstd"])
-def test_a_mixture_shares_what_its_process_may_open(written: Path, tmp_path: Path, shards: int, place: str) -> None:
+def test_a_mixture_shares_the_processs_open_files(written: Path, tmp_path: Path, shards: int, place: str) -> None:
     parts = [str(written / place / f"part-{part:05}") for part in range(PARTS)]
     assert read(shards, tmp_path / "cache", *parts) == [shards * PER_SHARD] * 2

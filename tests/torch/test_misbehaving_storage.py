@@ -1,5 +1,5 @@
-"""A storage that misbehaves, under every way of reading: what is over with another try is invisible, what is not is an
-error in its place that names the shard. Each sample that comes out is compared with what was written."""
+"""Storage that misbehaves, in every way of reading. A fault that a retry overcomes is invisible. Any other fault raises
+at its batch and names the shard. The tests compare each sample that they read with what was written."""
 
 from __future__ import annotations
 
@@ -135,10 +135,8 @@ FOREVER: list[tuple[Fault, type[mdsx.MdsxError], str]] = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_fault_is_invisible_where_another_try_helps(
-    proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often
-) -> None:
-    """Each shard meets another fault, in one of its first two requests."""
+def test_transient_faults_are_invisible(proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often) -> None:
+    """Each shard has another fault, in one of its first two requests."""
     for turn in range(often(1 if way is by_workers else 2, long=2 * SHARDS)):
         proxy.clear()
         rules = [
@@ -149,7 +147,7 @@ def test_each_fault_is_invisible_where_another_try_helps(
         assert turn % 2 or all(rule.hits for rule in rules)
 
 
-def test_a_cold_first_batch_comes_whatever_each_request_meets(
+def test_first_batch_arrives_when_every_request_fails_once(
     proxy: Proxy, url: str, tmp_path: Path, often: Often
 ) -> None:
     faults = [*FOR_NOW, trickle(0.1, 0)]
@@ -162,7 +160,7 @@ def test_a_cold_first_batch_comes_whatever_each_request_meets(
 
 
 @pytest.mark.parametrize("way", [by_range, two_epochs])
-def test_by_chance_all_of_it_at_once(proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often) -> None:
+def test_random_faults_together_are_invisible(proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often) -> None:
     """Faults that need a minute to be noticed apart. Flips twice in a row are an error, and rightly: here are none."""
     for turn in range(often(1, long=20)):
         proxy.clear()
@@ -172,7 +170,7 @@ def test_by_chance_all_of_it_at_once(proxy: Proxy, url: str, tmp_path: Path, way
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_stays_is_an_error_that_names_the_shard_and_what_happened(
+def test_permanent_faults_raise_naming_shard_and_cause(
     proxy: Proxy, url: str, tmp_path: Path, way: Way, monkeypatch: pytest.MonkeyPatch, often: Often
 ) -> None:
     monkeypatch.setattr(retry, "TRIES", 3)
@@ -188,7 +186,7 @@ def test_what_stays_is_an_error_that_names_the_shard_and_what_happened(
         assert proxy.server.secret not in str(caught.value)
 
 
-def test_a_flipped_bit_that_stays_in_a_range_is_blamed_on_the_sample(proxy: Proxy, url: str, tmp_path: Path) -> None:
+def test_permanent_bit_flip_in_a_range_names_the_sample(proxy: Proxy, url: str, tmp_path: Path) -> None:
     """Where the sample can be known: in a compressed shard it is the seek table, or the frame."""
     proxy.add(flip(0.5), key="*/shard.00003.*")
     with pytest.raises(
@@ -198,8 +196,8 @@ def test_a_flipped_bit_that_stays_in_a_range_is_blamed_on_the_sample(proxy: Prox
     assert str(caught.value.file).startswith(url)
 
 
-def test_downloads_that_stay_damaged_never_reach_a_batch_nor_the_cache(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    """Ranges are sound here, so some samples may come; each of them is compared with what was written."""
+def test_damaged_downloads_never_reach_batches_or_the_cache(proxy: Proxy, url: str, tmp_path: Path) -> None:
+    """Ranges are sound here, so some samples may arrive. The test compares each of them with what was written."""
     proxy.add(flip(0.5), key="*/shard.*", when=lambda exchange: not exchange.range)
     with pytest.raises(mdsx.CorruptError, match=r"/data/shard\.000\d\d\.mdsx"):
         list(two_epochs(url, tmp_path))
@@ -207,24 +205,20 @@ def test_downloads_that_stay_damaged_never_reach_a_batch_nor_the_cache(proxy: Pr
 
 
 @pytest.mark.parametrize("fault", [flip(0.01), flip(0.5, 5), cut(0.5)])
-def test_an_index_that_was_damaged_on_its_way_is_fetched_once_more(
-    proxy: Proxy, url: str, tmp_path: Path, fault: Fault
-) -> None:
+def test_index_damaged_in_transit_is_fetched_again(proxy: Proxy, url: str, tmp_path: Path, fault: Fault) -> None:
     rule = proxy.add(fault, key="*/index.json", times=1)
     assert len(mdsx.Dataset(url, cache=tmp_path)) == N
     assert rule.hits == 1
 
 
-def test_an_index_that_stays_damaged_is_an_error_that_names_it(proxy: Proxy, url: str, tmp_path: Path) -> None:
+def test_permanently_damaged_index_raises_naming_it(proxy: Proxy, url: str, tmp_path: Path) -> None:
     rule = proxy.add(flip(0.5), key="*/index.json")
     with pytest.raises(mdsx.CorruptError, match=r"/data/index\.json"):
         mdsx.Dataset(url, cache=tmp_path)
     assert rule.hits == 2
 
 
-def test_a_shard_that_is_replaced_during_the_epoch_is_never_taken_for_the_old_one(
-    proxy: Proxy, url: str, tmp_path: Path
-) -> None:
+def test_shard_replaced_during_the_epoch_is_never_read(proxy: Proxy, url: str, tmp_path: Path) -> None:
     """As many bytes, another ETag, and If-Match ignored; in it other samples with right checksums."""
     dataset, other = mdsx.Dataset(url, cache=tmp_path), url.replace("/data", "/other")
     with mdsx.Writer(other, COLUMNS, shard_size=28_500, compression=dataset.shards.index.compression) as out:
@@ -240,7 +234,7 @@ def test_a_shard_that_is_replaced_during_the_epoch_is_never_taken_for_the_old_on
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_credentials_that_expire_in_mid_run_are_an_error_and_later_it_goes_on_where_it_stopped(
+def test_run_continues_after_expired_credentials_are_renewed(
     proxy: Proxy, url: str, tmp_path: Path, workers: int
 ) -> None:
     expected = [checked_batch(batch) for batch in loader(url, tmp_path / "undisturbed")]
@@ -256,7 +250,7 @@ def test_credentials_that_expire_in_mid_run_are_an_error_and_later_it_goes_on_wh
     assert came == expected
 
 
-def test_a_server_that_trickles_for_ever_holds_nobody_for_ever(
+def test_trickling_server_raises_in_bounded_time(
     proxy: Proxy, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "PATIENCE", 3.0)
@@ -267,8 +261,8 @@ def test_a_server_that_trickles_for_ever_holds_nobody_for_ever(
     assert time.monotonic() - started < 60
 
 
-def test_a_state_taken_in_a_storm_resumes_exactly(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    """Errors between batches neither lose nor repeat a sample: the run is left and resumed after each."""
+def test_state_saved_between_errors_resumes_exactly(proxy: Proxy, url: str, tmp_path: Path) -> None:
+    """The test abandons and resumes the run after each error. No sample is lost or repeated."""
     for fault in (status(404, "NoSuchKey"), flip(0.5), cut(0)):
         proxy.add(fault, share=0.03, key="*/shard.*")
     came: list[int] = []

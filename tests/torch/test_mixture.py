@@ -19,7 +19,7 @@ Seen = tuple[int, int]  # component, number of the sample in it
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Three datasets; a sample tells its number."""
+    """Three datasets; a sample holds its number."""
     found = {}
     for name, size in SIZES.items():
         found[name] = str(tmp_path_factory.mktemp("mixture") / name)
@@ -52,7 +52,7 @@ def loaders(
 
 
 def global_batches(found: list[StreamingDataLoader], count: int | None = None) -> list[list[Seen]]:
-    """The next `count` global batches (None: what is left of the epoch), each as a sorted list."""
+    """Return the next `count` global batches (None: the rest of the epoch), each as a sorted list."""
     steps = zip(*(iter(loader) for loader in found), strict=True)
     return [
         sorted(pair for batch in step for pair in zip(batch["from"].tolist(), batch["id"].tolist(), strict=True))
@@ -64,7 +64,7 @@ def chained(batches: list[list[Seen]]) -> list[Seen]:
     return list(itertools.chain.from_iterable(batches))
 
 
-def test_every_batch_has_each_components_share_and_says_whose_a_sample_is(urls: dict[str, str]) -> None:
+def test_every_batch_has_each_components_share(urls: dict[str, str]) -> None:
     (loader,) = loaders(weighted(urls), 1, 256)
     names = list(SIZES)
     for batch in itertools.islice(loader, len(loader) - 1):
@@ -76,8 +76,8 @@ def test_every_batch_has_each_components_share_and_says_whose_a_sample_is(urls: 
             assert abs(counts[component] - share * len(batch["id"])) <= 3  # by chance 8 would be usual
 
 
-def test_each_component_is_read_epoch_by_epoch_of_its_own(urls: dict[str, str]) -> None:
-    """No sample of a component comes again before all others came: however long the run's own epochs are."""
+def test_each_component_has_its_own_epochs(urls: dict[str, str]) -> None:
+    """No sample of a component repeats before all its others were read, whatever the length of the run's epochs."""
     (loader,) = loaders(weighted(urls, epoch_samples=777), 1, 32)
     seen = [pair for _ in range(8) for pair in chained(global_batches([loader]))]
     assert len(seen) == 8 * 777
@@ -94,7 +94,7 @@ def test_without_proportions_an_epoch_is_every_sample_once(urls: dict[str, str])
         assert Counter(chained(global_batches(found))) == expected
 
 
-def test_repeat_and_samples_say_how_much_of_each_an_epoch_has(urls: dict[str, str]) -> None:
+def test_repeat_and_samples_set_each_components_part(urls: dict[str, str]) -> None:
     mixture = mixed(
         [
             mdsx.Component(urls["wiki"], repeat=0.5),
@@ -120,7 +120,7 @@ def test_repeat_and_samples_say_how_much_of_each_an_epoch_has(urls: dict[str, st
     ],
 )
 @pytest.mark.parametrize("lanes", [1, 4])  # with one lane the largest component is read lane by lane
-def test_killed_and_resumed_as_anything_it_is_the_same_run(urls: dict[str, str], stops: Any, lanes: int) -> None:
+def test_any_resume_continues_the_same_run(urls: dict[str, str], stops: Any, lanes: int) -> None:
     mixture = weighted(urls, epoch_samples=1500)
     (whole,) = loaders(mixture, 1, 1500, lanes=lanes)
     expected = [global_batches([whole])[0] for _ in range(2)]
@@ -142,7 +142,7 @@ def test_killed_and_resumed_as_anything_it_is_the_same_run(urls: dict[str, str],
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_change_of_weights_in_a_run_is_a_phase_that_resumes_exactly(urls: dict[str, str], workers: int) -> None:
+def test_reweighting_starts_a_phase_that_resumes_exactly(urls: dict[str, str], workers: int) -> None:
     def changed(found: list[StreamingDataLoader]) -> list[list[Seen]]:
         batches = global_batches(found, 4)
         for loader in found:
@@ -177,7 +177,7 @@ def test_a_change_of_weights_in_a_run_is_a_phase_that_resumes_exactly(urls: dict
         assert global_batches(late) == rest
 
 
-def test_phases_planned_beforehand_are_those_of_a_run_that_changed(urls: dict[str, str]) -> None:
+def test_planned_phases_equal_reweighting_during_the_run(urls: dict[str, str]) -> None:
     planned = weighted(urls)
     planned.reweight([0.1, 0.1, 0.8], position=200)
     (loader,), (other,) = loaders(planned, 1, 50), loaders(weighted(urls), 1, 50)
@@ -190,7 +190,7 @@ def test_phases_planned_beforehand_are_those_of_a_run_that_changed(urls: dict[st
     assert found + global_batches([other], 8) == batches
 
 
-def test_a_state_of_other_weights_is_refused(urls: dict[str, str]) -> None:
+def test_state_of_other_weights_raises(urls: dict[str, str]) -> None:
     (loader,) = loaders(weighted(urls), 1, 50)
     global_batches([loader], 2)
     other = mixed([(urls["wiki"], 0.4), (urls["web"], 0.5), (urls["code"], 0.1)])
@@ -220,7 +220,7 @@ def test_a_mixture_streams_from_s3_through_one_small_cache(s3_url: str, tmp_path
     assert any((tmp_path / "cache").rglob("*.mdsx"))
 
 
-def test_only_mixtures_are_reweighted_and_only_those_with_proportions(urls: dict[str, str]) -> None:
+def test_only_mixtures_with_proportions_can_be_reweighted(urls: dict[str, str]) -> None:
     with pytest.raises(mdsx.UsageError, match="only a mixture"):
         StreamingDataLoader(StreamingDataset(urls["wiki"]), 5).reweight([1])
     with pytest.raises(mdsx.UsageError, match="without proportions"):

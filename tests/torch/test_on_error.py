@@ -1,4 +1,4 @@
-"""`on_error="skip"`: exactly the samples that fail are left out, logged and counted, and all else stays as it is."""
+"""`on_error="skip"`: skips, logs and counts exactly the samples that fail. Everything else is unchanged."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_an_empty_batch_of_columns_has_their_types(sound: Path, tmp_path: Path, 
     assert ids(batches[3]) == [*range(30, 40)]
 
 
-def test_no_sample_at_all_raises_the_samples_error(sound: Path) -> None:
+def test_an_epoch_without_samples_raises_the_samples_error(sound: Path) -> None:
     found = iter(loader(sound, transform=partial(picky, bad=frozenset(range(N)))))
     with pytest.raises(ValueError, match="no use for") as raised:
         next(found)
@@ -220,7 +220,7 @@ def test_a_resume_in_the_middle_is_exact(sound: Path, damaged: Path, transform: 
     assert before.skipped + after.skipped == len(BAD)  # what was prepared ahead does not count
 
 
-def test_batches_made_in_vain_are_not_logged(sound: Path, caplog: Log) -> None:
+def test_unused_prefetched_batches_are_not_logged(sound: Path, caplog: Log) -> None:
     found = loader(sound, transform=picky)
     for _ in range(3):
         next(iter(found))
@@ -269,7 +269,7 @@ def spoil_header(folder: Path) -> None:
 
 
 def damaged_header(folder: Path) -> None:
-    """Of a shard with a damaged sample: so nothing says that it is no other shard's."""
+    """The shard has a damaged sample, so nothing proves that it is the right shard."""
     spoil_header(folder)
     damage(folder, 0)
 
@@ -291,8 +291,8 @@ def test_a_wrong_shard_is_raised(
         assert isinstance(raised.value, mdsx.CorruptError | mdsx.TransportError)
 
 
-def test_sound_samples_of_a_shard_with_a_damaged_header_come(sound: Path, tmp_path: Path) -> None:
-    """Each is proved by its checksum."""
+def test_a_damaged_header_costs_no_sound_sample(sound: Path, tmp_path: Path) -> None:
+    """A checksum proves each of them."""
     shutil.copytree(sound, tmp_path / "data")
     spoil_header(tmp_path / "data")
     found = loader(tmp_path / "data")

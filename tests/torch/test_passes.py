@@ -1,6 +1,6 @@
-"""What `for batch in loader` means in every case, in a thread, in workers, and in workers that persist.
+"""What `for batch in loader` does in every case: in a thread, in workers, and in persistent workers.
 
-Each case does something with a loader; then a new `for` has to be the rest of this epoch from this batch on.
+Each case does something with a loader. Then a new `for` must read the given rest of the given epoch.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def test_the_next_pass(
 
 
 @pytest.mark.parametrize("way", FAST)
-def test_unshuffled_a_pass_that_was_left_begins_again_in_silence(make: Make, flag: Path, way: str) -> None:
+def test_unshuffled_abandoned_pass_restarts_without_a_warning(make: Make, flag: Path, way: str) -> None:
     loader = make(way, shuffle=False)
     broken_off(loader, flag)
     assert (loader.epoch, loader.remaining, loader.state_dict()["position"]) == (0, BATCHES, 300)
@@ -263,18 +263,14 @@ def test_the_documented_loop_survives_failures(make: Make, epochs: list[list[lis
     assert read == epochs[0] + epochs[1]
 
 
-def test_pickled_workers_go_on_with_the_batch_that_failed(
-    make: Make, epochs: list[list[list[int]]], flag: Path
-) -> None:
+def test_spawned_workers_retry_the_failed_batch(make: Make, epochs: list[list[list[int]]], flag: Path) -> None:
     loader = make("pickled workers")
     failed(loader, flag)
     assert ids(loader) == epochs[0][4:]
 
 
 @pytest.mark.parametrize("way", FAST)
-def test_a_second_iterator_ends_the_first_with_its_first_batch(
-    make: Make, epochs: list[list[list[int]]], way: str
-) -> None:
+def test_a_second_iterators_first_batch_ends_the_first(make: Make, epochs: list[list[list[int]]], way: str) -> None:
     loader = make(way)
     first, second = iter(loader), iter(loader)
     assert ids([next(first)]) == epochs[0][:1]
@@ -287,7 +283,7 @@ def test_a_second_iterator_ends_the_first_with_its_first_batch(
 
 
 @pytest.mark.parametrize("way", FAST)
-def test_the_third_failure_in_a_row_says_how_to_go_past_the_batch(
+def test_third_failure_names_how_to_skip_the_batch(
     make: Make, epochs: list[list[list[int]]], flag: Path, way: str
 ) -> None:
     loader, notes = make(way, once=False), []
@@ -303,9 +299,7 @@ def test_the_third_failure_in_a_row_says_how_to_go_past_the_batch(
 
 
 @pytest.mark.parametrize("way", ["workers", "persistent workers"])
-def test_a_lost_worker_disturbs_only_the_batch_that_is_waited_for(
-    make: Make, epochs: list[list[list[int]]], way: str
-) -> None:
+def test_a_lost_worker_affects_only_the_awaited_batch(make: Make, epochs: list[list[list[int]]], way: str) -> None:
     loader, read = make(way), list[list[int]]()
     before = set(multiprocessing.active_children())
 
@@ -328,7 +322,7 @@ def test_a_lost_worker_disturbs_only_the_batch_that_is_waited_for(
 
 
 @pytest.mark.parametrize("way", ["a thread", "workers"])
-def test_after_an_outage_the_loop_goes_on_with_the_batch_that_failed(
+def test_the_loop_retries_the_failed_batch_after_an_outage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
@@ -409,7 +403,7 @@ print(json.dumps(found))
 """
 
 
-def test_after_ctrl_c_comes_the_next_epoch_or_after_resume_the_rest(
+def test_ctrl_c_ends_the_pass_and_resume_continues_it(
     local_url: str, tmp_path: Path, epochs: list[list[list[int]]]
 ) -> None:
     command = [sys.executable, "-c", INTERRUPTED, local_url, str(tmp_path), str(epochs[0][4][10])]
@@ -462,7 +456,7 @@ def test_single_samples_by_hand_have_the_same_passes(local_url: str) -> None:
     assert (sorted(read), data.epoch) == (list(range(N)), 1)
 
 
-def test_workers_of_pytorchs_loader_say_nothing_of_passes(local_url: str, epochs: list[list[list[int]]]) -> None:
+def test_pytorchs_workers_do_not_warn_of_passes(local_url: str, epochs: list[list[list[int]]]) -> None:
     data = by_hand(local_url, drop_last=True)
     plain: DataLoader[Any] = DataLoader(data, batch_size=None, num_workers=1, persistent_workers=True)
     for epoch in range(2):
@@ -472,7 +466,7 @@ def test_workers_of_pytorchs_loader_say_nothing_of_passes(local_url: str, epochs
 # --- one owner of the position
 
 
-def test_a_dataset_refuses_to_move_while_a_loader_reads_it(local_url: str) -> None:
+def test_a_dataset_cannot_move_while_a_loader_reads(local_url: str) -> None:
     data = StreamingDataset(mdsx.Mixture([(local_url, 1)], epoch_samples=100))
     state = data.state_dict()
     loader = StreamingDataLoader(data, 10)
@@ -494,7 +488,7 @@ def test_a_dataset_refuses_to_move_while_a_loader_reads_it(local_url: str) -> No
     data.set_epoch(1)
 
 
-def test_two_loaders_of_a_dataset_have_a_run_and_weights_each(local_url: str) -> None:
+def test_two_loaders_have_separate_runs_and_weights(local_url: str) -> None:
     mixture = mdsx.Mixture(
         [(local_url, 1), (mdsx.Dataset(local_url).select(0, 500), 1)], epoch_samples=400, component_column="from"
     )
@@ -553,7 +547,7 @@ def test_a_copied_dataset_is_independent_at_the_same_position(
     assert COPIES[how](other).epoch == 1  # no loader reads the copy
 
 
-def test_a_copy_made_before_there_are_ranks_learns_them(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_made_before_ranks_exist_uses_them(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = pickle.loads(pickle.dumps(StreamingDataset(local_url)))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
@@ -582,17 +576,17 @@ def test_numbers_are_integers(local_url: str, name: str, value: Any) -> None:
         StreamingDataLoader(StreamingDataset(local_url), **options)
 
 
-def test_arguments_after_the_batch_size_are_named(local_url: str) -> None:
+def test_arguments_after_the_batch_size_are_keyword_only(local_url: str) -> None:
     with pytest.raises(TypeError, match="positional"):
         StreamingDataLoader(StreamingDataset(local_url), BATCH, True)  # type: ignore[call-arg]
     with pytest.raises(mdsx.UsageError, match="seed"):
         StreamingDataset(local_url, seed=True)
 
 
-def test_a_batch_for_which_ctrl_c_came_too_late_is_not_lost(
+def test_ctrl_c_after_a_batch_was_made_loses_nothing(
     make: Make, epochs: list[list[list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes between the making of the batch and its return, where no signal can be placed from outside."""
+    """The signal comes between the making of the batch and its return, which no other process can time."""
     from mdsx.stream import Run
 
     hand_out, loader = Run.hand_out, make("a thread")

@@ -42,13 +42,13 @@ def test_samples_in_the_defined_order_for_one_worker(local_url: str) -> None:
     assert [number for batch in batches for number in batch] == expected
 
 
-def test_more_workers_on_single_samples_are_an_error_that_says_what_to_do(local_url: str) -> None:
+def test_several_workers_on_single_samples_raise(local_url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="StreamingDataLoader"):
         next(iter(DataLoader(StreamingDataset(local_url), num_workers=2)))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_batch_size_for_both_is_an_error_that_says_what_to_do(local_url: str, workers: int) -> None:
+def test_a_batch_size_for_both_raises(local_url: str, workers: int) -> None:
     twice = DataLoader(StreamingDataset(local_url, batch_size=8), batch_size=4, num_workers=workers)
     with pytest.raises(mdsx.UsageError, match=r"both .* batch_size.*give the DataLoader batch_size=None"):
         next(iter(twice))
@@ -90,7 +90,7 @@ def test_a_dataset_is_given_as_a_dataset_too(local_url: str) -> None:
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_the_state_after_so_many_batches_resumes(local_url: str, options: dict[str, Any]) -> None:
+def test_state_after_a_number_of_batches_resumes(local_url: str, options: dict[str, Any]) -> None:
     def make() -> tuple[StreamingDataset, DataLoader[Any]]:
         data = StreamingDataset(local_url, seed=3, batch_size=32, drop_last=False)
         return data, DataLoader(data, batch_size=None, **options)
@@ -112,7 +112,7 @@ def test_the_state_after_so_many_batches_resumes(local_url: str, options: dict[s
         assert data.state_after(len(expected[epoch]) - start) == {**state, "epoch": epoch + 1, "position": 0}
 
 
-def test_it_is_the_state_of_a_streaming_data_loader_and_fits_any_number_of_ranks(local_url: str) -> None:
+def test_state_after_equals_a_streaming_data_loaders_state(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=3, batch_size=32, rank=0, world_size=2)
     streaming = StreamingDataLoader(StreamingDataset(local_url, seed=3, rank=1, world_size=2), 32)
     batches = iter(streaming)
@@ -127,7 +127,7 @@ def test_it_is_the_state_of_a_streaming_data_loader_and_fits_any_number_of_ranks
     assert Counter(itertools.chain(*read, *other, *ids(workers))) == Counter(range(1003))
 
 
-def test_more_batches_than_are_left_are_refused(local_url: str) -> None:
+def test_state_after_more_than_the_remaining_batches_raises(local_url: str) -> None:
     data = StreamingDataset(local_url, batch_size=100)
     with pytest.raises(mdsx.UsageError, match="so many batches are not left") as caught:
         data.state_after(11)
@@ -141,7 +141,7 @@ def bad_picture(sample: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_exception_in_transform_comes_again_from_the_same_place(local_url: str, workers: int) -> None:
+def test_a_failed_batch_is_retried_at_the_same_position(local_url: str, workers: int) -> None:
     data = StreamingDataset(local_url, shuffle=False, transform=bad_picture, batch_size=100)
     batches = iter(DataLoader(data, batch_size=None, num_workers=workers))
     assert [next(batches)[0].item() for _ in range(2)] == [0, 100]
@@ -162,7 +162,7 @@ def line() -> int:
 
 
 @pytest.mark.parametrize("method", ["fork"])
-def test_workers_that_repeat_an_order_are_warned_of_once(local_url: str, method: str) -> None:
+def test_repeated_orders_of_workers_warn_once(local_url: str, method: str) -> None:
     data = StreamingDataset(local_url, seed=3, batch_size=100)
     plain = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=method)
     with warnings.catch_warnings(record=True) as caught:
@@ -184,7 +184,7 @@ def test_workers_that_repeat_an_order_are_warned_of_once(local_url: str, method:
     ],
     ids=str,
 )
-def test_workers_that_repeat_nothing_are_not_warned_of(
+def test_workers_that_repeat_nothing_do_not_warn(
     local_url: str, options: dict[str, Any], loader: dict[str, Any]
 ) -> None:
     data = StreamingDataset(local_url, batch_size=100, **options)
@@ -195,7 +195,7 @@ def test_workers_that_repeat_nothing_are_not_warned_of(
             assert len(ids(plain)) == 10
 
 
-def test_set_epoch_or_a_state_before_each_epoch_is_not_warned_of(local_url: str) -> None:
+def test_set_epoch_or_a_state_prevents_the_warning(local_url: str) -> None:
     data = StreamingDataset(local_url, batch_size=100)
     plain = DataLoader(data, batch_size=None, num_workers=1)
     valid = DataLoader(StreamingDataset(local_url, batch_size=100), batch_size=None, num_workers=1)
@@ -210,7 +210,7 @@ def test_set_epoch_or_a_state_before_each_epoch_is_not_warned_of(local_url: str)
         next(iter(plain))
 
 
-def test_torchdatas_own_resume_is_not_warned_of(local_url: str) -> None:
+def test_torchdatas_resume_does_not_warn(local_url: str) -> None:
     loader: Any = StatefulDataLoader(StreamingDataset(local_url, batch_size=100), batch_size=None, num_workers=1)
     next(iter(loader))
     loader.load_state_dict(loader.state_dict())
@@ -226,7 +226,7 @@ def mixture(local_url: str) -> mdsx.Mixture:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_reweight_is_refused_where_workers_read(mixture: mdsx.Mixture, method: str) -> None:
+def test_reweight_raises_while_workers_read(mixture: mdsx.Mixture, method: str) -> None:
     data = StreamingDataset(mixture, batch_size=10)
     plain = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=method)
     data.reweight([0.8, 0.2])  # nothing was read yet
@@ -239,7 +239,7 @@ def test_reweight_is_refused_where_workers_read(mixture: mdsx.Mixture, method: s
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_way_to_reweight_with_workers_repeats_nothing(mixture: mdsx.Mixture, workers: int) -> None:
+def test_the_documented_reweighting_with_workers_repeats_nothing(mixture: mdsx.Mixture, workers: int) -> None:
     first = StreamingDataset(mixture, seed=1, batch_size=10)
     found = ids(itertools.islice(iter(DataLoader(first, batch_size=None, num_workers=workers)), 20))
     second = StreamingDataset(mixture, seed=1, batch_size=10)
@@ -252,9 +252,7 @@ def test_the_way_to_reweight_with_workers_repeats_nothing(mixture: mdsx.Mixture,
 
 
 @pytest.mark.parametrize("method", ["fork"])
-def test_costs_are_warned_of_in_the_main_process_only(
-    tmp_path: Any, method: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_main_process_warns_of_costs(tmp_path: Any, method: str, capfd: pytest.CaptureFixture[str]) -> None:
     with mdsx.Writer(tmp_path / "d", {"data": "uint8[512]"}, shard_size=4096, compression="zstd") as out:
         for _ in range(700):
             out.write({"data": [7] * 512})

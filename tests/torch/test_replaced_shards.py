@@ -1,5 +1,5 @@
-"""Shards that are replaced, swapped or overwritten, before a run or in the midst of it: an error that names the shard,
-or the right samples, and never those of another shard, though each is sound, with as many samples and bytes."""
+"""Shards that are replaced, swapped or overwritten before or during a run. Reading raises an error that names the
+shard, or returns the right samples. It never returns another shard's samples, even if that shard is sound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def without_etag(exchange: Exchange) -> None:
 
 
 class Place:
-    """A dataset, and the folder in which its files are, wherever it is read from."""
+    """A dataset, and the folder of its files, for each place that it is read from."""
 
     def __init__(self, url: str, folder: Path, other: Path) -> None:
         self.url, self.folder, self._other = url, folder, other
@@ -43,7 +43,7 @@ class Place:
         return sorted(path.name for path in self.folder.glob("shard.*"))
 
     def replace(self, *shards: int) -> None:
-        """By those of the other dataset, as a sync does."""
+        """Replace shards by those of the other dataset, as a sync does."""
         for shard in shards:
             name = self.names()[shard]
             assert (self._other / name).stat().st_size == (self.folder / name).stat().st_size or ".zst" in name
@@ -57,7 +57,7 @@ class Place:
         os.rename(self.folder / "aside", two)
 
     def overwrite(self, *shards: int) -> None:
-        """In place: what is mapped changes."""
+        """Overwrite in place, so that mapped bytes change."""
         for shard in shards:
             with open(self.folder / self.names()[shard], "r+b") as file:
                 file.write((self._other / self.names()[shard]).read_bytes())
@@ -139,8 +139,8 @@ def test_a_dataset_never_reads_a_shard_replaced_meanwhile(
                 assert error is not None  # what is mapped has changed
 
 
-def test_a_large_sample_overwritten_in_place_is_noticed(tmp_path: Path) -> None:
-    """Large samples of a shard that was checked as a whole are not hashed each time."""
+def test_a_large_sample_overwritten_in_place_raises(tmp_path: Path) -> None:
+    """mdsx does not hash large samples again if it has checked their whole shard."""
     for name, fill in (("data", 1), ("other", 2)):
         with mdsx.Writer(tmp_path / name, {"id": "int64", "data": "uint8[100000]"}, shard_size="350KB") as out:
             for number in range(3):
@@ -167,7 +167,7 @@ def test_a_large_sample_overwritten_in_place_is_noticed(tmp_path: Path) -> None:
 def test_a_loader_never_reads_a_replaced_shard(
     place: Place, tmp_path: Path, limit: int | str, workers: int, moment: int
 ) -> None:
-    """All shards are replaced, or swapped, before the epoch or in it."""
+    """The test replaces or swaps all shards before or during the epoch."""
 
     def swap() -> None:
         for shard in range(0, SHARDS, 2):

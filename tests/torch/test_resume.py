@@ -1,4 +1,4 @@
-"""Exactly once: whatever a run was stopped at and comes back as, no sample is lost and none is repeated."""
+"""Exactly once: wherever a run stops and however it resumes, no sample is lost or repeated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loaders(url: str, world: int, batch: int, workers: int = 0, **options: Any) 
 
 
 def steps(found: list[StreamingDataLoader], count: int | None = None) -> list[int]:
-    """The samples that the ranks get in `count` steps (None: in what is left of the epoch)."""
+    """Return the samples that the ranks read in `count` steps (None: in the rest of the epoch)."""
     ranks = [iter(loader) for loader in found]
     read = []
     for step in zip(*ranks, strict=True) if count is None else itertools.islice(zip(*ranks, strict=True), count):
@@ -36,7 +36,7 @@ PHASES = [(1, 32), (2, 20), (3, 7), (4, 16), (8, 5)]  # world size, batch size p
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(PHASES, 2)))
-def test_any_world_size_to_any_other(local_url: str, before: tuple[int, int], after: tuple[int, int]) -> None:
+def test_any_world_size_resumes_any_other(local_url: str, before: tuple[int, int], after: tuple[int, int]) -> None:
     stopped = loaders(local_url, *before)
     read = steps(stopped, 6)
     states = [loader.state_dict() for loader in stopped]
@@ -49,7 +49,7 @@ def test_any_world_size_to_any_other(local_url: str, before: tuple[int, int], af
     assert {loader.epoch for loader in resumed} == {1}
 
 
-def test_with_other_workers_twice_in_a_row_and_across_an_epochs_end(local_url: str) -> None:
+def test_resuming_twice_with_other_workers_crosses_an_epoch(local_url: str) -> None:
     first = loaders(local_url, 2, 16, workers=2)
     read = steps(first, 5)
     second = loaders(local_url, 3, 11, workers=1)
@@ -67,7 +67,7 @@ def test_with_other_workers_twice_in_a_row_and_across_an_epochs_end(local_url: s
     assert Counter(steps(fourth)) == Counter(range(N))
 
 
-def test_the_batches_after_a_resume_are_those_of_a_run_that_was_never_stopped(local_url: str) -> None:
+def test_resumed_batches_equal_an_uninterrupted_run(local_url: str) -> None:
     whole = [batch["id"].tolist() for batch in loaders(local_url, 1, 32)[0]]
     for stop in (0, 1, 17, len(whole)):
         (stopped,) = loaders(local_url, 1, 32)
@@ -82,7 +82,7 @@ def test_the_batches_after_a_resume_are_those_of_a_run_that_was_never_stopped(lo
             assert resumed.epoch == 1
 
 
-def test_a_resume_behind_the_last_whole_batch_hands_out_nothing_and_goes_on_to_the_next_epoch(local_url: str) -> None:
+def test_resume_after_the_last_batch_continues_next_epoch(local_url: str) -> None:
     (stopped,) = loaders(local_url, 1, 100)
     batches = iter(stopped)
     for _ in range(9):

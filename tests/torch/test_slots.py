@@ -1,4 +1,4 @@
-"""Slots: what is put comes out as it was, and nobody writes to a slot while any of it is still looked at."""
+"""Slots return what was put unchanged. Nobody writes to a slot while an array still views it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DTYPES = ["|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", 
 
 
 def crossed(columns: Columns, size: int = 2**16, *, slot: bool = True, views: bool = False) -> Columns:
-    """The columns after they went through a slot of `size` bytes, or without one."""
+    """Return the columns after passing them through a slot of `size` bytes, or without one."""
     slots = Slots(1, size)
     number = slots.reserve() if slot else None
     return slots.take(number, slots.put(number, columns), views=views)
@@ -63,7 +63,7 @@ others = st.lists(st.none() | st.text(max_size=5) | st.integers() | st.binary(ma
     st.booleans(),
     st.booleans(),
 )
-def test_what_is_put_is_taken(
+def test_take_returns_what_was_put(
     tensors: dict[str, Any], cut: dict[str, Any], rest: dict[str, Any], size: int, slot: bool, views: bool
 ) -> None:
     """Arrays come as they are or as tensors, byte strings as bytes or, with views, as views that may not be written."""
@@ -81,7 +81,7 @@ def test_what_is_put_is_taken(
             assert not isinstance(piece, memoryview) or piece.readonly
 
 
-def test_arrays_are_tensors_in_the_slot_one_behind_the_other() -> None:
+def test_arrays_are_adjacent_tensors_in_the_slot() -> None:
     found = crossed({"a": np.arange(3, dtype=np.uint8), "b": np.arange(4.0), "c": np.zeros((2, 0), np.int16)})
     assert [found[name].dtype for name in "abc"] == [torch.uint8, torch.float64, torch.int16]
     assert found["b"].data_ptr() - found["a"].data_ptr() == 64
@@ -89,7 +89,7 @@ def test_arrays_are_tensors_in_the_slot_one_behind_the_other() -> None:
     assert found["b"].tolist() == [0, 1, 2, 3]
 
 
-def test_what_finds_no_room_crosses_by_value_and_the_rest_in_the_slot() -> None:
+def test_values_without_room_are_copied() -> None:
     columns = {
         "small": np.arange(10),
         "large": np.arange(PAGE),
@@ -137,7 +137,7 @@ LOOKS: dict[str, Callable[[Columns], Any]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_it_is_not_free_while_anything_looks_at_it_and_is_after(look: str) -> None:
+def test_a_slot_is_free_after_its_last_view(look: str) -> None:
     slots = Slots(1, PAGE)
     slot = slots.reserve()
     assert slots.reserve() is None
@@ -154,8 +154,8 @@ def test_it_is_not_free_while_anything_looks_at_it_and_is_after(look: str) -> No
     assert slots.reserve() == slot
 
 
-def test_what_a_forked_child_may_look_at_is_not_written_again() -> None:
-    """The child has the parent's batch as it was, however long it keeps it; other slots are used on."""
+def test_slots_visible_to_a_forked_child_are_never_overwritten() -> None:
+    """The child keeps the parent's batch unchanged for as long as it likes. Other slots remain in use."""
     slots = Slots(2, PAGE)
     first, second = slots.reserve(), slots.reserve()
     held = slots.take(first, slots.put(first, {"a": np.full(8, 7)}), views=False)
@@ -185,7 +185,7 @@ def test_bytes_are_copies_that_hold_no_slot() -> None:
     assert found["a"] == [b"some"]
 
 
-def test_what_was_asked_for_in_vain_is_free_again_but_not_what_was_taken() -> None:
+def test_unused_requests_free_their_slots() -> None:
     slots = Slots(3, PAGE)
     taken, *asked = (slots.reserve() for _ in range(3))
     found = slots.take(taken, slots.put(taken, {"a": np.arange(3)}), views=False)
@@ -196,7 +196,7 @@ def test_what_was_asked_for_in_vain_is_free_again_but_not_what_was_taken() -> No
     assert slots.reserve() == taken
 
 
-def test_what_was_taken_outlives_the_slots() -> None:
+def test_taken_arrays_outlive_the_slots() -> None:
     slots = Slots(1, PAGE)
     slot = slots.reserve()
     found = slots.take(slot, slots.put(slot, {"a": np.arange(5), "b": [memoryview(b"some")]}), views=True)
@@ -208,7 +208,7 @@ def test_what_was_taken_outlives_the_slots() -> None:
     assert found["b"] == [b"some"]
 
 
-def test_too_many_open_files_are_named_with_their_limit() -> None:
+def test_too_many_open_files_raise_naming_the_limit() -> None:
     def limited() -> str:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         taken = []
@@ -230,7 +230,7 @@ def fill(slots: Slots, numbers: list[int], answers: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_another_process_writes_what_this_one_takes(method: str) -> None:
+def test_a_process_takes_what_another_puts(method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     slots, answers = Slots(2, PAGE), context.SimpleQueue()
     numbers = [slots.reserve() for _ in range(2)]

@@ -20,7 +20,7 @@ BATCH = 10
 
 @pytest.fixture(autouse=True)
 def _workers_that_failed_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchdata waits so many seconds for each."""
+    """torchdata waits this number of seconds for each worker."""
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
 
 
@@ -49,7 +49,7 @@ def uninterrupted(url: str, epoch: int = 0, drop_last: bool = True) -> list[list
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("taken", [0, 1, 7, 99])
-def test_it_goes_on_where_it_stood(local_url: str, workers: int, taken: int) -> None:
+def test_resume_continues_at_the_saved_position(local_url: str, workers: int, taken: int) -> None:
     _, loader = stateful(local_url, workers)
     before = ids(itertools.islice(iter(loader), taken))
     state = json.loads(json.dumps(loader.state_dict()))
@@ -59,7 +59,7 @@ def test_it_goes_on_where_it_stood(local_url: str, workers: int, taken: int) -> 
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_stopped_twice(local_url: str, workers: int) -> None:
+def test_stopping_and_resuming_twice_is_exact(local_url: str, workers: int) -> None:
     found: list[list[int]] = []
     state = None
     for taken in (5, 11, None):
@@ -80,7 +80,7 @@ def test_the_next_epoch_is_another_order(local_url: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
-def test_another_number_of_workers_is_refused(local_url: str, before: int, after: int) -> None:
+def test_another_number_of_workers_raises(local_url: str, before: int, after: int) -> None:
     _, loader = stateful(local_url, before)
     list(itertools.islice(iter(loader), 3))
     _, other = stateful(local_url, after)
@@ -91,7 +91,7 @@ def test_another_number_of_workers_is_refused(local_url: str, before: int, after
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize(("batch", "world"), [(4, 1), (20, 1), (5, 2), (10, 2)])
-def test_another_batch_or_world_size_is_exact_or_refused(local_url: str, workers: int, batch: int, world: int) -> None:
+def test_another_batch_or_world_size_resumes_or_raises(local_url: str, workers: int, batch: int, world: int) -> None:
     for taken in (0, 3, LEFT):  # at the start, in the midst, and with the tail of 3 samples left
         data = StreamingDataset(local_url, seed=2, batch_size=BATCH, drop_last=False)
         loader: StatefulDataLoader[Any] = StatefulDataLoader(data, batch_size=None, num_workers=workers)
@@ -110,7 +110,7 @@ def test_another_batch_or_world_size_is_exact_or_refused(local_url: str, workers
         assert refused or sorted(found) == list(range(1003))
 
 
-def test_the_state_of_one_worker_of_several_fits_no_other_loader(local_url: str) -> None:
+def test_state_of_several_workers_fits_no_other_loader(local_url: str) -> None:
     _, loader = stateful(local_url, 2)
     list(itertools.islice(iter(loader), 3))
     state = loader.state_dict()["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]
@@ -124,7 +124,7 @@ WAYS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False
 
 @WAYS
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_saved_at_the_last_batch_nothing_is_left_and_the_next_epoch_follows(
+def test_state_at_the_last_batch_resumes_next_epoch(
     local_url: str, workers: int, persistent: bool, drop_last: bool
 ) -> None:
     _, loader = stateful(local_url, workers, persistent, drop_last=drop_last)
@@ -140,7 +140,7 @@ def test_saved_at_the_last_batch_nothing_is_left_and_the_next_epoch_follows(
 
 
 @WAYS
-def test_saved_when_the_epoch_was_over_the_next_epoch_follows(local_url: str, workers: int, persistent: bool) -> None:
+def test_state_after_the_epoch_resumes_the_next(local_url: str, workers: int, persistent: bool) -> None:
     _, loader = stateful(local_url, workers, persistent)
     assert len(ids(loader)) == LEFT
     state = loader.state_dict()
@@ -152,7 +152,7 @@ def test_saved_when_the_epoch_was_over_the_next_epoch_follows(local_url: str, wo
 
 
 @WAYS
-def test_a_later_epoch_is_left_and_resumed(local_url: str, workers: int, persistent: bool) -> None:
+def test_a_later_epoch_resumes_exactly(local_url: str, workers: int, persistent: bool) -> None:
     data, loader = stateful(local_url, workers, persistent, drop_last=False)
     for epoch in range(2):
         data.set_epoch(epoch)
@@ -170,7 +170,7 @@ def test_a_later_epoch_is_left_and_resumed(local_url: str, workers: int, persist
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
-def test_with_every_start_method(local_url: str, context: str) -> None:
+def test_resume_is_exact_for_every_start_method(local_url: str, context: str) -> None:
     _, loader = stateful(local_url, 1, context=context)
     before = ids(itertools.islice(iter(loader), 3))
     _, resumed = stateful(local_url, 1, context=context)
@@ -185,17 +185,17 @@ def bad_picture(sample: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_an_exception_of_transform_comes_in_its_place_and_the_state_resumes_there(local_url: str, workers: int) -> None:
+def test_state_resumes_at_a_failed_batch(local_url: str, workers: int) -> None:
     _, loader = stateful(local_url, workers, transform=bad_picture)
     before: list[list[int]] = []
     with pytest.raises(ValueError, match="bad picture"):
         before.extend(batch["id"].tolist() for batch in loader)
-    _, mended = stateful(local_url, workers)
-    mended.load_state_dict(loader.state_dict())
-    assert before + ids(mended) == uninterrupted(local_url)
+    _, resumed = stateful(local_url, workers)
+    resumed.load_state_dict(loader.state_dict())
+    assert before + ids(resumed) == uninterrupted(local_url)
 
 
-def test_single_samples_batched_by_the_loader_in_one_worker(local_url: str) -> None:
+def test_one_worker_resumes_single_samples(local_url: str) -> None:
     def make() -> StatefulDataLoader[Any]:
         data = StreamingDataset(local_url, seed=2, columns=["id"])
         return StatefulDataLoader(data, batch_size=BATCH, num_workers=1, drop_last=True)
@@ -210,7 +210,7 @@ def test_single_samples_batched_by_the_loader_in_one_worker(local_url: str) -> N
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_of_another_loader_starts_it_and_its_own_goes_on(local_url: str, workers: int) -> None:
+def test_states_of_both_loaders_resume_exactly(local_url: str, workers: int) -> None:
     streaming = StreamingDataLoader(StreamingDataset(local_url, seed=2), BATCH)
     read = ids(itertools.islice(streaming, 10))
     data, loader = stateful(local_url, workers)

@@ -59,7 +59,7 @@ def loader(url: str, count: int, rank: int, transform: Any = None, **options: An
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("collate_fn", [None, listed])
 @pytest.mark.parametrize("transform", [None, rich])
-def test_every_sample_comes_once_whatever_the_count(url: str, count: int, transform: Any, collate_fn: Any) -> None:
+def test_every_sample_comes_once_for_any_count(url: str, count: int, transform: Any, collate_fn: Any) -> None:
     if transform is not None and collate_fn is not None:
         transform = dict
     found = [list(loader(url, count, rank, transform, collate_fn=collate_fn)) for rank in range(RANKS)]
@@ -86,7 +86,7 @@ def test_an_empty_batch_of_a_collate_fn_is_its_own_cut_to_0(url: str) -> None:
     assert batch["by time"].shape == (2, 0, 3)
 
 
-def test_under_a_plain_dataloader_too(url: str) -> None:
+def test_uneven_ranks_work_under_a_plain_dataloader(url: str) -> None:
     whole = mdsx.Dataset(url).select(0, 17)
     data = StreamingDataset(
         whole, shuffle=False, batch_size=4, drop_last=False, transform=as_tuple, rank=0, world_size=RANKS
@@ -118,7 +118,7 @@ class Opaque:
         self.samples = samples
 
 
-def test_a_collate_fn_that_allows_neither_is_refused_at_once(url: str) -> None:
+def test_a_collate_fn_that_allows_neither_raises_immediately(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match=r"batch\['all'\].*uneven='repeat'"):
         loader(url, 17, 3, collate_fn=lambda samples: {"all": Opaque(samples)})
     loader(url, 16, 3, collate_fn=Opaque)  # each rank has a sample in each batch
@@ -127,7 +127,7 @@ def test_a_collate_fn_that_allows_neither_is_refused_at_once(url: str) -> None:
     assert batches[-1][1].tolist() == [False]
 
 
-def test_it_is_refused_when_the_ranks_become_known(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsuitable_collate_fn_raises_once_ranks_exist(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     data = StreamingDataset(mdsx.Dataset(url).select(0, 17), shuffle=False)
@@ -138,7 +138,7 @@ def test_it_is_refused_when_the_ranks_become_known(url: str, monkeypatch: pytest
         iter(early)
 
 
-def test_a_collate_fn_that_fails_on_one_sample_is_reported_at_once(url: str) -> None:
+def test_a_collate_fn_that_fails_raises_immediately(url: str) -> None:
     def collate(samples: list[Any]) -> Any:
         raise KeyError("here")
 
@@ -146,7 +146,7 @@ def test_a_collate_fn_that_fails_on_one_sample_is_reported_at_once(url: str) -> 
         loader(url, 17, 0, collate_fn=collate)
 
 
-def test_what_repeat_cannot_add_is_refused(url: str) -> None:
+def test_repeat_raises_where_it_cannot_add_a_mask(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="'empty' or 'repeat'"):
         loader(url, 17, 0, uneven="pad")
     data = StreamingDataset(url, columns={"valid": "id"})

@@ -1,4 +1,4 @@
-"""Every way of running a StreamingDataLoader reads the same, stops and resumes alike."""
+"""Every way of running a StreamingDataLoader reads the same samples and resumes exactly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def expected(local_url: str) -> list[list[list[int]]]:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize("way", WAYS)
-def test_stopped_left_and_resumed(local_url: str, expected: list[list[list[int]]], way: str) -> None:
+def test_a_stopped_or_abandoned_epoch_resumes_exactly(
+    local_url: str, expected: list[list[list[int]]], way: str
+) -> None:
     first = loader(local_url, way, drop_last=False)
     at_start = first.state_dict()
     assert ids(itertools.islice(first, 5)) == expected[0][:5]
@@ -72,7 +74,7 @@ def bad_once(sample: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("way", ["a thread", "1 worker", "persistent workers"])
-def test_after_an_exception_the_state_resumes_with_the_same_batch(
+def test_state_after_an_exception_resumes_the_failed_batch(
     local_url: str, expected: list[list[list[int]]], way: str
 ) -> None:
     data = StreamingDataset(local_url, seed=6, transform=bad_once)
@@ -81,16 +83,14 @@ def test_after_an_exception_the_state_resumes_with_the_same_batch(
     with pytest.raises(ValueError, match="bad picture"):
         read.extend(batch.tolist() for batch in failing)
     state = failing.state_dict()
-    mended = loader(local_url, way, drop_last=False)
-    mended.load_state_dict(state)
-    assert read + ids(mended) == expected[0]
+    resumed = loader(local_url, way, drop_last=False)
+    resumed.load_state_dict(state)
+    assert read + ids(resumed) == expected[0]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_validation_sees_every_sample_once_over_all_ranks_in_as_many_batches_on_each(
-    local_url: str, world: int, workers: int
-) -> None:
+def test_validation_reads_every_sample_once_over_ranks(local_url: str, world: int, workers: int) -> None:
     found = []
     for rank in range(world):
         data = StreamingDataset(local_url, shuffle=False, rank=rank, world_size=world)
@@ -109,7 +109,7 @@ def test_ranks_of_a_model_parallel_group_see_the_same_samples(local_url: str) ->
     assert group(0) == group(3) != group(4) == group(7)
 
 
-def test_epochs_of_another_length_run_on_across_the_dataset(local_url: str) -> None:
+def test_epochs_of_another_length_continue_across_the_dataset(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=6, epoch_samples=320)
     short = StreamingDataLoader(data, BATCH)
     assert len(short) == 10
@@ -124,7 +124,7 @@ def test_epochs_of_another_length_run_on_across_the_dataset(local_url: str) -> N
         StreamingDataLoader(StreamingDataset(local_url, seed=6), 8).load_state_dict(saved)
 
 
-def test_train_and_validation_share_no_sample_and_are_resumed_as_what_they_are(local_url: str) -> None:
+def test_train_and_validation_are_disjoint_and_resume(local_url: str) -> None:
     whole = mdsx.Dataset(local_url, columns=["id"])
     parts = [
         StreamingDataLoader(StreamingDataset(whole.select(*cut), seed=1), 8, drop_last=False)
@@ -148,9 +148,7 @@ def test_a_projection_may_change_on_resume(local_url: str) -> None:
     assert batch["text"] == [f"text of {number}" for number in batch["number"].tolist()]
 
 
-def test_an_iteration_from_which_nothing_was_taken_goes_where_it_is_told(
-    local_url: str, expected: list[list[list[int]]]
-) -> None:
+def test_an_unused_iteration_follows_set_epoch_and_states(local_url: str, expected: list[list[list[int]]]) -> None:
     """Frameworks begin to iterate, and then load a state or set the epoch."""
     one = loader(local_url, "a thread", drop_last=False)
     batches = iter(one)
@@ -163,7 +161,7 @@ def test_an_iteration_from_which_nothing_was_taken_goes_where_it_is_told(
     assert ids(batches) == expected[1][1:]
 
 
-def test_the_ranks_may_become_known_after_the_loader_was_made(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_may_appear_after_the_loader_is_made(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     early = StreamingDataLoader(StreamingDataset(local_url, seed=6), BATCH)

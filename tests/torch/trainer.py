@@ -1,4 +1,4 @@
-"""One rank of a training job that logs what it was given and saves its state; killed and resumed by the tests.
+"""One rank of a training job that logs its samples and saves its state. The tests kill and resume it.
 
 Without a state to resume from it does not end, but waits near the epoch's end for the kill.
 
