@@ -20,26 +20,26 @@ NOBODY = 65534
 
 def forked(work: Callable[[], T], *, uid: int | None = None, deadline: float = DEADLINE) -> T:
     """What `work` returns or raises in a child process, which then ends."""
-    answers, tell = os.pipe()
+    answers, pipe_in = os.pipe()
     child = os.fork()
     if child == 0:
-        _be_child(work, uid, answers, tell)
-    os.close(tell)
-    told = b""
+        _be_child(work, uid, answers, pipe_in)
+    os.close(pipe_in)
+    answer = b""
     with os.fdopen(answers, "rb", buffering=0) as pipe:
         while select.select([pipe], [], [], deadline)[0] and (piece := pipe.read(2**16)):
-            told += piece
-    if not told:
+            answer += piece
+    if not answer:
         os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert told, f"no answer within {deadline} seconds, or killed: status {status}"
-    good, found = pickle.loads(told)
+    assert answer, f"no answer within {deadline} seconds, or killed: status {status}"
+    good, found = pickle.loads(answer)
     if not good:
         raise found
     return found  # type: ignore[no-any-return]
 
 
-def _be_child(work: Callable[[], T], uid: int | None, answers: int, tell: int) -> None:
+def _be_child(work: Callable[[], T], uid: int | None, answers: int, pipe_in: int) -> None:
     try:
         os.close(answers)
         if uid is not None:
@@ -47,12 +47,12 @@ def _be_child(work: Callable[[], T], uid: int | None, answers: int, tell: int) -
             os.setgid(uid)
             os.setuid(uid)
         try:
-            told = pickle.dumps((True, work()))
+            answer = pickle.dumps((True, work()))
         except BaseException as error:
             error.add_note("".join(traceback.format_exception(error)))
-            told = pickle.dumps((False, error))
-        while told:
-            told = told[os.write(tell, told) :]
+            answer = pickle.dumps((False, error))
+        while answer:
+            answer = answer[os.write(pipe_in, answer) :]
     finally:
         os._exit(0)
 

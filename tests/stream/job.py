@@ -1,6 +1,6 @@
-"""One rank of a job that reads a dataset in order through a cache, without PyTorch; run by the tests beside others.
+"""One rank of a job that reads a dataset in order through a cache, without PyTorch; the tests run several at once.
 
-job.py URL CACHE LIMIT RANK WORLD_SIZE: prints the sample numbers that it was given, after checking their content.
+job.py URL CACHE LIMIT RANK WORLD_SIZE: checks the content of its samples, then prints their numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mdsx.stream import Batching, RankReader
 
 
 def text(url: str, number: int) -> str:
-    """What is written at place `number` of the dataset `url`."""
+    """Return what is written at place `number` of the dataset `url`."""
     return f"{url} {number} " * 20
 
 

@@ -1,6 +1,6 @@
 """A simulated reader, network and cache around the real ShardMachine and the cache's real policy: no threads, no clock.
 
-Time is a number that the simulation moves; bytes come at a given rate, shared by the transfers under way.
+The simulation advances time, which is a number. The transfers in flight share a given bandwidth.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FINGERPRINT = "f" * 32
 
 
 class SimulatedCache:
-    """Files by shard, within `limit` bytes; what is leased stays."""
+    """Files by shard, within `limit` bytes; leased files stay."""
 
     def __init__(self, sizes: NDArray[np.int64], limit: int) -> None:
         self.sizes, self.limit = sizes, limit
@@ -35,7 +35,7 @@ class SimulatedCache:
         return int(self.sizes[list(self.whole | self.parts)].sum())
 
     def admit(self, bring: Bring, seconds: NDArray[np.float64]) -> bool:
-        """Make room for a shard, as the cache does; return whether there is any."""
+        """Make room for a shard, as the cache does; return whether there is room."""
         files = [Cached(f"/{FINGERPRINT}/{bytes(self._hashes[shard]).hex()}.mdsx", shard, 0.0) for shard in self.whole]
         leaving = candidates(files, 0.0, {FINGERPRINT: ShardNeeds(self._names, seconds)})
         while self.used + self.sizes[bring.shard] > self.limit and leaving:
@@ -52,7 +52,7 @@ class SimulatedCache:
 
 @dataclass
 class Simulation:
-    """One process that reads `course` in runs of `run` positions, each of which takes `seconds` to use."""
+    """One process that reads `course` in runs of `run` positions and uses each run for `seconds`."""
 
     course: Course
     sizes: NDArray[np.int64]
@@ -81,7 +81,7 @@ class Simulation:
         )
 
     def read(self, start: int, stop: int) -> None:
-        """Read positions `start` up to `stop`, in runs; wait for shards that come, and go on without the others."""
+        """Read positions `start` up to `stop`, in runs. Wait for shards in flight, and continue without the others."""
         for begin in range(start, stop, self.run):
             end = min(begin + self.run, stop)
             wanted = np.unique(self.course.locate(np.arange(begin, end))[0]).tolist()
@@ -116,7 +116,7 @@ class Simulation:
             assert self.cache.used <= self.limit, "above the limit"
 
     def pass_time(self, seconds: float) -> None:
-        """Up to so many seconds; with infinity, up to the end of the next transfer."""
+        """Let at most `seconds` pass; with infinity, stop at the end of the next transfer."""
         left = seconds
         while left > 0:
             if not self.transfers:

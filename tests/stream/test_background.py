@@ -1,4 +1,4 @@
-"""The thread that keeps results ready: in order, errors in their place, gone with its reader."""
+"""The thread that prepares results: it keeps their order, raises errors in place, and ends with its reader."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def endless(made: list[int], ended: threading.Event) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("way", ["closed", "dropped"])
-def test_the_thread_works_no_further_ahead_than_asked_and_ends_with_its_reader(way: str) -> None:
+def test_the_thread_is_bounded_and_ends_with_its_reader(way: str) -> None:
     made: list[int] = []
     ended = threading.Event()
     before = set(threading.enumerate())
@@ -61,7 +61,7 @@ def test_the_thread_works_no_further_ahead_than_asked_and_ends_with_its_reader(w
     assert len(made) <= 3 + 2 + 1  # handed out, ready, in hand
 
 
-def test_in_a_forked_process_it_is_an_error_not_a_wait_without_end() -> None:
+def test_reading_in_a_forked_process_raises() -> None:
     made: list[int] = []
 
     def make() -> Iterator[int]:
@@ -106,7 +106,7 @@ next(results)
 """
 
 
-def test_at_the_interpreters_end_it_finishes_what_it_is_at(tmp_path: Path) -> None:
+def test_the_thread_finishes_its_call_at_interpreter_exit(tmp_path: Path) -> None:
     """PyTorch aborts a process that ends while a thread is in its code."""
     command = [sys.executable, "-c", LEAVES_AT_ONCE, str(tmp_path / "made")]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0

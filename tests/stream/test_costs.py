@@ -1,4 +1,4 @@
-"""What works but costs more than it needs to is told in a warning that says what to change."""
+"""A configuration that works but wastes resources causes a warning that says what to change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def course(view: View, block: int) -> DatasetCourse:
     return DatasetCourse(Order(view.counts, seed=1, shuffle_block=block))
 
 
-def test_a_cache_below_what_is_in_use_at_a_time(url: Path, tmp_path: Path) -> None:
+def test_a_cache_below_the_shards_in_use_warns(url: Path, tmp_path: Path) -> None:
     view = View([mdsx.Dataset(url, cache=mdsx.Cache(tmp_path / "cache", limit=65536)).excerpt])
     with pytest.warns(UserWarning, match=r"mdsx.Cache\(limit=") as caught:
         warn_of_small_cache(view, course(view, 350), ranks_here=1, world_size=1)
@@ -39,7 +39,7 @@ def test_a_cache_below_what_is_in_use_at_a_time(url: Path, tmp_path: Path) -> No
         warn_of_small_cache(view, course(view, 8), ranks_here=1, world_size=8)  # a rank alone on its node has one lane
 
 
-def test_what_is_read_in_place_needs_no_cache(tmp_path: Path) -> None:
+def test_shards_read_in_place_need_no_cache(tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "d", {"id": "int64"}) as out:
         out.write({"id": 1})
     view = View([mdsx.Dataset(tmp_path / "d").excerpt])
@@ -48,7 +48,7 @@ def test_what_is_read_in_place_needs_no_cache(tmp_path: Path) -> None:
         warn_of_small_cache(view, course(view, 1), ranks_here=8, world_size=8)
 
 
-def test_a_batch_that_does_not_fit_the_lanes_names_lanes_that_do() -> None:
+def test_the_warning_names_lanes_that_fit_the_batch() -> None:
     lanes_of_8 = DatasetCourse(Order([1000] * 50, seed=1))
     with pytest.warns(UserWarning, match=r"lanes=7 would keep each rank on its own"):
         warn_of_spread(lanes_of_8, Batching(50_000, 5, 7, drop_last=True))

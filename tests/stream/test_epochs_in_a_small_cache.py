@@ -1,7 +1,6 @@
 """From the second epoch on, a cache of 50 / 75 / 90 % of the dataset downloads 50 / 25 / 10 % of it, and little more.
 
-No clock: each rank reads on only when all prefetchers have nothing to do, so what is downloaded does not depend on the
-speed of anything.
+There is no clock: each rank reads on only when all prefetchers are idle, so downloads do not depend on speed.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[R
 
 @pytest.mark.parametrize(("part", "most"), [(0.5, 0.52), (0.75, 0.27), (0.9, 0.12)])
 @pytest.mark.parametrize(("ranks", "lanes", "joined"), [(1, 8, False), (4, 8, False), (1, 1, False), (1, 8, True)])
-def test_downloads_of_the_later_epochs(
+def test_later_epochs_download_only_what_the_cache_lacks(
     url: str, tmp_path: Path, downloads: list[int], part: float, most: float, ranks: int, lanes: int, joined: bool
 ) -> None:
     raw = int(Shards(url, cache=Cache(tmp_path / "other")).index.raw_sizes.sum())

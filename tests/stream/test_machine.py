@@ -1,4 +1,4 @@
-"""The machine for prefetch, eviction and closing: its promises one by one, in a simulation, and as a state machine."""
+"""The machine for prefetch, eviction and closing, tested in a simulation, call by call, and as a state machine."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_whole_cache_downloads_each_shard_once() -> None:
 
 
 @pytest.mark.parametrize(("spare", "late"), [(2.0, 0.05), (1.1, 0.25)])
-def test_what_is_needed_is_there_before_it_is_needed(spare: float, late: float) -> None:
-    """Where the network is `spare` times as fast as the reader needs it, few runs wait, the first ones aside."""
+def test_shards_arrive_before_they_are_needed(spare: float, late: float) -> None:
+    """If the network is `spare` times as fast as the reader needs, few runs wait after the first ones."""
     run = simulation(1.0, shards=200)
     n = run.course.samples
     run.bandwidth = spare * 200 * SIZE / (n / run.run * run.seconds)
@@ -67,7 +67,7 @@ def test_a_network_that_is_too_slow_is_never_idle() -> None:
     assert run.now <= 200 * 1.02 + 2 * run.seconds
 
 
-def test_everything_is_closed_in_the_end() -> None:
+def test_all_shards_are_closed_at_the_end() -> None:
     run = simulation(0.5)
     n = run.course.samples
     run.read(0, n - BLOCK // 2)
@@ -91,7 +91,7 @@ def machine(look_ahead: int = 3 * SIZE, share: int = 10**9) -> ShardMachine:
 
 
 def brought(found: ShardMachine, now: float = 0.0) -> list[int]:
-    """The shards that it brings, until there is nothing to do."""
+    """Return the shards that it downloads, until there is nothing to do."""
     shards = []
     while (bring := found.next(now)) is not None:
         shards.append(bring.shard)
@@ -99,7 +99,7 @@ def brought(found: ShardMachine, now: float = 0.0) -> list[int]:
     return shards
 
 
-def test_after_a_jump_shards_come_in_the_order_in_which_they_are_read() -> None:
+def test_after_a_jump_shards_come_in_reading_order() -> None:
     found = course()
     machine_ = ShardMachine(
         found.next_needs,
@@ -119,7 +119,7 @@ def test_after_a_jump_shards_come_in_the_order_in_which_they_are_read() -> None:
     assert [shard for shard in order[2:] if shard in active] == [shard for shard in read if shard not in (3, 7)]
 
 
-def test_a_shard_is_closed_when_its_blocks_are_over_and_says_when_it_is_needed_again() -> None:
+def test_a_shard_is_closed_with_its_next_need() -> None:
     found = machine()
     found.reading(0, 20, [0], 0.0)
     assert found.consumed(10, [0], 1.0) == []
@@ -130,7 +130,7 @@ def test_a_shard_is_closed_when_its_blocks_are_over_and_says_when_it_is_needed_a
     assert not found.open
 
 
-def test_beyond_its_share_the_least_recently_used_are_closed_although_they_are_in_use() -> None:
+def test_the_least_recently_used_are_closed_beyond_the_share() -> None:
     order = course()
     sizes, mine = np.full(SHARDS, SIZE), np.ones(SHARDS, np.bool_)
     found = ShardMachine(order.next_needs, sizes, mine, Pace(), samples=order.samples, look_ahead=SIZE, share=2 * SIZE)
@@ -144,7 +144,7 @@ def test_beyond_its_share_the_least_recently_used_are_closed_although_they_are_i
     assert {needed_in for _, needed_in in closed} == {None}
 
 
-def test_what_is_read_in_place_is_neither_brought_nor_closed() -> None:
+def test_shards_read_in_place_are_never_downloaded_or_closed() -> None:
     order = course()
     sizes = np.where(np.arange(SHARDS) % 2, SIZE, 0)
     found = ShardMachine(
@@ -156,7 +156,7 @@ def test_what_is_read_in_place_is_neither_brought_nor_closed() -> None:
     assert closed == []
 
 
-def test_a_shard_of_another_rank_is_brought_only_where_it_is_being_read() -> None:
+def test_a_shard_of_another_rank_is_not_prefetched() -> None:
     order = DatasetCourse(Order([SAMPLES] * SHARDS, shuffle=False))
     mine = np.arange(SHARDS) < 3
     found = ShardMachine(
@@ -166,7 +166,7 @@ def test_a_shard_of_another_rank_is_brought_only_where_it_is_being_read() -> Non
     assert brought(found) == [0, 9, 1, 2]
 
 
-def test_the_pace_is_that_of_the_last_epoch_not_of_a_burst() -> None:
+def test_the_pace_is_that_of_the_last_epoch() -> None:
     pace = Pace()
     pace.reached(0, 0.0, 1000)
     assert 500 / pace.rate(1000) < 86400  # not known yet
@@ -182,7 +182,7 @@ def test_the_pace_is_that_of_the_last_epoch_not_of_a_burst() -> None:
     assert 500 / pace.rate(1000) == pytest.approx(5, rel=0.02)
 
 
-def test_which_shard_is_needed_later_does_not_depend_on_the_pace() -> None:
+def test_the_order_of_needs_is_independent_of_the_pace() -> None:
     orders = []
     for now in (1e-9, 10.0, 9999.0):
         found = machine()
@@ -196,7 +196,7 @@ def test_which_shard_is_needed_later_does_not_depend_on_the_pace() -> None:
 
 
 class MachineStates(RuleBasedStateMachine):
-    """A reader, threads and a cache that do anything that is allowed, against a model of what must hold."""
+    """Compare a reader, threads and a cache that take any allowed step with a model."""
 
     LIMIT = 12 * SIZE
 
@@ -262,7 +262,7 @@ class MachineStates(RuleBasedStateMachine):
     @precondition(lambda self: self.reading is None)
     @rule(position=st.integers(0, 3 * SHARDS * SAMPLES))
     def jump(self, position: int) -> None:
-        """A state is loaded, or an epoch is set."""
+        """Load a state, or set an epoch."""
         if position >= self.position or self.machine.jumps(position):  # else it is read again after a failure
             self.position = position
 
@@ -311,7 +311,7 @@ class MachineStates(RuleBasedStateMachine):
 
     @invariant()
     def nothing_that_is_needed_is_forgotten(self) -> None:
-        """What is being read is here, was tried for this use, or comes next."""
+        """A shard that is being read is in the cache, was tried for this use, or comes next."""
         if self.reading is not None:
             for shard in self.reading[1]:
                 coming = self.machine.is_coming(shard, may_begin=True)

@@ -1,6 +1,6 @@
-"""Prefetch brings shards in the order of need, within its bounds, and leaves nothing behind.
+"""Prefetch downloads shards in the order of need, within its bounds, and leaks nothing.
 
-The cache and the network are not the subject here: shards are brought into a list, which has room or has not.
+The cache and the network are not tested here: shards go into a list with limited room.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE = 30.0
 
 
 class Brought:
-    """Stands for the shards: keeps what was brought, in its order, while there is room."""
+    """A substitute for the shards: it keeps downloaded shards in order while there is room."""
 
     def __init__(self, room: int = 1000) -> None:
         self.shards: list[int] = []
@@ -47,7 +47,7 @@ class Brought:
         self.touched.append((shard, needed_in))
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
-        assert not needs  # no dataset is behind these shards
+        assert not needs  # these shards belong to no dataset
         received(1000)
         if self.held is not None:
             assert self.held.wait(PATIENCE)
@@ -55,7 +55,7 @@ class Brought:
             self.changed.notify_all()
             if shard in self.damaged:
                 self.damaged.discard(shard)
-                raise TransportError("gone")
+                raise TransportError("lost")
             if len(self.shards) >= self.room:
                 self.refused += 1
                 return Verdict.NO_ROOM
@@ -87,7 +87,7 @@ def reading(prefetch: Prefetcher, start: int, stop: int) -> None:
 
 
 def read(prefetch: Prefetcher, start: int, stop: int) -> None:
-    """Do what a reader does when it reads positions [start, stop)."""
+    """Act as a reader that reads positions [start, stop)."""
     reading(prefetch, start, stop)
     prefetch.consumed(stop, [])
 
@@ -101,7 +101,7 @@ def idle(prefetch: Prefetcher) -> None:
                 return
 
 
-def test_shards_come_as_needed_and_no_farther_ahead_than_the_bytes_allow() -> None:
+def test_shards_come_in_order_within_the_byte_limit() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
     read(prefetch, 0, 5)
@@ -115,7 +115,7 @@ def test_shards_come_as_needed_and_no_farther_ahead_than_the_bytes_allow() -> No
     prefetch.close()
 
 
-def test_it_goes_on_into_the_next_epoch_but_no_farther() -> None:
+def test_prefetch_reaches_the_next_epoch_but_no_farther() -> None:
     brought = Brought()
     prefetch = prefetcher(brought, look_ahead=10**9)
     reading(prefetch, 0, 5)
@@ -129,7 +129,7 @@ def test_it_goes_on_into_the_next_epoch_but_no_farther() -> None:
     prefetch.close()
 
 
-def test_without_room_it_stops_until_something_was_consumed_and_then_brings_the_soonest_first() -> None:
+def test_prefetch_stops_without_room_until_samples_are_read() -> None:
     brought = Brought(room=2)
     prefetch = prefetcher(brought, look_ahead=10**9)
     read(prefetch, 0, 1)
@@ -148,7 +148,7 @@ def test_without_room_it_stops_until_something_was_consumed_and_then_brings_the_
     prefetch.close()
 
 
-def test_a_jump_begins_anew() -> None:
+def test_a_jump_restarts_prefetch() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
     read(prefetch, 50, 55)
@@ -162,7 +162,7 @@ def test_a_jump_begins_anew() -> None:
     prefetch.close()
 
 
-def test_an_error_is_left_to_the_one_who_needs_the_shard() -> None:
+def test_prefetch_leaves_errors_to_the_reader() -> None:
     brought = Brought()
     brought.damaged = {1}
     prefetch = prefetcher(brought)
@@ -173,7 +173,7 @@ def test_an_error_is_left_to_the_one_who_needs_the_shard() -> None:
     prefetch.close()
 
 
-def test_what_is_being_read_makes_no_room_until_it_is_let_go() -> None:
+def test_shards_being_read_make_no_room() -> None:
     brought = Brought()
     prefetch = prefetcher(brought)
     reading(prefetch, 0, 5)
@@ -188,7 +188,7 @@ def test_what_is_being_read_makes_no_room_until_it_is_let_go() -> None:
     prefetch.close()
 
 
-def test_what_is_on_its_way_may_be_waited_for() -> None:
+def test_a_reader_can_wait_for_a_download() -> None:
     brought = Brought()
     brought.held = threading.Event()
     prefetch = prefetcher(brought)
@@ -205,7 +205,7 @@ def test_what_is_on_its_way_may_be_waited_for() -> None:
     prefetch.close()
 
 
-def test_nobody_waits_for_what_finds_no_room_or_fails() -> None:
+def test_nobody_waits_for_a_refused_or_failed_download() -> None:
     brought = Brought(room=1)
     brought.damaged = {1}
     prefetch = prefetcher(brought)
@@ -216,7 +216,7 @@ def test_nobody_waits_for_what_finds_no_room_or_fails() -> None:
     prefetch.close()
 
 
-def test_nobody_waits_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_a_slow_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.stream.machine._PATIENCE", 0.0)
     brought = Brought()
     brought.held = threading.Event()
@@ -228,7 +228,7 @@ def test_nobody_waits_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -
     prefetch.close()
 
 
-def test_shards_needed_now_come_however_many_bytes_they_are() -> None:
+def test_shards_needed_now_ignore_the_byte_limit() -> None:
     brought = Brought()
     prefetch = prefetcher(brought, look_ahead=1000)
     reading(prefetch, 0, 75)
@@ -238,7 +238,7 @@ def test_shards_needed_now_come_however_many_bytes_they_are() -> None:
 
 
 @pytest.mark.parametrize("drop", [False, True])
-def test_its_threads_end_when_it_is_closed_or_dropped(drop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_end_when_prefetch_is_closed_or_dropped(drop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.process.threads._LINGER", 0.1)
 
     def threads() -> set[threading.Thread]:

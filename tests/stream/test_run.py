@@ -1,4 +1,4 @@
-"""What a run's next pass is, in every case of the table; PyTorch and data are not needed for it."""
+"""The next pass of a run, in every case of the table, without PyTorch and without data."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_next_pass(before: Callable[[Run], None], position: tuple[int, int],
     assert (state(run), run.coming) == (position, following)
 
 
-def test_unshuffled_a_pass_that_was_left_begins_again() -> None:
+def test_an_abandoned_unshuffled_pass_starts_again() -> None:
     run = make(shuffled=False)
     left(run)
     assert state(run) == (0, 4)
@@ -147,7 +147,7 @@ def test_unshuffled_a_pass_that_was_left_begins_again() -> None:
     assert run.coming == (1, 0)
 
 
-def test_a_pass_that_is_left_is_known_with_what_it_missed() -> None:
+def test_an_abandoned_pass_reports_its_missed_batches() -> None:
     run = make()
     left(run)
     found = run.left_before(object())
@@ -161,7 +161,7 @@ def test_a_pass_that_is_left_is_known_with_what_it_missed() -> None:
         warn_of_left(found, EPOCH, 1, "loader")  # rank 0 has said it
 
 
-def test_a_pass_under_way_goes_on_until_another_yields_a_batch() -> None:
+def test_a_pass_continues_until_another_yields_a_batch() -> None:
     run = make()
     first, second = Iteration(run).take(), Iteration(run)
     assert run.coming == (0, 4)
@@ -175,7 +175,7 @@ def test_a_pass_under_way_goes_on_until_another_yields_a_batch() -> None:
     assert state(run) == (1, 4)
 
 
-def test_failures_in_a_row_of_one_batch_are_counted() -> None:
+def test_consecutive_failures_of_a_batch_are_counted() -> None:
     run = make()
     iteration = Iteration(run).take()
     assert [run.failed(iteration), run.failed(Iteration(run)), run.failed(iteration)] == [1, 2, 3]
@@ -183,7 +183,7 @@ def test_failures_in_a_row_of_one_batch_are_counted() -> None:
     assert run.failed(iteration) == 1
 
 
-def test_a_batch_that_was_not_handed_out_after_all() -> None:
+def test_a_withdrawn_batch_comes_again() -> None:
     run = make()
     iteration = Iteration(run).take()
     mark = run.mark()
@@ -194,7 +194,7 @@ def test_a_batch_that_was_not_handed_out_after_all() -> None:
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
-def test_a_copy_is_independent_and_begins_with_what_comes_next(how: Callable[[Run], Run]) -> None:
+def test_a_copy_is_independent_and_begins_at_the_next_batch(how: Callable[[Run], Run]) -> None:
     run = make()
     iteration = Iteration(run).take()
     during = how(run)
@@ -228,7 +228,7 @@ def test_an_epoch_beyond_all_positions_is_refused() -> None:
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 3), st.booleans(), st.integers(0, 60), st.data())
-def test_what_would_be_after_some_batches_is_what_taking_them_makes(
+def test_the_predicted_state_equals_that_after_reading(
     samples: int, batch: int, world: int, drop: bool, position: int, data: st.DataObject
 ) -> None:
     batching, run = Batching(samples, batch, world, drop), make()
@@ -242,7 +242,7 @@ def test_what_would_be_after_some_batches_is_what_taking_them_makes(
         run.after(remaining + 1, batching)
 
 
-def test_batches_are_counted_from_where_the_pass_began() -> None:
+def test_batches_are_counted_from_the_passs_start() -> None:
     run = make()
     exhausted(run)
     assert run.after(3, EPOCH) == (1, 0)

@@ -1,4 +1,4 @@
-"""The vectors of runs: what follows from a dataset, a batch size and a world size, and how a state is written."""
+"""The vectors of runs: what a dataset, a batch size and a world size determine, and the form of a state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE = Path(runs.__file__).parent / "runs-v1.json"
 VECTORS: dict[str, Any] = json.loads(FILE.read_text())
 
 
-def test_the_vectors_are_what_the_specification_says() -> None:
+def test_the_vectors_follow_the_specification() -> None:
     assert runs.text() == FILE.read_text()
 
 
@@ -39,7 +39,7 @@ def test_weights_are_exact_numbers_or_the_nearest_binary64(vector: dict[str, Any
     assert list(map(str, bounds_of(weights, [1] * len(weights)))) == vector["bounds"]
 
 
-def test_fractions_are_the_numbers_that_binary64_has() -> None:
+def test_fractions_are_binary64_numbers() -> None:
     for vector in VECTORS["fractions"]:
         bounds = [int(exact_weight(vector[name], name) * 2**64) for name in ("start", "stop")]
         assert list(map(str, bounds)) == vector["bounds"]
@@ -114,7 +114,7 @@ def test_the_fingerprints_of_selections_and_mixtures() -> None:
     assert mixture.fingerprint == xxhash.xxh3_128_hexdigest(lines.encode())
 
 
-def test_a_mixture_without_weights_or_shuffle_is_read_in_order() -> None:
+def test_an_unweighted_unshuffled_mixture_is_read_in_order() -> None:
     for vector in VECTORS["unshuffled_mixture"]:
         counts = [count for component in vector["counts"] for count in component]
         firsts = np.cumsum([0, *map(len, vector["counts"])])

@@ -48,10 +48,10 @@ def test_twelve_processes_of_two_jobs_on_one_cache_of_five_shards(s3_url: str, t
             for rank in range(6)
             for url in urls
         ]
-        told = [(url, process.communicate(timeout=TIMEOUT)[0], process.returncode) for url, process in jobs]
-    assert all(status == 0 for _, _, status in told)
+        results = [(url, process.communicate(timeout=TIMEOUT)[0], process.returncode) for url, process in jobs]
+    assert all(status == 0 for _, _, status in results)
     for url in urls:
-        read = Counter(number for of, numbers, _ in told if of == url for number in json.loads(numbers))
+        read = Counter(number for of, numbers, _ in results if of == url for number in json.loads(numbers))
         assert read == Counter(range(N))
     assert watch.looks > 20
     assert largest < watch.highest <= limit

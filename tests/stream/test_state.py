@@ -1,4 +1,4 @@
-"""A state resumes only the order that it is of, and says which field differs."""
+"""A state resumes only its own order. For another order, the error names the field that differs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHANGES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "value"), CHANGES)
-def test_another_order_is_refused_by_the_name_of_the_field(field: str, value: object) -> None:
+def test_another_order_raises_naming_the_field(field: str, value: object) -> None:
     state = {**IDENTITY.state(2, 96), field: value}
     with pytest.raises(StateError, match=field) as caught:
         IDENTITY.check(state)
@@ -81,12 +81,12 @@ def test_a_position_is_a_place_in_the_epoch(position: object) -> None:
         IDENTITY.check({**IDENTITY.state(0, 0), "position": position})
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_values_that_are_no_state_raise() -> None:
     with pytest.raises(StateError, match="state_dict"):
         IDENTITY.check([1, 2])  # type: ignore[arg-type]  # a user's mistake
 
 
-def test_where_epochs_run_on_across_the_dataset_lanes_may_change_only_at_the_very_start() -> None:
+def test_continuous_epochs_fix_lanes_after_the_start() -> None:
     identity = replace(IDENTITY, epoch_samples=64)
     assert identity.check({**identity.state(0, 0), "lanes": 4}) == (0, 0, ())
     with pytest.raises(StateError, match="lanes"):
@@ -136,7 +136,7 @@ def test_other_phases_are_refused(phases: object) -> None:
     assert caught.value.place == "phases"
 
 
-def test_more_phases_than_a_run_may_have_are_refused_at_once() -> None:
+def test_too_many_phases_raise_immediately() -> None:
     phases = [[start, [1, 1]] for start in range(MAX_PHASES + 1)]
     with pytest.raises(StateError, match="phases"):
         MIXTURE.check({**MIXTURE.state(1000, 60), "phases": phases})
@@ -155,7 +155,7 @@ def test_an_unknown_field_is_refused(extra: object) -> None:
 
 @pytest.mark.parametrize("value", [True, 8.0, float("nan"), None, "8", [8], 0, -1, 2**63, 10**30])
 @pytest.mark.parametrize("field", ["lanes", "shuffle_block", "seed", "epoch_samples", "order_version", "fingerprint"])
-def test_a_value_of_another_type_is_refused_also_where_it_may_change(field: str, value: object) -> None:
+def test_a_value_of_another_type_raises(field: str, value: object) -> None:
     with pytest.raises(StateError, match=field):
         IDENTITY.check({**IDENTITY.state(0, 0), field: value})
 
@@ -178,7 +178,7 @@ def test_the_share_of_a_worker_survives_json(position: int) -> None:
     assert WorkerShare.parse(state["worker"], position) == SHARE
 
 
-def test_at_an_epochs_start_a_share_begins_there() -> None:
+def test_a_share_saved_at_an_epochs_start_begins_there() -> None:
     assert WorkerShare.parse(SHARE.state(0), 0) == replace(SHARE, origin=0)
 
 
@@ -205,6 +205,6 @@ def test_the_share_of_another_worker_is_refused(worker: tuple[int, int]) -> None
         *({**asdict(SHARE), "global_batch": value} for value in (0, -8, 7, 10**30, 8.0, None)),
     ],
 )
-def test_what_no_worker_can_have_is_refused(worker: object) -> None:
+def test_impossible_worker_shares_raise(worker: object) -> None:
     with pytest.raises(StateError, match="worker"):
         IDENTITY.check({**IDENTITY.state(2, 36), "worker": worker}, (1, 3))
