@@ -34,23 +34,23 @@ def main() -> None:
     for target in asked.targets or TARGETS:
         before = set(CORPUS.glob(f"{target}/*"))
         command = [sys.executable, "-m", "tests.fuzz", target, "--seconds", str(asked.seconds), "--inside"]
-        told = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        runs = re.findall(r"stat::number_of_executed_units:\s*(\d+)|^Done (\d+) runs", told.stderr, re.MULTILINE)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        runs = re.findall(r"stat::number_of_executed_units:\s*(\d+)|^Done (\d+) runs", done.stderr, re.MULTILINE)
         number = max((int(a or b) for a, b in runs), default=0)
         new = sorted(set(CORPUS.glob(f"{target}/*")) - before)
-        found += len(new) + (told.returncode != 0)
-        print(f"{target}: {number:,} executions, {len(new)} findings, exit status {told.returncode}", flush=True)
+        found += len(new) + (done.returncode != 0)
+        print(f"{target}: {number:,} executions, {len(new)} findings, exit status {done.returncode}", flush=True)
         for path in new:
             print(f"  {path.relative_to(CORPUS)}")
-        if told.returncode:
-            print(told.stderr[-2000:])
+        if done.returncode:
+            print(done.stderr[-2000:])
     sys.exit(1 if found else 0)
 
 
 def _fuzz(target: str, seconds: int) -> None:
     import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-    with atheris.instrument_imports(include=["mdsx", "tests.fuzz.mended"]):
+    with atheris.instrument_imports(include=["mdsx", "tests.fuzz.resealed"]):
         from tests.fuzz.targets import TARGETS, allowed
 
     def run(data: bytes) -> None:

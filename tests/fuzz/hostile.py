@@ -65,7 +65,7 @@ def bytes_of(data: Data) -> bytes:
 
 
 def stored(data: Data, *, raw: bytes | None = None, **lies: Any) -> Callable[[Path], object]:
-    """A dataset of one shard; `raw` where it is compressed; `lies` are told in the index."""
+    """A dataset of one shard; `raw` where it is compressed; `lies` are false fields of the index."""
 
     def make(folder: Path) -> None:
         shard = bytes_of(data)
@@ -138,7 +138,7 @@ def alone(shard: Data) -> Callable[[Path], object]:
 
 
 def fifo(name: str) -> Callable[[Path], object]:
-    """A sound dataset in which a FIFO stands for a file."""
+    """A sound dataset in which a FIFO replaces a file."""
 
     def make(folder: Path) -> None:
         stored(one("str", b"text"))(folder)
@@ -157,7 +157,7 @@ def index(text: Callable[[dict[str, Any]], str]) -> Callable[[Path], object]:
 
 
 def member(name: str, json_text: str) -> Callable[[dict[str, Any]], str]:
-    """The index with other text behind a key."""
+    """The index with other text after a key."""
 
     def text(made: dict[str, Any]) -> str:
         whole = dict(made)

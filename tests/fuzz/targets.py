@@ -1,7 +1,8 @@
-"""What is fuzzed: each target takes any bytes, and may raise nothing but MdsxError.
+"""Fuzz targets: each takes any bytes, and may raise only MdsxError.
 
-A target begins with the bytes of one of its seeds, changed by whoever drives it: hypothesis in `test_fuzz.py`, atheris
-in `python -m tests.fuzz`. Checksums are mended first (`mended.py`), so that what stands behind them is reached.
+A target begins with the bytes of one of its seeds, changed by its driver: hypothesis in `test_fuzz.py`, atheris
+in `python -m tests.fuzz`. `resealed.py` first recomputes the checksums, so that the fuzzer
+reaches the code after the checks.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from mdsx.stream.state import OrderIdentity
 from tests.convert.sparse_tars import old_gnu, pax_sparse
 from tests.convert.tars import JPEG, npy, png, sample_members, tar_bytes
 from tests.format import by_the_book, reference
-from tests.fuzz import mended
+from tests.fuzz import resealed
 
 _MOST = 64  # samples, names, values that one input is asked for
 _TYPES = (
@@ -75,13 +76,13 @@ class Target:
 
 
 def _index(data: bytes) -> None:
-    index = parse_index(mended.index(data))
+    index = parse_index(resealed.index(data))
     for shard in range(min(len(index.counts), _MOST)):
         index.entry(shard)
 
 
 def _shard(data: bytes) -> None:
-    data = mended.shard(data)
+    data = resealed.shard(data)
     check_shard(data)
     _read_all(ShardView.parse(data))
 
@@ -95,7 +96,7 @@ def _read_all(view: ShardView) -> None:
 
 
 def _frames(data: bytes) -> None:
-    """A compressed shard whose raw size is told by its first 4 bytes, in chunks of a size told by the next 2."""
+    """A compressed shard. The first 4 bytes give its raw size, the next 2 bytes give the size of its chunks."""
     raw_size, step = struct.unpack_from("<IH", data.ljust(6, b"\0"))
     stored = data[6:]
     with contextlib.suppress(MdsxError):
@@ -115,13 +116,13 @@ def _frames(data: bytes) -> None:
 
 
 def _dataset(data: bytes) -> None:
-    """A dataset of one shard, whose index tells the truth of it but for what the first 8 bytes change."""
-    lies, shard = data[:8].ljust(8, b"\0"), mended.shard(data[8:])
+    """A dataset of one shard, whose index is right except for what the first 8 bytes change."""
+    lies, shard = data[:8].ljust(8, b"\0"), resealed.shard(data[8:])
     zstd = bool(lies[0] & 1) and len(shard) < 2**21
     index = _index_of(shard, zstd, lies)
     with tempfile.TemporaryDirectory() as folder:
         stored = compress(shard) if zstd else shard
-        Path(folder, "index.json").write_bytes(mended.index(json.dumps(index).encode()))
+        Path(folder, "index.json").write_bytes(resealed.index(json.dumps(index).encode()))
         Path(folder, index["shards"]["files"][0][0] + "00000" + index["shards"]["files"][0][1]).write_bytes(stored)
         with contextlib.suppress(MdsxError):
             list(verify(folder))
@@ -192,7 +193,7 @@ def _type(data: bytes) -> None:
 
 def _tar(data: bytes) -> None:
     """A conversion; the first byte says how the tar is compressed, whether bad samples are skipped, and the options."""
-    how, data = data[:1] or b"\0", mended.tar(data[1:])
+    how, data = data[:1] or b"\0", resealed.tar(data[1:])
     wrapped = (data, zlib.compress(data, wbits=31), zstandard.compress(data))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.tar").write_bytes(wrapped[how[0] % 3])
@@ -258,7 +259,7 @@ def _text(data: bytes) -> None:
 
 
 def _npy(data: bytes) -> None:
-    with contextlib.suppress(ValueError):  # told by who knows the member
+    with contextlib.suppress(ValueError):  # the caller, which knows the member, raises the error
         parse_npy(data)
 
 
@@ -271,7 +272,7 @@ def _records(data: bytes) -> None:
         warnings.simplefilter("ignore")
         Path(folder, "_mdsx").mkdir()
         Path(folder, "_mdsx/writer.json").write_bytes(record)
-        Path(folder, "_mdsx/journal.00000.json").write_bytes(mended.index(journal))
+        Path(folder, "_mdsx/journal.00000.json").write_bytes(resealed.index(journal))
         for number in range(65):
             Path(folder, f"shard.{number:05d}.mdsx").write_bytes(_SHARD)
         with mdsx.Writer(folder, _COLUMNS, shard_size=_RECORD_SIZE, resume=True) as out:

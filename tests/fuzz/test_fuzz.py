@@ -1,7 +1,7 @@
 """Whatever the bytes are, the only errors are MdsxError's children.
 
-Inputs are sound files that hypothesis breaks, with their checksums mended (`targets.py`); those that atheris once found
-(`python -m tests.fuzz`) stand in `corpus/` and are replayed.
+Inputs are sound files that hypothesis breaks and whose checksums are then recomputed (`targets.py`). The test also
+replays the inputs in `corpus/`, which atheris found (`python -m tests.fuzz`).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def test_whatever_the_bytes_are_only_our_errors_come(name: str, often: Often) ->
 
 
 @pytest.mark.parametrize("name", ["dataset", "frames", "index", "npy", "records", "shard", "tar"])
-def test_what_is_broken_was_sound(name: str) -> None:
-    """So the mended checksums are right, and what is changed is what is found."""
+def test_seeds_are_sound(name: str) -> None:
+    """So the recomputed checksums are right, and a target finds the change."""
     for seed in TARGETS[name].seeds:
         TARGETS[name].run(seed)
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_was_found_once_is_mended(path: Path) -> None:
+def test_former_findings_stay_fixed(path: Path) -> None:
     allowed(path.parent.name, path.read_bytes())

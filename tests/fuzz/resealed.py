@@ -1,7 +1,7 @@
-"""Broken files with their checksums made right again.
+"""Broken files with recomputed checksums.
 
-XXH3 stands before everything else: whatever a fuzzer changes would end there. An adversary computes checksums as well
-as we do, so each of these takes any bytes, and gives those in which every checksum that can be found is right.
+mdsx checks XXH3 before everything else, so every change by a fuzzer would fail there. An adversary can compute
+checksums too. So each of these functions takes any bytes, and returns them with every checksum corrected that it finds.
 """
 
 from __future__ import annotations
