@@ -44,7 +44,7 @@ def test_a_users_mistake_is_one_line_and_status_1(run: Run, tmp_path: Path, comm
     assert err.count("\n") == 1
 
 
-def test_an_unknown_scheme_is_told(run: Run) -> None:
+def test_an_unknown_scheme_is_named(run: Run) -> None:
     assert "there is no storage for ftp://" in run("info", "ftp://host/x").err
 
 

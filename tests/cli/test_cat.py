@@ -13,15 +13,17 @@ import mdsx
 from tests.cli.conftest import Run
 
 
-def test_ten_samples_from_the_start_unless_told(run: Run, dataset: Path) -> None:
+def test_cat_prints_ten_samples_by_default(run: Run, dataset: Path) -> None:
     out = run("cat", dataset).out
     assert out.splitlines()[:4] == ["sample 0", "  name   'sample 0'", "  label  None", "  bits   1 bytes"]
     assert out.count("\nsample ") == 9
 
 
 def test_start_and_count(run: Run, dataset: Path) -> None:
-    told = [json.loads(line) for line in run("cat", dataset, "--start", 150, "--count", 100, "--json").out.splitlines()]
-    assert [sample["name"] for sample in told] == [f"sample {number}" for number in range(150, 250)]
+    output = [
+        json.loads(line) for line in run("cat", dataset, "--start", 150, "--count", 100, "--json").out.splitlines()
+    ]
+    assert [sample["name"] for sample in output] == [f"sample {number}" for number in range(150, 250)]
     assert len(run("cat", dataset, "--start", 298, "--json").out.splitlines()) == 2
 
 

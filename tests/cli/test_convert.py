@@ -66,7 +66,7 @@ def test_all_options(run: Run, tars: Path) -> None:
     assert len(list((tars / "out").glob("part-0000[012]/shard.*.mdsx.zst"))) > 3
 
 
-def test_an_error_is_one_line_that_names_tar_member_and_offset_and_status_1(run: Run, tars: Path) -> None:
+def test_an_error_is_one_line_and_status_1(run: Run, tars: Path) -> None:
     write_tar(tars / "x-0001.tar", [("1.txt", b"a"), ("1.cls", b"cat")])
     status, _, err = run("convert", "tar", f"{tars}/*.tar", tars / "out")
     assert status == 1
@@ -82,15 +82,15 @@ def test_skipping_reports_each_error_and_ends_with_status_3(run: Run, tars: Path
     status, out, err = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip", "--json")
     assert status == 3
     assert [line.split(": ")[:2] for line in err.splitlines()] == [["mdsx", "skipped"]] * 2
-    told = json.loads(out)
-    assert (told["samples"], told["skipped"]) == (21, 2)
-    assert [(error["file"], error["place"]) for error in told["errors"]] == [
+    output = json.loads(out)
+    assert (output["samples"], output["skipped"]) == (21, 2)
+    assert [(error["file"], error["place"]) for error in output["errors"]] == [
         (f"{tars}/x-0001.tar", "member '1.cls', offset 1024"),
         (f"{tars}/x-0001.tar", "member '3', offset 4096"),
     ]
     again = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip", "--json")
     assert (again.status, again.err) == (status, err)
-    assert json.loads(again.out) == {**told, "already": True}
+    assert json.loads(again.out) == {**output, "already": True}
     text = run("convert", "tar", f"{tars}/*.tar", tars / "out", "--on-error", "skip").out
     assert text == f"{tars}/out was finished before: 21 samples, 2 skipped; nothing to do\n"
 
@@ -138,7 +138,7 @@ def test_a_missing_tar_is_an_error_before_anything_is_written(run: Run, tars: Pa
     assert not (tars / "out").exists()
 
 
-def test_progress_is_shown_on_a_terminal_and_nowhere_else(tars: Path) -> None:
+def test_progress_is_shown_only_on_a_terminal(tars: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "mdsx", "convert", "tar", f"{tars}/*.tar"]
     process = subprocess.Popen([*command, tars / "out"], stdout=subprocess.DEVNULL, stderr=theirs)
@@ -201,7 +201,7 @@ class Job:
         return subprocess.Popen(self._command, text=True, **pipes)
 
     def workers(self, process: subprocess.Popen[str]) -> list[int]:
-        """The processes that convert for this one, as the kernel tells."""
+        """Return this process's children, as the kernel lists them."""
         try:
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
@@ -209,7 +209,7 @@ class Job:
             return []
 
     def interrupt(self, number: int) -> tuple[int, str]:
-        """Start it and send the signal when there is a shard; status and stderr, once all its processes are gone."""
+        """Start it and send the signal when there is a shard. Return status and stderr once all processes ended."""
         with self.started() as process:
             while process.poll() is None and not any(self.out.rglob("shard.*.mdsx")):
                 time.sleep(0.001)
@@ -227,25 +227,21 @@ class Job:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_ctrl_c_is_status_130_and_the_same_command_continues(large: Path, tmp_path: Path, processes: str) -> None:
+def test_the_same_command_continues_after_ctrl_c(large: Path, tmp_path: Path, processes: str) -> None:
     job = Job(large, tmp_path / "out", processes)
     assert job.interrupt(signal.SIGINT) == (130, "mdsx: interrupted; the same command continues from here\n")
     assert job.finish() == job.expected
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_workers_end_with_a_killed_parent_and_the_same_command_continues(
-    large: Path, tmp_path: Path, processes: str
-) -> None:
+def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path: Path, processes: str) -> None:
     job = Job(large, tmp_path / "out", processes)
     assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
     assert job.finish() == job.expected
 
 
-def test_a_worker_that_is_killed_ends_all_with_an_error_and_the_same_command_goes_on(
-    large: Path, tmp_path: Path, often: Often
-) -> None:
-    """Whether it was being told what to do, or in the middle of telling."""
+def test_the_same_command_continues_after_a_killed_worker(large: Path, tmp_path: Path, often: Often) -> None:
+    """The kill may come while the worker receives a task or sends a result."""
     job, rng, kills = Job(large, tmp_path / "out", "2"), random.Random(1), 0
     while kills < often(2, long=20):
         with job.started() as process:
@@ -265,9 +261,7 @@ def test_a_worker_that_is_killed_ends_all_with_an_error_and_the_same_command_goe
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_full_disk_is_an_error_that_names_the_file_and_the_same_command_goes_on(
-    run: Run, tars: Path, processes: str
-) -> None:
+def test_the_same_command_continues_after_a_full_disk(run: Run, tars: Path, processes: str) -> None:
     """Here a quota: no file may have more than 2 kB."""
     for tar in range(3):
         write_tar(tars / f"x-{tar:04d}.tar", sample_members(range(100)))

@@ -1,4 +1,4 @@
-"""`mdsx info` tells what the index knows."""
+"""`mdsx info` shows the contents of the index."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def test_text_for_people(run: Run, dataset: Path) -> None:
 
 
 def test_json_for_programs(run: Run, dataset: Path) -> None:
-    told = json.loads(run("info", dataset, "--json").out)
+    output = json.loads(run("info", dataset, "--json").out)
     shards = list(dataset.glob("*.mdsx"))
     size = sum(path.stat().st_size for path in shards)
-    assert told == {
+    assert output == {
         "url": str(dataset),
         "samples": 300,
         "shards": len(shards),
@@ -46,7 +46,7 @@ def test_metadata_is_shown_and_long_values_are_cut(run: Run, tmp_path: Path) -> 
     assert len(notes) < 1100
 
 
-def test_sizes_of_a_compressed_dataset_are_told_apart(run: Run, tmp_path: Path) -> None:
+def test_raw_and_stored_sizes_are_shown_separately(run: Run, tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "x", {"text": "str"}, compression="zstd") as out:
         out.write({"text": "a" * 10**6})
     assert "1 MB uncompressed" in run("info", tmp_path / "x").out

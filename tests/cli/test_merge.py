@@ -30,7 +30,7 @@ def test_a_missing_part_is_named(run: Run, tmp_path: Path) -> None:
     assert "part-00002" in err
 
 
-def test_an_index_is_replaced_only_when_told(run: Run, tmp_path: Path) -> None:
+def test_an_index_is_replaced_only_on_request(run: Run, tmp_path: Path) -> None:
     write_parts(tmp_path, 2)
     assert run("merge", tmp_path).out == f"merged into {tmp_path}: 2 samples in 2 shards\n"
     assert run("merge", tmp_path).status == 1

@@ -17,7 +17,7 @@ def test_a_sound_dataset_is_status_0(run: Run, dataset: Path) -> None:
     assert out.endswith("nothing to repair\n")
 
 
-def test_what_would_be_lost_is_listed_and_nothing_is_changed(run: Run, dataset: Path) -> None:
+def test_losses_are_listed_and_nothing_changes(run: Run, dataset: Path) -> None:
     flip(dataset / "shard.00001.mdsx", -1)
     (dataset / "shard.00002.mdsx").unlink()
     counts = [shard["samples"] for shard in json.loads(run("repair", dataset, "--json").out)["damaged"]]
@@ -64,7 +64,7 @@ def test_a_dry_run_asks_for_no_given_option(run: Run, dataset: Path) -> None:
     assert "give --drop-damaged" not in err
 
 
-def test_what_costs_nothing_is_mended_at_once(run: Run, dataset: Path) -> None:
+def test_lossless_repairs_are_made_immediately(run: Run, dataset: Path) -> None:
     flip(dataset / "shard.00001.mdsx", 20)
     status, out, err = run("repair", dataset)
     assert (status, err) == (0, "")
@@ -72,7 +72,7 @@ def test_what_costs_nothing_is_mended_at_once(run: Run, dataset: Path) -> None:
     assert "states of running jobs" not in out
 
 
-def test_an_index_is_built_anew(run: Run, dataset: Path) -> None:
+def test_a_missing_index_is_rebuilt(run: Run, dataset: Path) -> None:
     index = dataset / "index.json"
     before = index.read_bytes()
     flip(index, 20)
@@ -83,17 +83,17 @@ def test_an_index_is_built_anew(run: Run, dataset: Path) -> None:
     assert index.read_bytes() == before
 
 
-def test_json_tells_all_of_it(run: Run, dataset: Path) -> None:
+def test_json_contains_the_whole_report(run: Run, dataset: Path) -> None:
     flip(dataset / "shard.00001.mdsx", -1)
     status, out, _ = run("repair", dataset, "--json")
-    told = json.loads(out)
-    assert (status, told["needed"], told["written"], told["lost_samples"]) == (1, True, False, 1)
-    (damaged,) = told["damaged"]
+    output = json.loads(out)
+    assert (status, output["needed"], output["written"], output["lost_samples"]) == (1, True, False, 1)
+    (damaged,) = output["damaged"]
     start = damaged["samples"] - 1
     assert (damaged["lost"], damaged["replacement"]) == ([[start, start + 1]], None)
     assert damaged["problems"][0]["place"] == f"sample {start} ({damaged['first'] + start} of the dataset)"
-    told = json.loads(run("repair", dataset, "--drop-damaged", "--json").out)
-    assert (told["written"], told["samples"]) == (True, 299)
-    assert told["fingerprint"] != told["fingerprint_before"]
+    output = json.loads(run("repair", dataset, "--drop-damaged", "--json").out)
+    assert (output["written"], output["samples"]) == (True, 299)
+    assert output["fingerprint"] != output["fingerprint_before"]
     assert len(mdsx.Dataset(dataset)) == 299
     assert json.loads(run("repair", dataset, "--json").out)["needed"] is False

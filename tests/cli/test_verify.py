@@ -34,19 +34,19 @@ def test_a_line_for_each_damage_and_status_1(run: Run, dataset: Path) -> None:
 
 
 def test_json_lists_the_damages(run: Run, dataset: Path) -> None:
-    told = json.loads(run("verify", dataset, "--json").out)
-    assert (told["sound"], told["samples"], told["damages"]) == (True, 300, [])
+    output = json.loads(run("verify", dataset, "--json").out)
+    assert (output["sound"], output["samples"], output["damages"]) == (True, 300, [])
     flip(dataset / "shard.00001.mdsx", -1)
     status, out, _ = run("verify", dataset, "--json", "--threads", 1)
-    told = json.loads(out)
-    assert (status, told["sound"]) == (1, False)
-    (damage,) = told["damages"]
+    output = json.loads(out)
+    assert (status, output["sound"]) == (1, False)
+    (damage,) = output["damages"]
     assert damage["file"] == f"{dataset}/shard.00001.mdsx"
     assert damage["kind"] == "CorruptError"
     assert damage["place"].startswith("sample ")
 
 
-def test_of_much_damage_every_file_is_told_and_no_flood(run: Run, dataset: Path) -> None:
+def test_much_damage_lists_every_file_in_few_lines(run: Run, dataset: Path) -> None:
     shards = sorted(dataset.glob("shard.*"))
     for path in shards:
         data = bytearray(path.read_bytes())
@@ -58,13 +58,13 @@ def test_of_much_damage_every_file_is_told_and_no_flood(run: Run, dataset: Path)
     assert len(lines) <= 11 * len(shards)
     assert all(any(line.startswith(f"damaged: {path}: sample ") for line in lines) for path in shards)
     assert sum(line.endswith("and more, see --json") for line in lines) == len(shards)
-    told = json.loads(run("verify", dataset, "--json").out)
-    assert told["damaged_files"] == len(shards)
-    assert told["damages_found"] == len(told["damages"]) > 11 * len(shards)
-    assert last.startswith(f"{told['damages_found']:,} damages found")
+    output = json.loads(run("verify", dataset, "--json").out)
+    assert output["damaged_files"] == len(shards)
+    assert output["damages_found"] == len(output["damages"]) > 11 * len(shards)
+    assert last.startswith(f"{output['damages_found']:,} damages found")
 
 
-def test_files_that_the_index_does_not_name_are_told(run: Run, dataset: Path) -> None:
+def test_files_missing_from_the_index_are_listed(run: Run, dataset: Path) -> None:
     (dataset / "shard.00099.mdsx").write_bytes(b"")
     status, out, _ = run("verify", dataset)
     assert status == 0
