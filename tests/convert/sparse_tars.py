@@ -33,7 +33,7 @@ def pax(records: Mapping[str, str], kind: bytes = b"x") -> bytes:
 
 
 def pax_lines(*texts: str, times: int) -> bytes:
-    """A pax header with these records so many times."""
+    """A pax header with these records repeated `times` times."""
     lines = b"".join(map(_line, texts)) * times
     return header("pax", len(lines), b"x") + padded(lines)
 

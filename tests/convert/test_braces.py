@@ -44,6 +44,6 @@ def test_agrees_with_bash(text: str) -> None:
     assert expand_braces(text) == shell.stdout.splitlines()
 
 
-def test_a_range_beyond_reason_is_refused_before_memory_is_gone() -> None:
+def test_an_excessive_range_is_refused_in_bounded_memory() -> None:
     with pytest.raises(UsageError, match="more than 1,000,000"):
         expand_braces("{0..1000000000000}")

@@ -258,7 +258,7 @@ def test_skips_are_reported_and_counted_across_processes(large: Path) -> None:
     assert [error.partition("x-0003.tar: ")[2][:16] for error in skips.errors] == ["member 'bad.txt'"]
 
 
-# --- what is wrong in a tar: an error and no index, or skipped and told
+# --- what is wrong in a tar: an error and no index, or a logged skip
 
 
 def damaged(change: Callable[[bytearray], bytes | bytearray | None]) -> bytes:
@@ -488,7 +488,7 @@ def test_another_conversion_onto_an_unfinished_one_is_refused_but_skipping_may_c
     assert len(samples(large)) == 6000
 
 
-def test_a_conversion_begun_with_skipping_needs_skipping(large: Path) -> None:
+def test_a_conversion_begun_with_skipping_keeps_skipping(large: Path) -> None:
     command = [sys.executable, "-c", KILLED, "9", f"{large}/*.tar", str(large / "out")]
     assert subprocess.run(command, check=False).returncode == -9
     with pytest.raises(UsageError, match="another: without --on-error skip"):

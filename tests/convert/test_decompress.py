@@ -1,4 +1,4 @@
-"""Plain, gzip and zstd are told by content; a cut or damaged stream is an error, however it was compressed."""
+"""The content determines plain, gzip or zstd. A truncated or damaged stream raises for every compression."""
 
 from __future__ import annotations
 

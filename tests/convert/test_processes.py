@@ -1,4 +1,4 @@
-"""A worker that dies is told as such, whatever its pipe was doing."""
+"""A worker's death raises an error that says so, whatever state its pipe was in."""
 
 from __future__ import annotations
 

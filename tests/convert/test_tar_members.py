@@ -1,4 +1,4 @@
-"""The tar reader: reads what others write, and takes no damage for the end."""
+"""The tar reader: reads what others write, and never mistakes damage for the end."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_garbage_between_members_is_an_error(garbage: bytes) -> None:
     assert len(errors(CLOSED[:2048] + garbage + CLOSED[2048:])) == 1
 
 
-def test_bytes_behind_the_end_are_an_error_and_tars_that_follow_are_read() -> None:
+def test_bytes_after_the_end_are_an_error() -> None:
     twice = CLOSED + tar_bytes([("other.txt", b"o")])
     message = "there are bytes after the end of the archive; if tars were concatenated, convert them one by one"
     assert errors(twice) == [f"x.tar: offset {len(CLOSED)}, after member 'doc/00004.cls': {message}"]

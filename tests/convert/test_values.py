@@ -65,7 +65,7 @@ def test_big_endian_arrays_come_in_native_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "problem", "mend"),
+    ("kind", "data", "problem", "fix"),
     [
         ("int64", b"cat", "'cat' is not an integer", "str"),
         ("int64", b"", "'' is not an integer", "str"),
@@ -88,13 +88,13 @@ def test_big_endian_arrays_come_in_native_order() -> None:
         ("float32[3]", npy(np.array([{}]), allow_pickle=True), "pickled objects, which are never loaded", "bytes"),
     ],
 )
-def test_a_misfit_names_tar_member_offset_and_the_way_out(kind: str, data: bytes, problem: str, mend: str) -> None:
+def test_a_misfit_names_tar_member_offset_and_the_way_out(kind: str, data: bytes, problem: str, fix: str) -> None:
     with pytest.raises(SampleError) as caught:
         read(kind, data)
     message = str(caught.value)
     assert message.startswith(f"a.tar: member '1.x', offset 1536: does not fit column 'x' of type {kind}: ")
     assert problem in message
-    assert message.endswith(f"; --column 'x={mend}' would take it")
+    assert message.endswith(f"; --column 'x={fix}' would take it")
 
 
 def test_a_missing_member_is_an_error_unless_the_column_takes_null() -> None:
