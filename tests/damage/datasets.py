@@ -73,7 +73,7 @@ class Where(NamedTuple):
     """The places of the stored checksums of rows."""
 
     def lost(self, places: Iterable[int]) -> set[int]:
-        """The samples that are lost if these bytes are: not those of which only the checksum is, unless others are."""
+        """Return the samples that are lost with these bytes. A sample that loses only its checksum is not lost."""
         places = list(places)
         found = {self.whose[place] for place in places if place not in self.checksums} - {None}
         if found:

@@ -1,4 +1,4 @@
-"""A dataset in memory, of which every byte can be changed quickly."""
+"""A dataset in memory, whose every byte a test can change quickly."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Examined:
             self.storage.files[name] = before
 
 
-def told(finding: ShardRepair) -> set[int]:
+def blamed(finding: ShardRepair) -> set[int]:
     """The samples that the messages name, by their number in the dataset."""
     found = set()
     for problem in finding.problems:
@@ -88,7 +88,7 @@ def test_every_byte_of_every_shard(dataset: Path, often: Often) -> None:
         stored = examined.storage.files[name]
         assert not examined.find(shard, stored).problems
         all_of_it = {*range(examined.firsts[shard], examined.firsts[shard] + int(examined.index.counts[shard]))}
-        table = len(stored) - 25  # behind the only frame
+        table = len(stored) - 25  # after the only frame
         raw = b"" if plain else unpack(stored)
         for place in range(len(stored)):
             for change in values(often):
@@ -106,7 +106,7 @@ def test_every_byte_of_every_shard(dataset: Path, often: Often) -> None:
                     assert finding.problems[0].place == "frame 0"
                 assert lost(finding, examined.firsts[shard]) == owners, (name, place, change)
                 named = {plain[shard].whose[place]} if plain and place in plain[shard].checksums else owners
-                assert told(finding) == named, (name, place, change)
+                assert blamed(finding) == named, (name, place, change)
 
 
 def test_every_length_of_every_shard(dataset: Path) -> None:
@@ -116,7 +116,7 @@ def test_every_length_of_every_shard(dataset: Path) -> None:
         for size in range(len(stored)):
             finding = examined.find(shard, stored[:size])
             assert finding.problems, (name, size)
-            assert told(finding) == lost(finding, examined.firsts[shard])
+            assert blamed(finding) == lost(finding, examined.firsts[shard])
         for more in (b"\0", b"!", b"more" * 1000):
             finding = examined.find(shard, stored + more)
             assert [problem.place for problem in finding.problems] == [f"byte {len(stored)}"]

@@ -19,7 +19,7 @@ WRITTEN = samples(120)
 
 
 def damaged(root: Path, compression: str | None) -> None:
-    """Two damaged shards, one that is gone, and a damaged index for every second test."""
+    """Write two damaged shards, remove one, and damage the index for every second test."""
     write(root, WRITTEN, shard_size=1500, compression=compression)
     first, second, third, *_ = sorted(root.glob("shard.*"))
     data = bytearray(first.read_bytes())
@@ -63,7 +63,7 @@ def test_killed_before_any_change_of_the_disk(
 
 
 def old_or_new(found: Contents, before: Contents, after: Contents) -> None:
-    """The index is the old one, or the new one with all that it names; what was there before is there still."""
+    """The index is the old one, or the new one with all that it names. Every original file still exists."""
     assert found["index.json"] in (before["index.json"], after["index.json"])
     if found["index.json"] == after["index.json"]:
         assert finished(found) == after

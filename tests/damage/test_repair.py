@@ -1,4 +1,4 @@
-"""`repair`: what was damaged is left out, only when told to, and nothing else is lost, changed or made up."""
+"""`repair` drops damaged samples, only on request. It loses, changes or invents nothing else."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_sound_dataset_is_left_as_it_is(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", STORED)
-def test_a_missing_index_is_built_anew_byte_for_byte(compression: str | None, tmp_path: Path) -> None:
+def test_a_missing_index_is_rebuilt_byte_for_byte(compression: str | None, tmp_path: Path) -> None:
     write(tmp_path, WRITTEN, compression=compression)
     before = contents(tmp_path)
     (tmp_path / "index.json").unlink()
@@ -123,10 +123,8 @@ def test_the_metadata_of_the_parts_is_kept_where_they_agree(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("compression", STORED)
-def test_a_byte_changed_anywhere_in_the_index_is_put_right_or_nothing_is_done(
-    compression: str | None, tmp_path: Path, often: Often
-) -> None:
-    """Only damaged metadata cannot be told from other metadata: then nothing is written, unless told to."""
+def test_a_damaged_index_is_repaired_or_left_unchanged(compression: str | None, tmp_path: Path, often: Often) -> None:
+    """`repair` cannot recognise damaged metadata. So it writes nothing unless the caller drops or gives them."""
     write(tmp_path, WRITTEN[:20], shard_size=1500, compression=compression, metadata={"made by": "us", "n": [1, None]})
     index = tmp_path / "index.json"
     before = index.read_bytes()
@@ -146,7 +144,7 @@ def test_a_byte_changed_anywhere_in_the_index_is_put_right_or_nothing_is_done(
             assert index.read_bytes() == damaged
 
 
-def test_what_a_damaged_index_said_is_dropped_only_when_told_to(dataset: Path) -> None:
+def test_damaged_metadata_is_dropped_only_on_request(dataset: Path) -> None:
     index = dataset / "index.json"
     sound = index.read_bytes()
     damaged = sound.replace(b"made by", b"made bY")
@@ -172,8 +170,8 @@ def test_an_index_cut_anywhere_is_not_believed(plain: Path) -> None:
     assert index.read_bytes() == before
 
 
-def test_a_last_shard_that_is_gone_is_noticed_by_the_damaged_index(plain: Path) -> None:
-    """Names alone do not tell how many shards there were; the checksum of the damaged index does."""
+def test_a_damaged_index_shows_a_missing_last_shard(plain: Path) -> None:
+    """Names alone do not show how many shards existed; the checksum of the damaged index does."""
     flip(plain / "index.json", 100)
     shards(plain)[-1].unlink()
     plan = mdsx.repair(plain)
@@ -305,7 +303,7 @@ def test_damaged_frames_cost_the_samples_that_touch_them(
         assert read(root) == [sample for number, sample in enumerate(LARGE) if number not in gone]
 
 
-def test_what_can_be_mended_without_a_loss_needs_no_permission(plain: Path) -> None:
+def test_lossless_repairs_need_no_permission(plain: Path) -> None:
     """The header, and the padding, are what they must be: the new shard has the same bytes as the damaged one had."""
     sound = shards(plain)[1].read_bytes()
     flip(shards(plain)[1], 20)
@@ -316,7 +314,7 @@ def test_what_can_be_mended_without_a_loss_needs_no_permission(plain: Path) -> N
     assert read(plain) == WRITTEN
 
 
-def test_a_seek_table_is_mended_without_a_loss(tmp_path: Path) -> None:
+def test_a_seek_table_is_repaired_without_loss(tmp_path: Path) -> None:
     write(tmp_path, WRITTEN, compression="zstd")
     flip(shards(tmp_path)[1], -1)
     done = repaired(tmp_path)
@@ -372,7 +370,7 @@ def test_a_repaired_shard_can_be_damaged_and_repaired_again(plain: Path) -> None
     assert len(list(plain.glob("index.before-repair-*"))) == 3
 
 
-def test_a_name_that_is_taken_is_not_used(plain: Path) -> None:
+def test_an_existing_name_is_not_used(plain: Path) -> None:
     (plain / "repaired.shard.00001.mdsx").write_bytes(b"of somebody else")
     flip(shards(plain)[1], -1)
     repaired(plain, drop_damaged=True)
@@ -437,7 +435,7 @@ def test_a_repair_is_not_forgotten_when_the_index_is_lost_after_it(plain: Path) 
     assert (plain / "index.json").read_bytes() == after
 
 
-def test_an_original_that_came_back_is_taken_before_what_a_repair_kept_of_it(plain: Path) -> None:
+def test_a_restored_original_replaces_its_repair(plain: Path) -> None:
     index, shard = (plain / "index.json").read_bytes(), shards(plain)[1].read_bytes()
     flip(shards(plain)[1], -1)
     repaired(plain, drop_damaged=True)
@@ -467,7 +465,7 @@ def refused(root: Path, kind: type[mdsx.MdsxError], says: str) -> None:
     assert contents(root) == before
 
 
-def test_an_unfinished_dataset_is_its_writers(tmp_path: Path) -> None:
+def test_repair_refuses_an_unfinished_dataset(tmp_path: Path) -> None:
     with suppress(RuntimeError), mdsx.Writer(tmp_path, COLUMNS, shard_size=3000) as out:
         for sample in WRITTEN:
             out.write(sample)
@@ -475,7 +473,7 @@ def test_an_unfinished_dataset_is_its_writers(tmp_path: Path) -> None:
     refused(tmp_path, mdsx.UsageError, "unfinished.*resume=True")
 
 
-def test_an_unfinished_part_is_its_writers(tmp_path: Path) -> None:
+def test_repair_refuses_an_unfinished_part(tmp_path: Path) -> None:
     write_parts(tmp_path, WRITTEN, 2)
     (tmp_path / "index.json").unlink()
     (tmp_path / "part-00001" / "index.json").unlink()
@@ -491,7 +489,7 @@ def test_an_unfinished_conversion_goes_on_by_itself(plain: Path) -> None:
     refused(plain, mdsx.UsageError, "unfinished.*mdsx convert")
 
 
-def test_shards_that_do_not_belong_together_are_told(plain: Path, tmp_path: Path) -> None:
+def test_shards_that_do_not_belong_together_are_reported(plain: Path, tmp_path: Path) -> None:
     (plain / "index.json").unlink()
     with mdsx.Writer(tmp_path / "other", {"other": "int8"}) as out:
         out.write({"other": 1})
@@ -499,13 +497,13 @@ def test_shards_that_do_not_belong_together_are_told(plain: Path, tmp_path: Path
     refused(plain, mdsx.UsageError, "different columns.*shard.00000.mdsx.*shard.00001.mdsx")
 
 
-def test_compressed_shards_among_others_are_told(plain: Path) -> None:
+def test_compressed_shards_among_others_are_reported(plain: Path) -> None:
     (plain / "index.json").unlink()
     (plain / "shard.00001.mdsx.zst").write_bytes(compress((plain / "shard.00001.mdsx").read_bytes()))
     refused(plain, mdsx.UsageError, "some shards are compressed.*shard.00001.mdsx.zst")
 
 
-def test_a_missing_part_is_told(tmp_path: Path) -> None:
+def test_a_missing_part_is_reported(tmp_path: Path) -> None:
     write_parts(tmp_path, WRITTEN, 3)
     (tmp_path / "index.json").unlink()
     shutil.rmtree(tmp_path / "part-00001")
@@ -530,19 +528,19 @@ def test_an_index_of_a_later_version_is_not_taken_for_a_damaged_one(plain: Path)
     refused(plain, mdsx.UnsupportedError, "upgrade mdsx")
 
 
-def test_shards_of_a_later_minor_version_are_not_written_anew_as_older_ones(tmp_path: Path) -> None:
+def test_shards_of_a_later_minor_version_are_not_rewritten(tmp_path: Path) -> None:
     shard = (Path(__file__).parent.parent / "vectors" / "good" / "minor-1-largest-header.mdsx").read_bytes()
     (tmp_path / "shard.00000.mdsx").write_bytes(shard)
     refused(tmp_path, mdsx.UnsupportedError, "later minor version.*upgrade mdsx")
 
 
-def test_a_dataset_of_which_nothing_is_sound_is_left_alone(dataset: Path) -> None:
+def test_a_dataset_without_a_sound_shard_is_unchanged(dataset: Path) -> None:
     for path in shards(dataset):
         path.unlink()
     refused(dataset, mdsx.CorruptError, "no sample of the dataset is sound.*write it again")
 
 
-def test_what_cannot_be_read_is_no_damage(plain: Path) -> None:
+def test_unreadable_storage_is_no_damage(plain: Path) -> None:
     """Storage that fails says nothing about the bytes: nobody is to drop samples for it."""
     path = shards(plain)[1]
     path.unlink()
