@@ -1,4 +1,4 @@
-"""Whose each byte of a sound shard is, told from the fields by the specification, without mdsx."""
+"""The owner of each byte of a sound shard, computed from the fields by the specification, without mdsx."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The format a second time, by hand: what reads and breaks files here shares no code with mdsx.
+"""A second implementation of the format, by hand. It reads and breaks files and shares no code with mdsx.
 
-`read_shard` decodes with `struct` alone; `seal` and `seal_index` mend the checksums of a file that was broken on
-purpose, so that the one rule it breaks is the one that must be found; `frame` makes zstd frames block by block.
+`read_shard` decodes with `struct` alone. `seal` and `seal_index` recompute the checksums of a file that was broken on
+purpose, so that a reader finds the one rule that the file breaks. `frame` makes zstd frames block by block.
 Values are in *plain* form, which JSON can hold: see `plain`.
 """
 

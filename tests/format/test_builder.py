@@ -74,7 +74,7 @@ def test_a_small_shard_byte_by_byte() -> None:
     "columns",
     [
         {"a": "int64"},
-        {"a": "bool"},  # rows with padding behind
+        {"a": "bool"},  # rows with padding at the end
         {"a": "uint8", "b": "float64", "c": "uint8[3]", "d": "uint32"},  # and in between
         {"a": "uint16[0]"},  # rows of a checksum alone
         {"a": "str"},

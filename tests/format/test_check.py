@@ -70,7 +70,7 @@ def fits(blamed: str, owner: Owner) -> bool:
         return match is None and owner.sample is None
     sample, part, column = match.groups()
     parts = {None: True, "padding of the row": owner.part == "row padding", "start and lengths": owner.part == "extent"}
-    # A length that becomes "null" is told by its column, which is right, though the byte is the row's.
+    # The message for a length that becomes "null" names its column, which is right, though the byte is the row's.
     named = parts[part] if column is None else owner.column == column or owner.part == "extent"
     return int(sample) == owner.sample and named
 

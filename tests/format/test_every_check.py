@@ -73,7 +73,7 @@ def read_whole(data: bytes, **index: Any) -> None:
 
 
 def read_head(data: bytes) -> None:
-    """The beginning of a shard of which no row came."""
+    """The beginning of a shard, without any row."""
     parse_header(data[: 64 + int.from_bytes(data[36:40], "little")], size=len(data))
 
 

@@ -275,7 +275,7 @@ def test_the_most_shards_open_within_1_gb(tmp_path: Path) -> None:
 
 
 def most_shards(count: int = MAX_SHARDS) -> bytes:
-    """An index of so many uncompressed shards, which are not there."""
+    """An index of `count` uncompressed shards, which do not exist."""
     counts, sizes = np.arange(count) % 1000 + 1000, np.arange(count) % 1000 + 2**28
     hashes = (np.arange(16 * count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(56)).astype(np.uint8)
     shards = {

@@ -73,7 +73,7 @@ def test_every_rule_has_a_bad_file() -> None:
     rules = set(re.findall(r'self\.rule\(\s*"([^"]*)"', source)) | {"str", "json", "msgpack"}
     rules -= {made.rule for made in DATASETS.values()} | {
         "index: 2^22 shards"
-    }  # an index of so many is tested elsewhere
+    }  # an index of that many is tested elsewhere
     assert rules == {rule_of(file) for file in BAD}
 
 
@@ -162,4 +162,4 @@ CUT = {
     "bad/schema-no-list.mdsx",
     "bad/value-array-overflow.mdsx",
 }
-"""Files of which nothing can be read beyond the rule: cut, or with a count or a size that has no bytes."""
+"""Files without readable bytes after the broken rule: truncated, or with a count or a size that has no bytes."""

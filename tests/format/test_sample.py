@@ -43,8 +43,8 @@ def batch(view: ShardView) -> list[Sample]:
     return as_samples(present(view.schema, columns), view.samples)
 
 
-def told(value: Any) -> tuple[Any, ...]:
-    """A value with all that a user can tell of it."""
+def visible(value: Any) -> tuple[Any, ...]:
+    """Return a value with everything that a user can see of it."""
     if isinstance(value, np.ndarray | np.generic):
         return type(value), value.dtype, value.shape, value.tobytes(), value.flags.writeable, value.flags.c_contiguous
     return type(value), repr(value)
@@ -60,7 +60,7 @@ def test_it_is_what_it_is_in_a_batch(made: tuple[dict[str, str], list[Sample]]) 
             found = decode(view, number, verify=verify)
             assert list(found) == list(expected)
             for name, value in expected.items():
-                assert told(found[name]) == told(value), name
+                assert visible(found[name]) == visible(value), name
 
 
 COLUMNS = {"n": "int16", "flag": "bool", "half": "bfloat16[2]", "text": "str", "list": "uint8[*]?", "data": "json"}
