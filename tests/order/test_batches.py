@@ -130,7 +130,7 @@ def test_better_lanes_stay_near() -> None:
         {"rank": 0.5},
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_arguments_raise(options: dict[str, Any]) -> None:
     arguments = {"start": 0, "stop": 10, "lanes": 8, "rank": 0, "world_size": 2, **options}
     with pytest.raises(UsageError):
         rank_positions(**arguments)

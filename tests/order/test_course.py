@@ -78,7 +78,7 @@ def test_many_batches_together_are_each_by_itself(start: int, sizes: list[int], 
 
 
 @given(st.integers(0, 3 * N), st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 7]))
-def test_ranks_split_every_batch_also_where_the_dataset_begins_anew(start: int, size: int, world: int) -> None:
+def test_ranks_split_batches_that_cross_an_epoch(start: int, size: int, world: int) -> None:
     for course in (dataset(N // 2), mixture()):
         parts = [of_rank(course, start, start + size, rank, world).tolist() for rank in range(world)]
         assert sorted(itertools.chain(*parts)) == list(range(start, start + size))

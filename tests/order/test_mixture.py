@@ -44,7 +44,7 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(mixtures())
 @settings(max_examples=40)
-def test_a_mixture_is_that_of_a_naive_implementation_of_the_specification(options: dict[str, Any]) -> None:
+def test_a_mixture_equals_the_naive_implementation(options: dict[str, Any]) -> None:
     mixture, naive = MixtureOrder(**options), reference.Mixture(**options)
     assert list(mixture.bounds) == naive.bounds
     expected = naive.positions(700)
@@ -54,9 +54,7 @@ def test_a_mixture_is_that_of_a_naive_implementation_of_the_specification(option
 
 @given(mixtures(), st.data())
 @settings(max_examples=40)
-def test_phases_are_those_of_a_naive_implementation_of_the_specification(
-    options: dict[str, Any], data: st.DataObject
-) -> None:
+def test_phases_equal_the_naive_implementation(options: dict[str, Any], data: st.DataObject) -> None:
     starts = sorted(data.draw(st.sets(st.integers(1, 690), min_size=1, max_size=4)))
     sizes = [sum(component) for component in options["components"]]
     phases = []
@@ -74,7 +72,7 @@ def test_phases_are_those_of_a_naive_implementation_of_the_specification(
         assert counts == [before.count(i) for i in range(len(sizes))]
 
 
-def test_each_component_goes_on_where_it_stood_when_a_phase_starts() -> None:
+def test_components_keep_their_positions_across_phases() -> None:
     """However often the weights change, a component's samples come in one stream, each once an epoch of its own."""
     counts = [[30_000, 10_000], [900], [20_000]]
     for start in (5000, 7777, 8192):
@@ -238,7 +236,7 @@ def test_one_component_alone_is_its_own_order_epoch_after_epoch() -> None:
         assert places(mixture, run) == [(0, *p) for p in zip(shards.tolist(), samples.tolist(), strict=True)]
 
 
-def test_what_belongs_to_it() -> None:
+def test_a_mixture_has_the_given_attributes() -> None:
     mixture = MixtureOrder([[30, 50], [40]], [1, 2], seed=6)
     assert (mixture.sizes, mixture.epoch_samples) == ((80, 40), 120)
     assert (mixture.seed, mixture.lanes) == (6, 8)
@@ -264,7 +262,7 @@ def test_what_belongs_to_it() -> None:
         ([[-5]], [1], r"components\[0\]\[0\] is out of range"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(counts: Any, weights: Any, message: str) -> None:
+def test_invalid_arguments_raise(counts: Any, weights: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         MixtureOrder(counts, weights)
 

@@ -108,7 +108,7 @@ def test_a_mixture_expects_later_needs_close_to_where_they_are() -> None:
             assert read - 1500 < needs[shard] < read + 300
 
 
-def test_a_component_of_no_weight_is_not_needed_any_more() -> None:
+def test_a_component_of_no_weight_is_not_needed() -> None:
     order = MixtureOrder([[100] * 4, [100] * 2], [3, 1], seed=1, phases=[(5000, [1, 0])])
     course = MixtureCourse(order, np.array([0, 4, 6]))
     assert course.next_needs(100).max() < 2000
@@ -118,7 +118,7 @@ def test_a_component_of_no_weight_is_not_needed_any_more() -> None:
 
 
 def read_by(course: Course, start: int, stop: int, size: int, rank: int, world: int) -> NDArray[np.int64]:
-    """The shards of which `rank` reads in whole batches from `start` on, in the epoch of `start`."""
+    """Return the shards that `rank` reads in whole batches from `start` to the end of its epoch."""
     starts = np.arange(start, stop - size + 1, size)
     positions, _ = course.rank_positions(starts, starts + size, rank, world)
     return np.unique(course.locate(positions)[0])
@@ -173,7 +173,7 @@ def test_active_shards_are_those_that_the_current_blocks_draw_on(order: Order, d
     blocks = reference.epoch_lanes(order.counts.tolist(), order.seed, order.epoch, order.lanes, order.shuffle_block)
     expected: set[int] = set()
     for lane in lanes:
-        left = len(range(lane, position, order.lanes))  # offsets of this lane that are behind us
+        left = len(range(lane, position, order.lanes))  # offsets of this lane that were read
         for block in blocks[lane]:
             if 0 <= left < len(block):
                 expected.update(shard for shard, _ in block)

@@ -36,14 +36,14 @@ def all_samples(order: Order) -> Places:
 
 
 @given(orders())
-def test_every_sample_stands_at_exactly_one_position(order: Order) -> None:
+def test_every_sample_has_exactly_one_position(order: Order) -> None:
     assert len(order) == order.counts.sum()
     assert sorted(places(order)) == all_samples(order)
 
 
 @given(shard_counts, uint64, uint64, lane_numbers, blocks, st.booleans())
 @settings(max_examples=300)
-def test_the_order_is_that_of_a_naive_implementation_of_the_specification(
+def test_the_order_equals_the_naive_implementation(
     counts: list[int], seed: int, epoch: int, lanes: int, shuffle_block: int, shuffle: bool
 ) -> None:
     order = Order(counts, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes, shuffle_block=shuffle_block)
@@ -57,7 +57,7 @@ def test_every_size_near_a_power_of_two_is_a_permutation(samples: int, lanes: in
     assert np.array_equal(np.sort(located), np.arange(samples))
 
 
-def test_many_lanes_and_tiny_blocks_are_the_same_order_as_in_the_specification() -> None:
+def test_many_lanes_and_tiny_blocks_follow_the_specification() -> None:
     counts = [300, 0, 5, 1000, 77]
     for lanes, block in [(1, 1), (1, 7), (100, 3), (2000, 1), (3, 50), (7, 10**18)]:
         order = Order(counts, seed=5, epoch=9, lanes=lanes, shuffle_block=block)
@@ -256,7 +256,7 @@ def test_an_order_travels_by_pickle(order: Order) -> None:
         ({"counts": [2**62 - 1] * 9}, "too many samples"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_raise_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Order(**{"counts": [1], **options})
 

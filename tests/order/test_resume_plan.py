@@ -19,7 +19,7 @@ ORDER = Order([40, 0, 3, 77, 1, 128, 51], seed=11, epoch=2, shuffle_block=64)  #
 
 
 def read(order: Order, start: int, world_size: int, batch_size: int, batches: int | None) -> tuple[list[int], int]:
-    """What the ranks read from position `start` in so many batches (None: to the end); and where they stop."""
+    """Return what the ranks read from position `start` in `batches` batches (None: to the end), and where they stop."""
     samples = []
     first_sample = np.cumsum(order.counts) - order.counts
     while start < len(order) and batches != 0:

@@ -114,7 +114,7 @@ def test_every_choice_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("start", "stop"), [(-1, 5), (5, 4), (0, 21), (0, 2.5), (-0.1, 0.5), (0.5, 0.2), (0.0, float("nan")), (True, 5)]
 )
-def test_what_is_not_there_is_refused(start: Any, stop: Any) -> None:
+def test_choices_outside_the_dataset_raise(start: Any, stop: Any) -> None:
     by_share = isinstance(start, float) or isinstance(stop, float)
     with pytest.raises(UsageError):
         share([10, 10], start, stop) if by_share else select_run(AllSamples([10, 10]), start, stop)

@@ -1,4 +1,4 @@
-"""The test vectors of order version 1, and orders that stand here number by number."""
+"""The test vectors of order version 1, and orders that are written here number by number."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_worked_mixture_of_the_specification() -> None:
     assert samples == [1, 0, 0, 1, 0, 2, 0, 0]
 
 
-def test_far_positions_of_a_large_dataset_stay_where_they_are() -> None:
+def test_far_positions_of_a_large_dataset_never_change() -> None:
     order = Order(np.full(1000, 10**9), seed=2**64 - 1, epoch=3)  # 10^12 samples
     assert order.shuffle_block == 262144
     shards, samples = order.locate([0, 1, 8, 10**11, 5 * 10**11 + 7, 10**12 - 1])
@@ -123,5 +123,5 @@ def test_selection(vector: dict[str, Any]) -> None:
     assert np.concatenate(parts).tolist() == vector["value"]
 
 
-def test_the_phases_vectors_are_what_the_specification_says() -> None:
+def test_phases_vectors_follow_the_specification() -> None:
     assert phases.text() == (Path(__file__).parents[1] / "vectors" / "phases-v1.json").read_text()
