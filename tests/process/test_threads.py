@@ -1,4 +1,4 @@
-"""A crew of threads shared by all users of a process: fair, progressing, and gone when nobody uses it."""
+"""A crew of threads that all users of a process share. It is fair, makes progress, and ends with its last user."""
 
 from __future__ import annotations
 
