@@ -1,7 +1,7 @@
-"""Everything that may tell a secret, in a process whose every secret is planted: `python -m tests.security.leaks`.
+"""Everything that could leak a secret, in a process with planted secrets: `python -m tests.security.leaks`.
 
-Each error is provoked and printed as Python prints it, with its causes; each thing that is shown is printed. Who runs
-it searches what it printed and wrote for the secrets.
+Each error is provoked and printed as Python prints it, with its causes; each thing that is shown is printed. The
+test searches its output and its files for the secrets.
 """
 
 from __future__ import annotations

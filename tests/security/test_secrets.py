@@ -1,5 +1,5 @@
-"""What is secret in the environment, in files and in URLs is told nowhere: not by errors, with their causes, nor logs,
-`repr`, pickles, states, commands, and no file that is written, locally or in storage."""
+"""Secrets of the environment, of files and of URLs never leak: not in errors and their causes, logs, `repr`, pickles,
+states or commands, nor in any file that mdsx writes, locally or in storage."""
 
 from __future__ import annotations
 
