@@ -59,7 +59,7 @@ def same(kind: str, found: Any, written: Any) -> bool:
 def datasets(draw: st.DrawFn) -> tuple[dict[str, str], list[Sample], list[Source], list[int], list[int]]:
     """Columns, samples, the sources that they are in, the place of each in the result, and the sizes of the batches.
 
-    Some shards have their columns in another order, under other names, and one more before, between or behind them.
+    Some shards have their columns in another order, under other names, and one more before, between or after them.
     """
     columns, samples = draw(columns_and_samples())
     samples = samples * draw(st.integers(1, 4))
@@ -133,9 +133,7 @@ def test_views_are_read_only_and_of_the_shard_itself() -> None:
 
 @pytest.mark.parametrize("samples", [[3], [0, 3], [-1], [0, -1, 1], [2**62], [-(2**63)]])
 @pytest.mark.parametrize("columns", [{"a": "int64"}, {"a": "str"}])
-def test_a_sample_that_the_shard_does_not_have_is_an_error_and_no_memory_is_read(
-    columns: dict[str, str], samples: list[int]
-) -> None:
+def test_a_sample_outside_the_shard_raises(columns: dict[str, str], samples: list[int]) -> None:
     value = {"int64": 5, "str": "text"}[columns["a"]]
     data = shard(columns, [{"a": value}] * 3)
     places = np.arange(len(samples))
@@ -158,7 +156,7 @@ COLUMNS = {"number": "uint8", "text": "str", "data": "json", "maybe": "bytes?", 
 
 
 def damaged(sample: int, **fields: Any) -> bytearray:
-    """A shard of 4 samples, in one of which the row says something else."""
+    """A shard of 4 samples, with changed `fields` in the row of one sample."""
     data = shard(COLUMNS, [{"number": n, "text": "text", "data": [n], "maybe": None, "bool": True} for n in range(4)])
     view = ShardView.parse(data)
     rows = np.frombuffer(data, view.schema.row_dtype, 4, view.rows_offset)
@@ -191,9 +189,7 @@ def test_undamaged_they_are_read() -> None:
         ({"lengths": [4, NULL, NULL, 1]}, "null in a column that is not nullable"),
     ],
 )
-def test_a_row_that_would_lead_out_of_the_heap_is_an_error_that_names_shard_and_sample(
-    fields: dict[str, Any], problem: str
-) -> None:
+def test_a_row_outside_the_heap_raises(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(CorruptError, match=problem) as caught:
         gathered(damaged(0), damaged(2, **fields), damaged(0))
     assert caught.value.file == "shard 1"
@@ -215,9 +211,7 @@ def test_the_heap_is_that_of_the_samples_own_shard() -> None:
     ("column", "at", "value", "problem"),
     [("text", 2, 0xFF, "not UTF-8"), ("data", 5, ord("x"), "JSON"), ("bool", 7, 2, "neither 0 nor 1")],
 )
-def test_bytes_that_are_no_value_are_an_error_that_names_shard_sample_and_column(
-    column: str, at: int, value: int, problem: str
-) -> None:
+def test_invalid_bytes_raise_naming_shard_sample_and_column(column: str, at: int, value: int, problem: str) -> None:
     """Each sample has 8 bytes of heap: "text", "[n]" and a bool."""
     data = damaged(0)
     view = ShardView.parse(data)

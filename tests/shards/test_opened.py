@@ -92,18 +92,18 @@ def test_a_forked_child_holds_no_lease_and_reads_on(urls: tuple[str, str], tmp_p
     data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1GB"))
     read_all(data)
     assert leased(tmp_path / "cache") > 10
-    told, go = os.pipe(), os.pipe()
+    ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            os.write(told[1], b"x")
+            os.write(ready[1], b"x")
             os.read(go[0], 1)
             read_all(data)  # what the parent had open is evicted now
             status = 0
         finally:
             os._exit(status)
-    os.read(told[0], 1)
+    os.read(ready[0], 1)
     del data
     try:
         assert leased(tmp_path / "cache") == 0  # while the child lives
@@ -122,7 +122,7 @@ def test_a_child_closes_what_its_parent_had_open(urls: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-def test_too_many_open_files_is_an_error_that_names_the_limit(urls: tuple[str, str], tmp_path: Path, kind: int) -> None:
+def test_too_many_open_files_raise_naming_the_limit(urls: tuple[str, str], tmp_path: Path, kind: int) -> None:
     def work() -> str:
         data = mdsx.Dataset(urls[kind], cache=mdsx.Cache(tmp_path / "cache", limit="1GB"))
         data[0]
@@ -139,9 +139,9 @@ def test_too_many_open_files_is_an_error_that_names_the_limit(urls: tuple[str, s
         assert data[N - 1]["id"] == N - 1
         return str(caught.value)
 
-    told = with_limit(100, work)
-    assert "at most 100" in told
-    assert "ulimit -n" in told
+    message = with_limit(100, work)
+    assert "at most 100" in message
+    assert "ulimit -n" in message
 
 
 def test_a_dataset_lets_others_evict_what_it_read(urls: tuple[str, str], tmp_path: Path) -> None:

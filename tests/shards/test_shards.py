@@ -48,7 +48,7 @@ def flip(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
-def test_a_sample_that_was_damaged_on_its_way_is_fetched_once_more(url: str, tmp_path: Path, proxy: Proxy) -> None:
+def test_a_sample_damaged_in_transit_is_fetched_again(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
     rule = proxy.add(flip_on_its_way(), key=SHARD, times=1)
     assert data[20]["data"].tolist() == [20] * 4096
@@ -63,7 +63,7 @@ def test_a_sample_that_stays_damaged_is_an_error_that_names_it(url: str, tmp_pat
     assert str(caught.value.file).endswith("/d/shard.00001.mdsx")
 
 
-def test_a_shard_that_was_damaged_on_its_way_is_fetched_once_more(url: str, tmp_path: Path, proxy: Proxy) -> None:
+def test_a_shard_damaged_in_transit_is_fetched_again(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
     rule = proxy.add(flip_on_its_way(), key=SHARD, times=1)
     assert [sample["id"] for sample in data[16:32]] == list(range(16, 32))
@@ -78,9 +78,7 @@ def test_a_shard_that_stays_damaged_never_becomes_part_of_the_cache(url: str, tm
     assert not [path for path in (tmp_path / "cache").rglob("*.mdsx*") if path.stat().st_size]
 
 
-def test_another_shard_in_its_place_is_found_by_its_hash_though_all_of_it_is_valid(
-    s3_url: str, url: str, tmp_path: Path
-) -> None:
+def test_the_hash_detects_another_valid_shard(s3_url: str, url: str, tmp_path: Path) -> None:
     replace_shard(url, 1, other_shard(s3_url, 1))
     with pytest.raises(mdsx.CorruptError, match="do not match the index"):
         dataset(url, tmp_path)[16:32]
@@ -102,7 +100,7 @@ def test_a_shard_of_another_size_is_not_the_one_that_the_index_names(url: str, t
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_file_of_the_cache_that_rotted_is_fetched_anew(url: str, tmp_path: Path, whole: bool) -> None:
+def test_a_damaged_cached_file_is_fetched_again(url: str, tmp_path: Path, whole: bool) -> None:
     first = Shards(url, cache=Cache(tmp_path / "cache", "1MB"))
     assert first.fetch(1) is None
     first.close(1)

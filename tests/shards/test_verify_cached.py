@@ -104,9 +104,7 @@ def cache(url: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("damage", [flip(0.01), flip(0.5), flip(0.999), cut, grown, emptied, zeroed, foreign])
 @pytest.mark.parametrize("read", [one_by_one, streamed])
-def test_full_a_damaged_file_is_fetched_anew_and_none_of_it_used(
-    url: str, cache: Path, read: Read, damage: Damage
-) -> None:
+def test_full_fetches_a_damaged_file_again(url: str, cache: Path, read: Read, damage: Damage) -> None:
     whole = {path: path.read_bytes() for path in cached(cache)}
     for path in whole:
         damage(path)
@@ -116,9 +114,7 @@ def test_full_a_damaged_file_is_fetched_anew_and_none_of_it_used(
 
 @pytest.mark.parametrize("damage", [flip(0.01), cut, grown, emptied, zeroed])
 @pytest.mark.parametrize("read", [one_by_one, streamed])
-def test_size_a_file_of_another_size_or_with_a_damaged_header_is_fetched_anew(
-    url: str, cache: Path, read: Read, damage: Damage
-) -> None:
+def test_size_fetches_a_wrong_size_or_header_again(url: str, cache: Path, read: Read, damage: Damage) -> None:
     for path in cached(cache):
         damage(path)
     assert read(url, cache, verify="size") == list(range(N))
@@ -135,9 +131,7 @@ def test_size_reads_no_byte_that_is_not_asked_for(
     assert len(verified) == hashed
 
 
-def test_what_this_process_has_just_downloaded_is_not_hashed_once_more(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fresh_download_is_not_hashed_again(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: pytest.fail("hashed again"))
     shards = Shards(url, cache=Cache(tmp_path / "cache"))
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
