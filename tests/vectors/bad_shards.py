@@ -212,7 +212,7 @@ def _schemas() -> list[Bad]:
 
 
 def _full() -> list[Bad]:
-    """What the full check finds. Where other bytes than checksums are changed, the row checksums are made anew."""
+    """Files that the full check refuses. If other bytes than checksums change, the row checksums are recomputed."""
 
     def bad(name: str, about: str, data: bytes, says: str) -> Bad:
         return Bad(f"bad/rows-{name}.mdsx", about, data, says, full=True)
