@@ -29,7 +29,7 @@ def downloaded(storage: Storage, key: str, size: int) -> bytes:
     return b"".join(chunks)
 
 
-def test_what_was_put_is_there_whole(storage: Storage) -> None:
+def test_a_put_object_is_read_completely(storage: Storage) -> None:
     storage.put("a/b.bin", DATA)
     piece = storage.get("a/b.bin")
     assert (piece.data, piece.total) == (DATA, len(DATA))
@@ -54,7 +54,7 @@ def test_an_object_may_be_empty(storage: Storage) -> None:
     assert downloaded(storage, "empty", 0) == b""
 
 
-def test_another_object_under_the_same_key_is_noticed(storage: Storage) -> None:
+def test_a_replaced_object_is_noticed(storage: Storage) -> None:
     storage.put("key", DATA)
     etag = storage.get("key").etag
     assert storage.get("key", start=1, stop=2, etag=etag).data == DATA[1:2]
@@ -65,7 +65,7 @@ def test_another_object_under_the_same_key_is_noticed(storage: Storage) -> None:
         storage.download("key", lambda chunk: None, size=len(DATA), etag=etag)
 
 
-def test_a_download_has_the_size_that_was_promised(storage: Storage) -> None:
+def test_a_download_has_the_promised_size(storage: Storage) -> None:
     storage.put("key", DATA)
     with pytest.raises(mdsx.TruncatedError, match="key"):
         downloaded(storage, "key", len(DATA) + 1)
@@ -73,7 +73,7 @@ def test_a_download_has_the_size_that_was_promised(storage: Storage) -> None:
         downloaded(storage, "key", len(DATA) - 1)
 
 
-def test_what_is_not_there_is_missing(storage: Storage) -> None:
+def test_a_missing_object_raises(storage: Storage) -> None:
     with pytest.raises(mdsx.MissingError, match="absent"):
         storage.get("absent")
     with pytest.raises(mdsx.MissingError, match="absent"):
@@ -93,7 +93,7 @@ def test_a_listing_is_sorted_and_by_prefix(storage: Storage) -> None:
     assert list(storage.list("nothing")) == []
 
 
-def test_what_was_deleted_is_gone(storage: Storage) -> None:
+def test_a_deleted_object_is_missing(storage: Storage) -> None:
     storage.put("a/b", DATA)
     storage.put("a/c", DATA)
     storage.delete("a/b")
@@ -101,13 +101,13 @@ def test_what_was_deleted_is_gone(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("key", ["../x", "/x", "a/../../x", "a//b", "a\\b", "", ".", "a/"])
-def test_no_key_leads_outside(storage: Storage, key: str) -> None:
+def test_no_key_leads_outside_the_storage(storage: Storage, key: str) -> None:
     for use in (storage.get, storage.delete, storage.path, lambda bad: storage.put(bad, b"")):
         with pytest.raises(mdsx.UsageError, match="key"):
             use(key)
 
 
-def test_it_crosses_pickle_threads_and_forks(storage: Storage) -> None:
+def test_storage_works_across_pickle_threads_and_forks(storage: Storage) -> None:
     storage.put("key", DATA)
     storage.get("key")
     assert pickle.loads(pickle.dumps(storage)).get("key").data == DATA
@@ -120,7 +120,7 @@ def test_it_crosses_pickle_threads_and_forks(storage: Storage) -> None:
     assert storage.get("key").data == DATA
 
 
-def test_connections_may_be_opened_ahead_of_what_follows_also_a_fork(storage: Storage) -> None:
+def test_connections_can_be_opened_in_advance(storage: Storage) -> None:
     storage.put("key", DATA)
     for key in ("key", "missing"):  # what is wrong shows in what is asked for later
         storage.connect(key, 8)

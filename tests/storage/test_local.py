@@ -1,4 +1,4 @@
-"""Local disk: what a writer that died leaves, and what a disk refuses."""
+"""Local disk: files of dead writers, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ open_storage(sys.argv[1]).put("shard", b"x" * 100_000)
 """
 
 
-def test_the_temporary_of_a_dead_writer_is_never_listed_and_goes_that_of_a_live_one_stays(tmp_path: Path) -> None:
+def test_only_dead_writers_temporary_files_are_removed(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "place")
     storage.put("other", b"1")
     writer = subprocess.Popen(
@@ -46,7 +46,7 @@ def test_the_temporary_of_a_dead_writer_is_never_listed_and_goes_that_of_a_live_
     assert os.listdir(tmp_path / "place") == ["other"]
 
 
-def test_a_put_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_put_is_atomic(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     versions = [bytes([number]) * 500_000 for number in range(20)]
     storage.put("key", versions[0])
@@ -81,13 +81,13 @@ except mdsx.TransportError as error:
 """
 
 
-def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_raises_and_leaves_no_file(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert str(tmp_path / "big") in done.stdout, done.stderr
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_where_a_directory_should_be_is_an_error(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_directory_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(mdsx.MdsxError, match="file"):
         open_storage(tmp_path / "file").put("key", b"1")
@@ -123,7 +123,7 @@ def test_control_characters_in_a_url_are_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", [Path("s3://bucket/data"), Path("file:///data"), "s3:/bucket/data"])
-def test_a_url_that_lost_a_slash_is_refused_with_the_way_out(url: str | Path) -> None:
+def test_a_url_without_a_slash_raises_with_advice(url: str | Path) -> None:
     with pytest.raises(
         mdsx.UsageError, match="give the URL as a str" if isinstance(url, Path) else "write two slashes"
     ):
@@ -133,12 +133,12 @@ def test_a_url_that_lost_a_slash_is_refused_with_the_way_out(url: str | Path) ->
 @pytest.mark.parametrize(
     "url", ["gopher://x/y", "http://x/y", "", "file://elsewhere/x", "file://", "s3://", "s3://bucket/a?b=c"]
 )
-def test_what_is_no_place_is_refused(url: str) -> None:
+def test_values_that_are_no_url_raise(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match=r"path|file://|s3://"):
         open_storage(url)
 
 
-def test_an_unknown_scheme_says_which_there_are() -> None:
+def test_an_unknown_scheme_raises_naming_the_known() -> None:
     with pytest.raises(mdsx.UsageError, match=r"a path, file:// or s3://") as caught:
         open_storage("gs://bucket/x")
     assert "gs://" in str(caught.value)

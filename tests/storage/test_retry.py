@@ -1,4 +1,4 @@
-"""Another try: after pauses that grow, for a bounded time, by one layer only."""
+"""Retries: with growing pauses, for a bounded time, in one layer only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mdsx.storage import retry
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Time passes only by pauses, which are noted, and by hand."""
+    """A clock that moves only by recorded pauses and by hand."""
     clock = SimpleNamespace(now=0.0, pauses=[])
 
     def sleep(seconds: float) -> None:
@@ -28,7 +28,7 @@ def failure() -> NoReturn:
     raise retry.TransientError(TransportError, "S3 answered 503 SlowDown", file="s3://bucket/key", hint="wait")
 
 
-def test_pauses_grow_and_the_error_tells_how_often_and_how_long_it_was_tried(clock: SimpleNamespace) -> None:
+def test_pauses_grow_and_the_error_counts_tries(clock: SimpleNamespace) -> None:
     with pytest.raises(TransportError, match=r"SlowDown; given up after 8 tries in \d+ s; wait") as caught:
         retry.tried(failure)
     assert caught.value.file == "s3://bucket/key"
@@ -37,7 +37,7 @@ def test_pauses_grow_and_the_error_tells_how_often_and_how_long_it_was_tried(clo
     assert 10 < clock.now < 30
 
 
-def test_two_minutes_without_progress_are_enough_however_few_tries_they_were(clock: SimpleNamespace) -> None:
+def test_retries_end_after_two_minutes_without_progress(clock: SimpleNamespace) -> None:
     def silence() -> NoReturn:
         clock.now += 50
         failure()
@@ -46,7 +46,7 @@ def test_two_minutes_without_progress_are_enough_however_few_tries_they_were(clo
         retry.tried(silence)
 
 
-def test_progress_gives_all_tries_anew(clock: SimpleNamespace) -> None:
+def test_progress_resets_the_number_of_tries(clock: SimpleNamespace) -> None:
     tries, error = retry.Tries(), retry.TransientError(TransportError, "broken off")
     for _ in range(10):
         for _ in range(retry.TRIES - 1):
@@ -55,7 +55,7 @@ def test_progress_gives_all_tries_anew(clock: SimpleNamespace) -> None:
         tries.progressed()
 
 
-def test_what_comes_to_an_end_is_returned(clock: SimpleNamespace) -> None:
+def test_a_successful_result_is_returned(clock: SimpleNamespace) -> None:
     def seven() -> int:
         return 7
 

@@ -47,7 +47,7 @@ def nobody(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def soon() -> Iterator[None]:
-    """What is done in it takes less than two seconds, beside making a client, which on a busy machine takes one."""
+    """Assert that the body takes less than two seconds, plus one second to make a client on a busy machine."""
     shared_client()
     started = time.monotonic()
     yield
@@ -70,8 +70,8 @@ def test_storages_of_one_configuration_share_connections(proxy: Proxy, s3_url: s
     assert len(addresses) == 1
 
 
-def test_threads_that_begin_together_share_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")  # a configuration of which there is no client yet
+def test_concurrent_threads_share_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")  # a configuration that has no client yet
     with ThreadPoolExecutor(8) as threads:
         assert len({id(client) for client in threads.map(lambda _: shared_client(), range(16))}) == 1
 
@@ -96,7 +96,7 @@ def test_a_forked_child_makes_its_own_client(s3: S3Server) -> None:
     assert shared_client() is ours
 
 
-def test_renewed_credentials_count_at_once(
+def test_renewed_credentials_apply_immediately(
     s3: S3Server, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the environment, in boto3's file, or from a program whose output changed."""
@@ -119,8 +119,8 @@ def test_renewed_credentials_count_at_once(
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
         monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
         config.write_text(f"[default]\ncredential_process = cat {answer}\n")
-        told = {"Version": 1, "AccessKeyId": s3.key, "SecretAccessKey": secret}
-        answer.write_text(json.dumps(told))
+        credentials = {"Version": 1, "AccessKeyId": s3.key, "SecretAccessKey": secret}
+        answer.write_text(json.dumps(credentials))
 
     ways: list[Callable[[str], None]] = [in_environment, in_file, from_program]
     for give in ways:
@@ -194,7 +194,7 @@ def test_an_endpoint_that_comes_up_in_time_is_read(s3: S3Server, s3_url: str, mo
         late._close()
 
 
-def test_every_door_takes_connect_timeout(nobody: None) -> None:
+def test_every_entry_point_takes_connect_timeout(nobody: None) -> None:
     url, columns = "s3://bucket/data", {"a": "int64"}
     doors: list[Callable[[], object]] = [
         lambda: mdsx.Dataset(url, connect_timeout=0),
@@ -219,7 +219,7 @@ def test_a_connect_timeout_is_a_number_of_seconds(value: float, tmp_path: Path) 
 # --- buckets that do not exist
 
 
-def test_a_bucket_that_does_not_exist_is_named_so_at_every_door(s3: S3Server) -> None:
+def test_every_entry_point_names_a_missing_bucket(s3: S3Server) -> None:
     url = "s3://no-such-bucket/data"
     doors: list[Callable[[], object]] = [
         lambda: mdsx.Dataset(url),
@@ -278,9 +278,7 @@ def test_too_many_open_files_are_named_with_their_limit(s3_url: str, warm: bool)
 # --- once an endpoint has answered
 
 
-def test_an_outage_is_retried_with_one_line_that_says_so(
-    proxy: Proxy, s3_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outage_is_retried_with_one_log_line(proxy: Proxy, s3_url: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = open_storage(s3_url)
     storage.put("key", b"1")
     with caplog.at_level(logging.WARNING, "mdsx"):
@@ -324,7 +322,7 @@ print(open_storage(sys.argv[1]).get("key").data.decode())
 """
 
 
-def test_a_spawned_process_can_be_given_what_answered(proxy: Proxy, s3_url: str) -> None:
+def test_a_spawned_process_can_inherit_known_endpoints(proxy: Proxy, s3_url: str) -> None:
     open_storage(s3_url).put("key", b"sound")
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", BELIEVER, s3_url, *answered()], **pipes) as child:

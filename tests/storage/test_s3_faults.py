@@ -1,4 +1,4 @@
-"""An S3 that misbehaves: what is worth another try is invisible, the rest is an error that names the URL."""
+"""An S3 server that misbehaves. Faults that a retry overcomes are invisible; others raise an error with the URL."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ READS: list[Read] = [downloaded, got, got_range]
 
 @pytest.mark.parametrize("fault", FOR_NOW.values(), ids=FOR_NOW)
 @pytest.mark.parametrize("read", READS)
-def test_what_is_worth_another_try_is_invisible(proxy: Proxy, storage: Storage, read: Read, fault: Fault) -> None:
+def test_transient_faults_are_invisible(proxy: Proxy, storage: Storage, read: Read, fault: Fault) -> None:
     rule = proxy.add(fault, times=2)
     assert read(storage) == DATA
     assert rule.hits == 2
@@ -87,7 +87,7 @@ def test_what_is_worth_another_try_is_invisible(proxy: Proxy, storage: Storage, 
 
 @pytest.mark.parametrize("fault", FOR_NOW.values(), ids=FOR_NOW)
 @pytest.mark.parametrize("read", [downloaded, got_range])
-def test_what_stays_so_is_an_error_that_names_url_and_tries_within_a_bounded_time(
+def test_permanent_faults_raise_in_bounded_time(
     proxy: Proxy, storage: Storage, read: Read, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "PATIENCE", 2.0)
@@ -103,7 +103,7 @@ def test_what_stays_so_is_an_error_that_names_url_and_tries_within_a_bounded_tim
     assert time.monotonic() - started < 60
 
 
-def test_nobody_there_is_an_error_that_names_the_endpoint(proxy: Proxy, storage: Storage) -> None:
+def test_an_unreachable_endpoint_raises_naming_it(proxy: Proxy, storage: Storage) -> None:
     with proxy.down():
         for read in READS:
             with pytest.raises(mdsx.TransportError, match=r"given up after 8 tries.*AWS_ENDPOINT_URL") as caught:
@@ -112,9 +112,7 @@ def test_nobody_there_is_an_error_that_names_the_endpoint(proxy: Proxy, storage:
     assert downloaded(storage) == DATA
 
 
-def test_a_server_that_comes_back_meanwhile_is_not_noticed(
-    proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_of_the_server_is_invisible(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     outage = proxy.down()
     outage.__enter__()
 
@@ -126,7 +124,7 @@ def test_a_server_that_comes_back_meanwhile_is_not_noticed(
     assert got(storage) == DATA
 
 
-def test_many_requests_that_fail_together_are_each_tried_again(proxy: Proxy, storage: Storage) -> None:
+def test_many_simultaneous_failures_are_each_retried(proxy: Proxy, storage: Storage) -> None:
     """botocore's own retries have one budget for all requests of a client, of 100 retries."""
     for _ in range(40):
         rule = proxy.add(status(503, "SlowDown"), times=5)
@@ -134,29 +132,27 @@ def test_many_requests_that_fail_together_are_each_tried_again(proxy: Proxy, sto
         assert rule.hits == 5
 
 
-def test_a_broken_download_goes_on_where_it_broke(proxy: Proxy, storage: Storage) -> None:
+def test_a_broken_download_continues_at_its_last_byte(proxy: Proxy, storage: Storage) -> None:
     proxy.add(cut(0.25), times=1)
     assert downloaded(storage) == DATA
     assert [asked.range for asked in proxy.asked] == ["", f"bytes={len(DATA) // 4}-"]
 
 
-def test_a_download_that_always_breaks_ends_as_long_as_each_try_brings_a_good_deal(
-    proxy: Proxy, storage: Storage
-) -> None:
+def test_a_repeatedly_broken_download_completes_if_it_progresses(proxy: Proxy, storage: Storage) -> None:
     rule = proxy.add(lambda exchange: exchange.send(exchange.forward(), stop=50_000))
     assert downloaded(storage) == DATA
     assert rule.hits == -(-len(DATA) // 50_000)
 
 
-def test_a_byte_a_try_is_no_progress(proxy: Proxy, storage: Storage) -> None:
+def test_one_byte_per_try_is_no_progress(proxy: Proxy, storage: Storage) -> None:
     rule = proxy.add(lambda exchange: exchange.send(exchange.forward(), stop=1))
     with pytest.raises(mdsx.TruncatedError, match="shard"):
         downloaded(storage)
     assert rule.hits == retry.TRIES
 
 
-def test_a_slow_link_is_no_trickle(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What brings enough bytes may take far longer than the limit for a trickle."""
+def test_a_slow_link_does_not_raise(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download with enough bytes a second may take far longer than the limit for a trickle."""
     monkeypatch.setattr(s3_response, "TRICKLE", 0.5)
     monkeypatch.setattr(s3_response, "LEAST", 20_000)
 
@@ -173,8 +169,8 @@ def test_a_slow_link_is_no_trickle(proxy: Proxy, storage: Storage, monkeypatch: 
     assert rule.hits == 1
 
 
-def test_a_failing_sink_is_not_taken_for_a_failing_storage(proxy: Proxy, storage: Storage) -> None:
-    """The disk on which a download is written is full: that is said, at once."""
+def test_a_failing_sink_raises_its_own_error(proxy: Proxy, storage: Storage) -> None:
+    """If the disk of a download is full, the error says so immediately."""
 
     def full(chunk: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -187,16 +183,14 @@ def test_a_failing_sink_is_not_taken_for_a_failing_storage(proxy: Proxy, storage
 # --- the wrong bytes
 
 
-def test_a_server_that_ignores_ranges_gives_the_right_bytes_all_the_same(proxy: Proxy, storage: Storage) -> None:
+def test_a_server_may_ignore_ranges(proxy: Proxy, storage: Storage) -> None:
     proxy.add(ignored_range, when=lambda exchange: exchange.range != "")
     proxy.add(cut(0.4), times=1)
     assert storage.get("shard", start=400_000, stop=400_010).data == DATA[400_000:400_010]
     assert downloaded(storage) == DATA
 
 
-def test_another_range_than_was_asked_for_is_asked_again_and_refused_where_it_stays(
-    proxy: Proxy, storage: Storage
-) -> None:
+def test_a_wrong_range_is_retried_then_raises(proxy: Proxy, storage: Storage) -> None:
     rule = proxy.add(other_range(admitted=True), times=2)
     assert storage.get("shard", start=100, stop=110).data == DATA[100:110]
     assert rule.hits == 2
@@ -206,22 +200,20 @@ def test_another_range_than_was_asked_for_is_asked_again_and_refused_where_it_st
 
 
 @pytest.mark.parametrize("fault", [other_range(admitted=False), flip()])
-def test_wrong_bytes_that_are_right_by_their_headers_are_for_checksums_to_find(
-    proxy: Proxy, storage: Storage, fault: Fault
-) -> None:
-    """So that nobody relies on this layer for them: see tests/shards."""
+def test_wrong_bytes_with_right_headers_are_not_detected(proxy: Proxy, storage: Storage, fault: Fault) -> None:
+    """Checksums in a higher layer detect them: see tests/shards."""
     proxy.add(fault)
     assert storage.get("shard", start=100, stop=110).data != DATA[100:110]
 
 
-def test_an_object_that_is_replaced_is_noticed_also_where_if_match_is_ignored(proxy: Proxy, storage: Storage) -> None:
+def test_a_replaced_object_is_noticed_without_if_match(proxy: Proxy, storage: Storage) -> None:
     first = storage.get("shard", start=0, stop=10)
     proxy.add(replaced(DATA[::-1]))
     with pytest.raises(mdsx.ChangedError, match="/set/shard"):
         storage.get("shard", start=10, stop=20, etag=first.etag)
 
 
-def test_an_object_that_is_replaced_while_its_download_is_broken_is_noticed(proxy: Proxy, storage: Storage) -> None:
+def test_an_object_replaced_during_a_download_is_noticed(proxy: Proxy, storage: Storage) -> None:
     proxy.add(cut(0.4), times=1)
     proxy.add(replaced(DATA[::-1]))
     with pytest.raises(mdsx.ChangedError, match="/set/shard"):
@@ -248,7 +240,7 @@ def test_an_object_of_another_size_is_noticed(proxy: Proxy, storage: Storage) ->
         (status(412, "PreconditionFailed"), mdsx.ChangedError),
     ],
 )
-def test_refusals_are_not_tried_again_and_name_the_url(
+def test_refusals_are_not_retried_and_name_the_url(
     proxy: Proxy, storage: Storage, fault: Fault, error: type[mdsx.MdsxError]
 ) -> None:
     proxy.add(fault)
@@ -261,9 +253,7 @@ def test_refusals_are_not_tried_again_and_name_the_url(
         assert "Signature" not in str(caught.value)
 
 
-def test_without_credentials_the_error_says_how_to_give_them(
-    proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_credentials_raise_with_advice(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(mdsx.ForbiddenError, match="AWS_ACCESS_KEY_ID"):
@@ -285,7 +275,7 @@ def test_credentials_in_a_url_or_an_endpoint_are_never_shown(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("fault", [reset(None), lost, status(500, "InternalError"), status(503, "SlowDown")])
-def test_writing_listing_and_deleting_are_tried_again_too(proxy: Proxy, storage: Storage, fault: Fault) -> None:
+def test_writing_listing_and_deleting_are_retried(proxy: Proxy, storage: Storage, fault: Fault) -> None:
     verbs: list[tuple[str, Callable[[], object]]] = [
         ("PUT", lambda: storage.put("other", DATA)),
         ("GET", lambda: [entry.key for entry in storage.list()]),

@@ -1,4 +1,4 @@
-"""A TLS server on this machine, whose certificate nobody knows: it ends each connection after the handshake."""
+"""A TLS server on this machine, with an unknown certificate. It ends each connection after the handshake."""
 
 from __future__ import annotations
 

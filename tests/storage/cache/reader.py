@@ -1,4 +1,4 @@
-"""A process that reads shards through a cache, as a job does; run by the tests beside others.
+"""A process that reads shards through a cache, as a job does. The tests run several at once.
 
 reader.py DIRECTORY LIMIT JOB SHARDS ROUNDS SEED: prints "ok" and how often there was no room.
 """

@@ -101,13 +101,13 @@ PLACES: dict[str, Callable[[int], None]] = {
 
 
 class Reader:
-    """A forked process that reads the shards of `job` at random until it is told to stop, and compares every byte."""
+    """A forked process that reads random shards of `job` until the test stops it, and compares every byte."""
 
     WRONG = 3
 
     def __init__(self, directory: Path, limit: int, job: str, shards: int, seed: int, place: str | None = None) -> None:
         self._state = mmap.mmap(-1, mmap.PAGESIZE)
-        self._told = mmap.mmap(-1, mmap.PAGESIZE)
+        self._stop = mmap.mmap(-1, mmap.PAGESIZE)
         self.beat()
         self.pid = os.fork()
         if self.pid == 0:
@@ -124,7 +124,7 @@ class Reader:
 
     def _read(self, cache: CacheDirectory, job: str, shards: int, chance: random.Random) -> int:
         held: list[mmap.mmap] = []  # a lease is held while others are fetched, as a reader of several lanes does
-        while not self._told[0]:
+        while not self._stop[0]:
             number = chance.randrange(shards)
             found = fetch(cache, job, number, chance.choice([0.0, 0.0, 1.0, 100.0]))
             if not isinstance(found, Verdict):
@@ -162,8 +162,8 @@ class Reader:
         return os.waitstatus_to_exitcode(status) if pid else None
 
     def stop(self, deadline: float) -> int | None:
-        """Its exit status once it was told to stop; None where it did not, and was killed."""
-        self._told[0] = 1
+        """Stop the process and return its exit status; None if it did not stop and was killed."""
+        self._stop[0] = 1
         end = time.monotonic() + deadline
         while time.monotonic() < end:
             if (status := self.ended()) is not None:

@@ -50,7 +50,7 @@ def names(*numbers: int) -> set[str]:
     return {key(number).raw_hash for number in numbers}
 
 
-def test_what_was_fetched_is_there_for_everybody(tmp_path: Path) -> None:
+def test_every_process_finds_a_fetched_shard(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", "10kB")
     assert cache.open(key(1)) is None
     mapped = fetch(cache, 1)
@@ -62,7 +62,7 @@ def test_what_was_fetched_is_there_for_everybody(tmp_path: Path) -> None:
     assert os.stat(tmp_path / "cache").st_mode & 0o777 == 0o700
 
 
-def test_the_least_recently_used_leaves_but_never_what_is_leased(tmp_path: Path) -> None:
+def test_eviction_is_by_last_use_and_spares_leases(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
     leases = {number: fetch(cache, number) for number in (1, 2, 3)}
     assert fetch(cache, 4) is Verdict.NO_ROOM
@@ -79,7 +79,7 @@ def test_the_least_recently_used_leaves_but_never_what_is_leased(tmp_path: Path)
     assert view.tobytes() == content(2)[100:200]
 
 
-def test_a_prefetch_evicts_only_what_is_needed_later(tmp_path: Path) -> None:
+def test_a_prefetch_evicts_only_shards_needed_later(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     for number, needed_in in ((1, 100.0), (2, 200.0)):
         fetch(cache, number)
@@ -122,7 +122,7 @@ def test_a_failed_fill_leaves_nothing_and_can_be_tried_again(tmp_path: Path, wro
     assert bytes(memoryview(fetch(cache, 1))) == content(1)  # type: ignore[arg-type]
 
 
-def test_what_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
+def test_a_dead_processs_partial_file_is_taken_over(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
     gc.collect()
@@ -135,7 +135,7 @@ def test_what_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").rglob("*.part")) or cache.usage() <= 2 * SIZE
 
 
-def test_the_smallest_limit_that_lives_counts_and_lowering_it_evicts(tmp_path: Path) -> None:
+def test_the_smallest_live_limit_applies(tmp_path: Path) -> None:
     first = CacheDirectory(tmp_path / "cache", 5 * SIZE)
     for number in range(5):
         fetch(first, number)
@@ -152,7 +152,7 @@ def test_the_default_limit_is_a_share_of_the_free_space_given_once(tmp_path: Pat
     assert CacheDirectory(tmp_path / "cache").limit == first.limit
 
 
-def test_a_damaged_shard_is_discarded_and_the_room_is_free(tmp_path: Path) -> None:
+def test_discarding_a_damaged_shard_frees_its_room(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", SIZE)
     fetch(cache, 1)
     cache.discard(key(1))
@@ -160,17 +160,17 @@ def test_a_damaged_shard_is_discarded_and_the_room_is_free(tmp_path: Path) -> No
     assert not isinstance(fetch(cache, 2), Verdict)
 
 
-def test_a_cache_that_was_removed_while_in_use_is_made_anew(tmp_path: Path) -> None:
+def test_a_cache_removed_while_in_use_is_recreated(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
     mapped = fetch(cache, 1)
-    os.rename(tmp_path / "cache", tmp_path / "gone")
+    os.rename(tmp_path / "cache", tmp_path / "removed")
     assert cache.open(key(1)) is None
     assert not isinstance(fetch(cache, 1), Verdict)
     assert bytes(memoryview(mapped)) == content(1)  # type: ignore[arg-type]
     assert cache.limit == 3 * SIZE
 
 
-def test_it_crosses_pickle_and_is_shared_by_threads(tmp_path: Path) -> None:
+def test_the_cache_works_across_pickle_and_threads(tmp_path: Path) -> None:
     cache = pickle.loads(pickle.dumps(CacheDirectory(tmp_path / "cache", 4 * SIZE)))
     errors: list[str] = []
 
@@ -254,7 +254,7 @@ CacheMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=2
 TestCacheMachine = CacheMachine.TestCase
 
 
-def test_a_process_that_dies_within_an_admission_leaves_no_tally_that_is_wrong(tmp_path: Path) -> None:
+def test_a_death_during_admission_leaves_a_right_tally(tmp_path: Path) -> None:
     """It has made the file, and not yet written down how full the cache is."""
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
@@ -271,9 +271,7 @@ def test_a_process_that_dies_within_an_admission_leaves_no_tally_that_is_wrong(t
         assert sum(path.stat().st_size for path in cache.directory.rglob("*") if path.is_file()) <= 2 * SIZE
 
 
-def test_a_shard_that_is_evicted_while_it_is_being_opened_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_evicted_during_opening_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between opening the file and locking it another process may remove it: its bytes would count for nobody."""
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)

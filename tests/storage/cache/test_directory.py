@@ -1,4 +1,4 @@
-"""The directory: for its owner only; what happens where it is another's, read-only, full, removed, or no directory."""
+"""The directory belongs to its owner only. Other cases: another owner, read-only, full, removed, or no directory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def listing(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277, 0o777])
-def test_folders_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_folders_are_0700_and_files_0600_under_any_umask(tmp_path: Path, umask: int) -> None:
     def work() -> set[int]:
         os.umask(umask)
         held = fetch(CacheDirectory(tmp_path / "new" / "cache", LIMIT), 1)
@@ -64,7 +64,7 @@ def test_folders_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path, umas
     assert (tmp_path / "new" / "cache" / "lock").stat().st_mode & 0o777 == 0o600
 
 
-def test_another_users_cache_is_an_error_that_names_directory_owner_and_way_out(cache: Path) -> None:
+def test_another_users_cache_raises_with_advice(cache: Path) -> None:
     before = listing(cache)
     with pytest.raises(mdsx.MdsxError) as raised:
         as_another_user(lambda: CacheDirectory(cache, LIMIT).limit, denied=cache)
@@ -78,8 +78,8 @@ def test_another_users_cache_is_an_error_that_names_directory_owner_and_way_out(
     assert bytes(memoryview(fetch(CacheDirectory(cache, LIMIT), 1))) == content(1)  # type: ignore[arg-type]
 
 
-def test_in_a_directory_open_to_all_the_cache_is_the_first_ones_who_uses_it(tmp_path: Path) -> None:
-    """A container's volume is root's and open to all: who uses it has a cache there, who comes second is told."""
+def test_the_first_user_owns_a_shared_directory(tmp_path: Path) -> None:
+    """A container's volume belongs to root and is open to all. Its first user owns the cache; a second one fails."""
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     let_through(tmp_path)
@@ -95,7 +95,7 @@ def test_in_a_directory_open_to_all_the_cache_is_the_first_ones_who_uses_it(tmp_
             forked(lambda: CacheDirectory(tmp_path / "cache", LIMIT).limit, uid=1234)
 
 
-def test_a_place_in_which_it_cannot_be_made_is_an_error_that_names_it_and_its_owner(tmp_path: Path) -> None:
+def test_an_unwritable_place_raises_naming_its_owner(tmp_path: Path) -> None:
     let_through(tmp_path)
     tmp_path.chmod(0o555)
     try:
@@ -108,14 +108,14 @@ def test_a_place_in_which_it_cannot_be_made_is_an_error_that_names_it_and_its_ow
 
 
 @pytest.mark.parametrize("below", [".", "cache", "below/it"])
-def test_a_file_where_the_cache_should_be_is_an_error_that_names_it(tmp_path: Path, below: str) -> None:
+def test_a_file_in_place_of_the_cache_raises(tmp_path: Path, below: str) -> None:
     (tmp_path / "cache").write_text("precious")
     with pytest.raises(mdsx.UsageError, match=str(tmp_path / "cache")):
         _ = CacheDirectory(tmp_path / "cache" / below if below != "." else tmp_path / "cache", LIMIT).limit
     assert (tmp_path / "cache").read_text() == "precious"
 
 
-def test_nobody_is_advised_to_remove_a_file_that_is_not_the_caches() -> None:
+def test_no_advice_removes_a_foreign_file() -> None:
     with pytest.raises(mdsx.UsageError, match=r"^/etc/passwd: the cache cannot be here: a file is in") as raised:
         _ = CacheDirectory(Path("/etc/passwd/c"), LIMIT).limit
     assert "remove" not in str(raised.value)
@@ -125,7 +125,7 @@ def test_nobody_is_advised_to_remove_a_file_that_is_not_the_caches() -> None:
 
 
 @pytest.mark.parametrize("name", ["limits", "lock", key(1).fingerprint])
-def test_a_symbolic_link_in_it_is_not_followed_out_but_named(tmp_path: Path, name: str) -> None:
+def test_a_symbolic_link_is_named_and_not_followed(tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     for precious in ("1000", "12345"):  # named as limits are, which are removed where nobody holds them
@@ -139,9 +139,7 @@ def test_a_symbolic_link_in_it_is_not_followed_out_but_named(tmp_path: Path, nam
 
 @pytest.mark.parametrize("suffix", [".mdsx", ".mdsx.part"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_link_or_a_pipe_in_a_shards_place_is_taken_away_and_leads_nowhere(
-    tmp_path: Path, kind: str, suffix: str
-) -> None:
+def test_a_link_or_pipe_named_as_a_shard_is_removed(tmp_path: Path, kind: str, suffix: str) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"x" * SIZE)
     path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
@@ -189,58 +187,58 @@ def mounted_read_only(cache: Path) -> Iterator[Path]:
 
 def read_all(cache: Path, limit: int | None = LIMIT) -> tuple[int, bytes, bool, list[str]]:
     """The limit, shard 1 as it was fetched, whether there was room for shard 2, and the warnings of all that."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         reader = CacheDirectory(cache, limit)
         bound = reader.limit
         found = bytes(memoryview(fetch(reader, 1)))  # type: ignore[arg-type]
-        assert not told  # it is complete, as far as we know
+        assert not warned  # it is complete, as far as we know
         room = [fetch(reader, 2) is not Verdict.NO_ROOM for _ in range(3)]
-    return bound, found, any(room), [str(warning.message) for warning in told]
+    return bound, found, any(room), [str(warning.message) for warning in warned]
 
 
 @pytest.mark.parametrize("way", ["read_only", "mounted_read_only"])
 @pytest.mark.parametrize("limit", [LIMIT, None])
-def test_what_a_read_only_cache_holds_is_read_and_the_rest_around_it_with_one_warning(
+def test_a_read_only_cache_is_read_with_one_warning(
     way: str, limit: int | None, request: pytest.FixtureRequest
 ) -> None:
     cache: Path = request.getfixturevalue(way)
     before = listing(cache)
     run: Callable[[Callable[[], tuple[int, bytes, bool, list[str]]]], tuple[int, bytes, bool, list[str]]]
     run = as_another_user if way == "read_only" else forked
-    bound, found, room, told = run(lambda: read_all(cache, limit))
+    bound, found, room, warned = run(lambda: read_all(cache, limit))
     assert bound == LIMIT if limit else bound > LIMIT
     assert found == content(1)
     assert not room
-    assert len(told) == 1
-    assert str(cache) in told[0]
-    assert "may only be read" in told[0]
+    assert len(warned) == 1
+    assert str(cache) in warned[0]
+    assert "may only be read" in warned[0]
     assert listing(cache) == before
 
 
 # --- full
 
 
-def test_on_a_full_disk_there_is_no_room_one_warning_and_nothing_left_behind(tmp_path: Path) -> None:
+def test_a_full_disk_warns_once_and_leaves_nothing(tmp_path: Path) -> None:
     def work() -> tuple[bool, list[str], set[str]]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, SIZE // 2))
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             cache = CacheDirectory(tmp_path / "cache", LIMIT)
             room = [fetch(cache, number) is not Verdict.NO_ROOM for number in range(5)]
-        return any(room), [str(warning.message) for warning in told], listing(tmp_path / "cache")
+        return any(room), [str(warning.message) for warning in warned], listing(tmp_path / "cache")
 
-    room, told, left = forked(work)
+    room, warned, left = forked(work)
     assert not room
-    assert len(told) == 1
-    assert "the disk is full" in told[0]
+    assert len(warned) == 1
+    assert "the disk is full" in warned[0]
     assert not [name for name in left if ".mdsx" in name]
     assert not isinstance(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1), Verdict)
 
 
 @pytest.mark.parametrize("size", ["size=16k", "size=1m,nr_inodes=8"])
-def test_a_small_disk_takes_what_it_can_and_the_rest_finds_no_room(tmp_path: Path, size: str) -> None:
-    """Without blocks, and without inodes. Where nothing can be mounted, the test above stands for it."""
+def test_a_small_disk_holds_as_much_as_fits(tmp_path: Path, size: str) -> None:
+    """Without blocks, and without inodes. The test above replaces it on systems without mounts."""
     mount = ["mount", "-t", "tmpfs", "-o", size, "none", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root can mount a small disk")
@@ -255,7 +253,7 @@ def test_a_small_disk_takes_what_it_can_and_the_rest_finds_no_room(tmp_path: Pat
         assert len([name for name in listing(tmp_path / "cache") if ".mdsx" in name]) == len(good)  # all of them whole
         del found
         gc.collect()
-        if "inodes" not in size:  # without one even a smaller limit cannot be told
+        if "inodes" not in size:  # without one not even a smaller limit can be stored
             assert not isinstance(
                 fetch(CacheDirectory(tmp_path / "cache", len(good) * SIZE), 20), Verdict
             )  # room is made again
@@ -263,9 +261,7 @@ def test_a_small_disk_takes_what_it_can_and_the_rest_finds_no_room(tmp_path: Pat
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-def test_a_disk_that_fills_while_a_shard_is_written_gives_back_what_was_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_keeps_no_partial_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system that does not keep the promise of blocks. Storage is not blamed, nor asked again."""
     cache, asked = CacheDirectory(tmp_path / "cache", LIMIT), []
 
@@ -297,25 +293,25 @@ def compressed(tmp_path: Path) -> str:
 
 def read_around(url: str, cache: Path) -> list[str]:
     """The warnings of reading all samples, without a limit given."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(2):
             data = mdsx.Dataset(url, cache=cache)
             assert [sample["id"] for sample in data] == list(range(1000))
-    return [str(warning.message) for warning in told]
+    return [str(warning.message) for warning in warned]
 
 
-def test_a_default_limit_below_a_shard_warns_and_reads_around(compressed: str, tmp_path: Path) -> None:
+def test_a_default_limit_below_a_shard_warns(compressed: str, tmp_path: Path) -> None:
     """As on a disk that is nearly full, or where another job gave a small limit."""
     other = CacheDirectory(tmp_path / "cache", 500)
     assert other.limit == 500
-    (told,) = read_around(compressed, tmp_path / "cache")
-    assert "500 B, below the largest shard" in told
-    assert str(tmp_path / "cache") in told
+    (warned,) = read_around(compressed, tmp_path / "cache")
+    assert "500 B, below the largest shard" in warned
+    assert str(tmp_path / "cache") in warned
 
 
 @pytest.mark.parametrize("command", [False, True])
-def test_on_a_full_disk_a_dataset_is_read_around_the_cache(compressed: str, tmp_path: Path, command: bool) -> None:
+def test_a_full_disk_bypasses_the_cache(compressed: str, tmp_path: Path, command: bool) -> None:
     (tmp_path / "disk").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path / "disk")]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -332,19 +328,19 @@ def test_on_a_full_disk_a_dataset_is_read_around_the_cache(compressed: str, tmp_
         subprocess.run(["umount", "-l", str(tmp_path / "disk")], check=True)
 
 
-def test_without_a_limit_a_place_that_refuses_is_read_around(compressed: str, tmp_path: Path) -> None:
+def test_an_unusable_default_cache_is_bypassed(compressed: str, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir()
     let_through(tmp_path)
     (tmp_path / "closed").chmod(0o555)
-    (told,) = as_another_user(lambda: read_around(compressed, tmp_path / "closed" / "cache"))
-    assert "it cannot be made" in told
+    (warned,) = as_another_user(lambda: read_around(compressed, tmp_path / "closed" / "cache"))
+    assert "it cannot be made" in warned
 
 
 @pytest.mark.parametrize("below", ["c", "c/deep"])
-def test_a_file_system_that_takes_no_directories_is_read_around(compressed: str, below: str) -> None:
-    (told,) = read_around(compressed, Path("/proc") / below)
-    assert "/proc/c" in told
-    assert "it cannot be made (No such file or directory)" in told
+def test_a_file_system_without_mkdir_bypasses_the_cache(compressed: str, below: str) -> None:
+    (warned,) = read_around(compressed, Path("/proc") / below)
+    assert "/proc/c" in warned
+    assert "it cannot be made (No such file or directory)" in warned
     with pytest.raises(mdsx.ForbiddenError, match="cannot be made in /proc "):
         _ = CacheDirectory(Path("/proc") / below, LIMIT).limit
 
@@ -356,7 +352,7 @@ JUNK = ["tally.", "tally.x", "tally.a.b.c", "tally.boot.\u00b2", "limits/x", "li
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
 @pytest.mark.parametrize("name", [*JUNK, f"{key(1).fingerprint}/x", f"{key(1).fingerprint}/x.mdsx.part"])
-def test_junk_in_it_does_no_harm(tmp_path: Path, name: str, kind: str) -> None:
+def test_foreign_files_do_no_harm(tmp_path: Path, name: str, kind: str) -> None:
     path = tmp_path / "cache" / name
     path.parent.mkdir(parents=True)
     if kind == "link":
@@ -373,7 +369,7 @@ def test_junk_in_it_does_no_harm(tmp_path: Path, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mdsx", ".mdsx.part"])
-def test_a_folder_in_a_shards_place_is_named(tmp_path: Path, suffix: str) -> None:
+def test_a_folder_in_place_of_a_shard_is_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "cache" / key(1).fingerprint / f"{key(1).raw_hash}{suffix}"
     path.mkdir(parents=True)
     with pytest.raises(mdsx.UsageError, match="something else than the cache made"):
@@ -397,9 +393,7 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("what", [".", "limits", "lock", "tally", key(1).fingerprint])
 @pytest.mark.parametrize("when", ["before", "within"])
-def test_whatever_of_it_is_removed_while_in_use_reading_goes_on_and_it_is_made_anew(
-    tmp_path: Path, what: str, when: str
-) -> None:
+def test_a_removed_part_of_the_cache_is_recreated(tmp_path: Path, what: str, when: str) -> None:
     cache = CacheDirectory(tmp_path / "cache", LIMIT)
     held = fetch(cache, 1)
 
@@ -425,9 +419,7 @@ def test_whatever_of_it_is_removed_while_in_use_reading_goes_on_and_it_is_made_a
     assert cache.usage() <= LIMIT
 
 
-def test_a_stopped_process_that_holds_the_lock_is_an_error_not_a_hang(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_process_with_the_lock_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.storage.cache.ledger._PATIENCE", 0.3)
     ready, tell = os.pipe()
     child = os.fork()
@@ -449,7 +441,7 @@ def test_a_stopped_process_that_holds_the_lock_is_an_error_not_a_hang(
     assert not isinstance(fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1), Verdict)
 
 
-def test_a_cache_that_is_gone_keeps_no_descriptor(tmp_path: Path) -> None:
+def test_a_collected_cache_keeps_no_descriptor(tmp_path: Path) -> None:
     def descriptors() -> int:
         gc.collect()
         return len(os.listdir("/proc/self/fd"))

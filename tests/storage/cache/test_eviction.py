@@ -1,4 +1,4 @@
-"""Who leaves the cache for whom, without a clock: by what the process foresees, and by what it let go."""
+"""Eviction without a clock: by the needs that the process foresees, and by the shards that it released."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def full(path: Path, *numbers: int) -> CacheDirectory:
     return cache
 
 
-def test_what_the_run_needs_last_leaves_whatever_the_files_times_say(tmp_path: Path) -> None:
+def test_the_shard_needed_last_is_evicted(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
     for number, seconds in ((1, 9999.0), (2, 1.0), (3, 5000.0)):  # an estimate of long ago, at another pace
         cache.touch(key(number), seconds)
@@ -38,14 +38,14 @@ def test_what_the_run_needs_last_leaves_whatever_the_files_times_say(tmp_path: P
     assert there(cache) == names(1, 3, 4)
 
 
-def test_a_prefetch_evicts_only_what_the_run_needs_later(tmp_path: Path) -> None:
+def test_a_prefetch_evicts_only_shards_needed_later(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2), known(s1=10, s2=20, s3=20, s4=15)
     assert fetch(cache, 3, needed_in=20.0, needs=needs) is Verdict.NO_ROOM
     assert not isinstance(fetch(cache, 4, needed_in=15.0, needs=needs), Verdict)
     assert there(cache) == names(1, 4)
 
 
-def test_what_is_let_go_may_leave_at_once_without_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_shards_are_evicted_without_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
     monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 1e9)
     cache = full(tmp_path, 1, 2)
@@ -66,7 +66,7 @@ def test_other_jobs_shards_are_compared_by_their_files_times(tmp_path: Path) -> 
     assert there(cache) == names(2, 3)
 
 
-def test_what_somebody_used_since_the_scan_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_used_since_the_scan_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
     cache = full(tmp_path, 1, 2, 3, 4)
     for number, seconds in ((1, 4000.0), (2, 3000.0), (3, 2000.0), (4, 1000.0)):
@@ -78,7 +78,7 @@ def test_what_somebody_used_since_the_scan_stays(tmp_path: Path, monkeypatch: py
     assert there(cache) == names(2, 4, 5, 6)
 
 
-def test_files_that_vanish_and_needs_that_are_not_given_any_more_do_no_harm(tmp_path: Path) -> None:
+def test_vanished_files_and_withdrawn_needs_do_no_harm(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2, 3), known(s1=90, s2=80, s3=1)
     assert not isinstance(fetch(cache, 4, needed_in=1.0, needs=needs), Verdict)
     gc.collect()

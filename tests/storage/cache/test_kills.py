@@ -1,4 +1,4 @@
-"""SIGKILL of processes that share a cache, anywhere: no wrong byte, no hang, the limit kept, nothing left behind."""
+"""SIGKILL at any place in processes that share a cache: no wrong byte, no hang, no leaked file, the limit kept."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def read_all(directory: Path, limit: int, *jobs: str, shards: int = 12) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_neither_others_nor_the_next_process_find_anything_in_their_way_wherever_one_died(
-    tmp_path: Path, place: str
-) -> None:
+def test_a_death_anywhere_blocks_no_other_process(tmp_path: Path, place: str) -> None:
     directory = tmp_path / "cache"
     read_all(directory, LIMIT, "a", shards=6)  # it is full: a shard must be evicted
     other = CacheDirectory(directory, LIMIT)
@@ -62,7 +60,7 @@ def test_neither_others_nor_the_next_process_find_anything_in_their_way_wherever
     check(directory, LIMIT)
 
 
-def test_a_process_that_needs_no_room_also_removes_what_the_dead_began(tmp_path: Path) -> None:
+def test_every_process_removes_files_of_the_dead(tmp_path: Path) -> None:
     directory = tmp_path / "cache"
     read_all(directory, LIMIT, "a", shards=2)
     child = os.fork()
@@ -86,7 +84,7 @@ def wait_for_progress(readers: list[Reader]) -> None:
         time.sleep(0.001)
 
 
-def test_random_processes_of_eight_are_killed_while_the_others_read(tmp_path: Path, often: Often) -> None:
+def test_readers_survive_random_kills_of_others(tmp_path: Path, often: Often) -> None:
     """Two jobs, four processes each; half of the dead die at one of the places above, half at any instant."""
     directory, chance, kills = tmp_path / "cache", random.Random(5), often(25, long=200)
     killed = read = 0

@@ -1,4 +1,4 @@
-"""What leaves the cache first."""
+"""The order of eviction."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def leaving(files: list[Cached], needs: Needs) -> list[str]:
     return [candidate.file.path.removeprefix("/cache/") for candidate in candidates(files, NOW, needs)][::-1]
 
 
-def test_what_is_needed_or_was_used_furthest_from_now_leaves_first() -> None:
+def test_the_furthest_need_or_use_is_evicted_first() -> None:
     files = [file("a/now", NOW), file("a/long ago", NOW - 50), file("a/soon", NOW + 5), file("a/later", NOW + 900)]
     assert leaving(files, {}) == ["a/later", "a/long ago", "a/soon", "a/now"]
 
 
-def test_what_a_dead_process_left_leaves_before_all_and_ties_go_by_name() -> None:
+def test_files_of_the_dead_are_evicted_first() -> None:
     part = file(f"a/{hash_of('x')}.mdsx.part", NOW)
     files = [file("a/b.mdsx", NOW - 5), file("a/a.mdsx", NOW + 5), part, file("stray", NOW)]
     expected = [part.path.removeprefix("/cache/"), "a/b.mdsx", "a/a.mdsx", "stray"]
     assert leaving(files, {"a": known(x=0.3)}) == expected
 
 
-def test_what_the_process_needs_counts_and_not_the_time_of_the_file() -> None:
+def test_needs_take_precedence_over_file_times() -> None:
     x, y, z = shard("a", "x", NOW + 999), shard("a", "y", NOW), shard("a", "z", NOW + 100)
     other = shard("b", "x", NOW - 5)
     files = [x, y, z, other]
@@ -54,7 +54,7 @@ def test_what_the_process_needs_counts_and_not_the_time_of_the_file() -> None:
     assert leaving(files, {}) == [each.path.removeprefix("/cache/") for each in (x, z, other, y)]
 
 
-def test_shards_are_known_by_their_names_and_strange_names_are_not() -> None:
+def test_only_names_of_shards_are_shards() -> None:
     needs = known(a=1.0, b=2.0, c=0.0)
     names = [hash_of("b"), hash_of("c"), "x", hash_of("a").upper().replace("0", "A"), hash_of("a") + "00", "0" * 32]
     assert needs.of(names) == [2.0, 0.0, None, None, None, None]
@@ -63,7 +63,7 @@ def test_shards_are_known_by_their_names_and_strange_names_are_not() -> None:
     assert empty.of([hash_of("a")]) == [None]
 
 
-def test_a_prefetch_takes_only_the_place_of_what_is_needed_strictly_later() -> None:
+def test_a_prefetch_evicts_only_strictly_later_needs() -> None:
     assert may_evict(11, needed_in=10)
     assert not may_evict(10, needed_in=10)
     assert may_evict(0, needed_in=0)  # needed now: anything may go

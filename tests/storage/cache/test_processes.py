@@ -34,15 +34,15 @@ def test_twelve_processes_of_two_jobs_within_five_shards(tmp_path: Path) -> None
     cache = tmp_path / "cache"
     with Watch(cache) as watch:
         jobs = [start(cache, 5 * SIZE, job, 16, 4, seed) for seed in range(6) for job in ("a", "b")]
-        told = [process.communicate(timeout=TIMEOUT)[0] for process in jobs]
+        outputs = [process.communicate(timeout=TIMEOUT)[0] for process in jobs]
     assert all(process.returncode == 0 for process in jobs)
-    assert all(text.startswith("ok") for text in told)
+    assert all(text.startswith("ok") for text in outputs)
     assert watch.looks > 50
     assert 2 * SIZE < watch.highest <= 5 * SIZE
     assert watch.blocks <= 5 * SIZE
 
 
-def test_a_forked_child_keeps_no_lease_and_ends_none(tmp_path: Path) -> None:
+def test_a_forked_child_neither_keeps_nor_ends_leases(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", SMALL)
     mapped = fetch(cache, 1)
     assert not isinstance(mapped, Verdict)
@@ -59,7 +59,7 @@ def test_a_forked_child_keeps_no_lease_and_ends_none(tmp_path: Path) -> None:
     assert os.read(ready[0], 1) == b"x"
     (path,) = cache.directory.rglob("*.mdsx")
     other = Hold(path, os.O_RDONLY)
-    assert not other.try_lock(fcntl.LOCK_EX)  # our lease stands
+    assert not other.try_lock(fcntl.LOCK_EX)  # our lease still holds
     other.release()
     assert fetch(cache, 2) is Verdict.NO_ROOM
     del mapped
@@ -88,9 +88,7 @@ def test_a_child_uses_the_cache_with_leases_of_its_own(tmp_path: Path) -> None:
     assert cache.usage() == 2 * SMALL
 
 
-def test_a_hundred_admissions_among_two_thousand_shards_scan_only_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_admissions_rarely_scan_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The books, not the directory, are read for each admission: counted in scans, not in seconds."""
     monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", math.inf)  # else a slow disk makes scans grow old
     cache = CacheDirectory(tmp_path / "cache", 2000 * 10)

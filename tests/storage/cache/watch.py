@@ -85,13 +85,13 @@ def _files(directory: str) -> list[tuple[int, tuple[int, int]]]:
 
 
 def check(directory: Path, limit: int) -> None:
-    """Nothing is left that is not a whole shard, the books agree with the directory, and the limit is kept."""
+    """Assert that only whole shards remain, the books agree with the directory, and the limit is kept."""
     files = {path: path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     shards = {
         path: size for path, size in files.items() if path.parent.parent == directory and len(path.parent.name) == 32
     }
     for path in shards:
-        assert path.suffix == ".mdsx", f"left behind: {path}"
+        assert path.suffix == ".mdsx", f"leaked: {path}"
         assert xxhash.xxh3_128_hexdigest(path.read_bytes()) == path.stem, f"not whole: {path}"
     assert sum(files.values()) == sum(shards.values()) <= limit
     (tally,) = directory.glob("tally.*")
