@@ -27,7 +27,7 @@ Hook = Callable[[str, str], None]
 """Called before each change of the disk, and each request, with what is about to happen, and to which file."""
 
 PART_SIZE = "PART_SIZE"
-"""In the environment of a job: larger objects are uploaded in parts of so many bytes."""
+"""In the environment of a job: larger objects are uploaded in parts of that many bytes."""
 
 
 def sample(number: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def instants(rng: random.Random, whole: int, *, last: int) -> list[int]:
 
 
 def kill_at(process: ForkServerProcess, clock: Clock, tick: int, delay: float) -> bool:
-    """SIGKILL when the clock shows `tick`, and so many seconds later. False if the process had finished before."""
+    """Send SIGKILL `delay` seconds after the clock shows `tick`. Return False if the process had finished before."""
     while process.is_alive() and clock.now() < tick:
         time.sleep(0.0005)
     time.sleep(delay)

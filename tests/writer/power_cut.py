@@ -149,8 +149,8 @@ Job = Callable[[Path], object]
 
 
 def record(job: Job, top: Path, *, die_at: int | str | None = None) -> list[Note]:
-    """What `job` did, one note for each operation, also where it died by SIGKILL before one: that of number `die_at`,
-    if there are so many, or the first on a path with that name in it."""
+    """Return what `job` did, one note for each operation. SIGKILL ends it before operation number `die_at`, if there
+    are that many, or before the first on a path with that name in it."""
     log = top.parent / f"{top.name}.notes"
     process = CONTEXT.Process(target=_run, args=(job, top, log, die_at))
     process.start()

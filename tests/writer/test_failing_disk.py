@@ -28,7 +28,7 @@ REASONS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES]
 
 
 class Fail:
-    """Fails operation number `at`, and those behind it where it `stays`."""
+    """Fails operation number `at`, and all later ones if it `stays`."""
 
     def __init__(self, at: int, reason: int, stays: bool) -> None:
         self.at, self.reason, self.stays = at, reason, stays
@@ -90,7 +90,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Contents:
 
 @pytest.mark.parametrize("stays", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("reason", REASONS, ids=os.strerror)
-def test_any_operation_that_fails_is_an_error_and_gone_on_from(
+def test_a_resume_continues_after_any_failed_operation(
     state: State, reason: int, stays: bool, undisturbed: Contents, tmp_path: Path, often: Often
 ) -> None:
     """Each one: of opening, writing, syncing, renaming, removing, making folders, listing and reading."""
@@ -102,7 +102,7 @@ def test_any_operation_that_fails_is_an_error_and_gone_on_from(
 
 
 def fails(top: Path, state: State, fail: Fail, undisturbed: Contents) -> bool:
-    """Whether there were so many operations."""
+    """Return whether there were that many operations."""
     shutil.copytree(state[0], top)
     notes = [*state[1]]
     with Recorder(top, fail, notes.append):
@@ -125,7 +125,7 @@ def files(found: Contents) -> Contents:
     return {name: data for name, data in found.items() if data is not None}
 
 
-def test_so_it_is_for_a_journal_and_a_merge(tmp_path: Path, often: Often) -> None:
+def test_a_resume_continues_after_a_failed_merge(tmp_path: Path, often: Often) -> None:
     rng, jobs = random.Random(1), list[Job]([partial(job, count=COUNT), parts_and_merge])
     for number, whole in enumerate(jobs):
         (top := tmp_path / f"{number}").mkdir()
@@ -159,19 +159,19 @@ def outcome(root: Path, limit: int | None = None) -> MdsxError | None:
     return forked(write_limited)
 
 
-def test_a_quota_is_an_error_and_when_it_is_raised_a_resume_goes_on(tmp_path: Path) -> None:
+def test_a_resume_continues_after_a_raised_quota(tmp_path: Path) -> None:
     """The record, a shard, the journal and the index do not fit, one after another."""
     write(tmp_path / "undisturbed", COUNT)
     sizes = {name: len(data) for name, data in files(contents(tmp_path / "undisturbed")).items() if data}
     index, shard = sizes.pop("index.json"), max(sizes.values())
-    root, told = tmp_path / "dataset", []
+    root, failed = tmp_path / "dataset", []
     for limit in (100, shard - 1, shard, index - 1):
         error = outcome(root, limit)
         assert error is not None
         check_error(error, root, errno.EFBIG)
-        told.append(Path(error.file or "").name)
-    assert (told[0], *told[2:]) == ("writer.json", "journal.00000.json", "index.json")
-    assert sizes[told[1]] == shard
+        failed.append(Path(error.file or "").name)
+    assert (failed[0], *failed[2:]) == ("writer.json", "journal.00000.json", "index.json")
+    assert sizes[failed[1]] == shard
     assert outcome(root) is None
     assert contents(root) == contents(tmp_path / "undisturbed")
 
@@ -184,8 +184,8 @@ fill_and_free(Path(sys.argv[1]))
 """
 
 
-def test_a_full_disk_is_an_error_and_when_there_is_room_a_resume_goes_on(tmp_path: Path) -> None:
-    """A real one, in a namespace of its own. Where none may be made, the quota above stands for it."""
+def test_a_resume_continues_after_a_full_disk(tmp_path: Path) -> None:
+    """A real one, in a namespace of its own. Where none may be made, the quota above replaces it."""
     mounted = (
         f"mount -t tmpfs -o size=1m,nr_inodes=200 none {tmp_path} && exec {sys.executable} -c '{FULL_DISK}' {tmp_path}"
     )
@@ -227,7 +227,7 @@ def fill_and_free(disk: Path) -> None:
     print("as undisturbed")
 
 
-def test_permission_lost_in_the_middle_is_an_error_and_when_it_is_back_a_resume_goes_on(tmp_path: Path) -> None:
+def test_a_resume_continues_after_lost_permission(tmp_path: Path) -> None:
     """To write, and to look: what cannot be listed is not taken for an empty place."""
     write(tmp_path / "undisturbed", COUNT)
     let_through(tmp_path)

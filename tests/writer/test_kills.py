@@ -42,7 +42,7 @@ def compression(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture(scope="module")
 def undisturbed(compression: str | None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Contents]:
-    """What an undisturbed run of so many samples leaves."""
+    """Return the files of an undisturbed run of a number of samples."""
     known: dict[int, Contents] = {}
 
     def run(count: int) -> Contents:
@@ -94,9 +94,9 @@ def test_killed_at_random_instants(
 PHASES = (
     "before a shard",
     "among the shards",
-    "behind the journal",
-    "behind the last shard",
-    "behind the index",
+    "after the journal",
+    "after the last shard",
+    "after the index",
     "done",
 )
 
@@ -147,7 +147,7 @@ def write_part(root: Path, number: int, compression: str | None) -> None:
     write(root / f"part-{number:05d}", 100 + number, compression=compression)
 
 
-def test_the_short_last_shard_of_a_job_is_gone_on_with(
+def test_a_resume_fills_the_short_last_shard(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
     """A job that was killed when all its samples were durable, but not the index, may have more of them next time."""
@@ -158,7 +158,7 @@ def test_the_short_last_shard_of_a_job_is_gone_on_with(
         assert contents(root) == undisturbed(COUNT)
 
 
-def test_a_shard_that_is_gone_on_with_never_stands_short_before_later_ones(
+def test_no_short_shard_precedes_later_shards(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
     suffix = ".mdsx.zst" if compression else ".mdsx"

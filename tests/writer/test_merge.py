@@ -54,7 +54,7 @@ def test_the_root_index_has_the_shards_of_the_parts_in_the_order_of_their_number
     ]
 
 
-def test_an_index_that_is_there_is_replaced_only_when_told(root: Path) -> None:
+def test_an_existing_index_is_replaced_only_on_request(root: Path) -> None:
     merge(root)
     before = contents(root)
     write_part(root, 3, 65, 5)

@@ -67,7 +67,7 @@ def top(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_power_cut_at_any_instant_is_gone_on_from(
+def test_a_resume_continues_after_any_power_cut(
     compression: str | None, top: Path, often: Often, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = partial(job, compression=compression)
@@ -76,14 +76,14 @@ def test_a_power_cut_at_any_instant_is_gone_on_from(
     resume_from_cuts(work, notes, contents(top), top.parent, often(12, long=400), monkeypatch)
 
 
-def test_so_it_is_for_parts_and_their_merge(top: Path, often: Often, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_continues_after_any_power_cut(top: Path, often: Often, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = record(parts_and_merge, top)
     check(notes, top, finished="dataset/index.json")
     resume_from_cuts(parts_and_merge, notes, contents(top), top.parent, often(12, long=400), monkeypatch)
 
 
 @pytest.mark.parametrize("work", [partial(job, count=FEW), parts_and_merge], ids=["dataset", "parts"])
-def test_so_it_is_where_a_process_was_killed_and_the_next_one_went_on(work: Job, top: Path, often: Often) -> None:
+def test_a_power_cut_after_a_kill_loses_nothing(work: Job, top: Path, often: Often) -> None:
     """What a dead process made visible, but not durable, is made durable before anything is built on it."""
     count = len(record(work, top))
     for die_at in {*range(count - 16, count), *random.Random(7).sample(range(count), often(2, long=count))}:
@@ -95,7 +95,7 @@ def test_so_it_is_where_a_process_was_killed_and_the_next_one_went_on(work: Job,
         assert contents(root) == contents(top)
 
 
-def test_so_it_is_where_a_short_shard_in_a_journal_is_gone_on_with(top: Path) -> None:
+def test_a_power_cut_while_refilling_a_shard_loses_nothing(top: Path) -> None:
     """The journal that names it goes, for good, before the longer one takes its place."""
     counts = parse_index(written(top.parent / "whole", COUNT)["index.json"] or b"").counts
     short = partial(job, count=int(counts[:63].sum()) + 1)
@@ -108,7 +108,7 @@ def test_so_it_is_where_a_short_shard_in_a_journal_is_gone_on_with(top: Path) ->
     ("left_out", "flaw"),
     [("file", "index.json may be cut"), ("folder", "index.json may be there, and shard.00000.mdsx not")],
 )
-def test_a_sync_that_is_left_out_is_found_out(left_out: str, flaw: str, top: Path) -> None:
+def test_a_missing_sync_is_detected(left_out: str, flaw: str, top: Path) -> None:
     """The tests above would fail: so they are no tests of nothing."""
     notes = record(partial(job, count=FEW), top)
     kept = [note for note in notes if note.what != "sync" or note.path.endswith("-tmp") == (left_out == "folder")]

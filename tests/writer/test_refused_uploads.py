@@ -24,7 +24,7 @@ REFUSALS: dict[str, tuple[Fault, type[MdsxError], str]] = {
     "quota": (status(403, "QuotaExceeded"), TransportError, "free some space or raise the quota"),
     "full": (status(507, "InsufficientStorage"), TransportError, "free some space or raise the quota"),
     "broken": (status(500, "InternalError"), TransportError, "given up after"),
-    "gone": (reset(None), TransportError, "given up after"),
+    "reset": (reset(None), TransportError, "given up after"),
 }
 
 
@@ -34,7 +34,7 @@ def uploads_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refused_from_any_request_on(
+def test_a_resume_continues_after_refused_requests(
     name: str, s3: S3Server, proxy: Proxy, s3_url: str, tmp_path: Path, often: Often
 ) -> None:
     """Also the giving up of an upload in parts is refused: the resume gives it up."""
@@ -61,7 +61,7 @@ def test_refused_from_any_request_on(
 
 
 @pytest.mark.parametrize("fault", [reset(None), lost, status(503, "SlowDown")], ids=["reset", "lost", "503"])
-def test_what_fails_once_is_invisible_at_any_request(
+def test_a_single_failure_is_invisible_at_any_request(
     fault: Fault, s3: S3Server, proxy: Proxy, s3_url: str, tmp_path: Path, often: Often
 ) -> None:
     """Also where a request was done and only its answer was lost: of an upload that nobody knows, nothing is stored."""
@@ -77,9 +77,7 @@ def test_what_fails_once_is_invisible_at_any_request(
         assert not Bucket(url).unfinished(empty=fault is not lost)
 
 
-def test_an_upload_in_parts_that_was_completed_but_not_answered_is_invisible(
-    proxy: Proxy, s3_url: str, tmp_path: Path
-) -> None:
+def test_a_lost_answer_to_a_completed_upload_is_invisible(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
     """The server knows nothing of the upload any more."""
     write(tmp_path, COUNT)
     rule = proxy.add(lost, method="POST", when=lambda exchange: "uploadId" in exchange.path, times=1)
@@ -88,9 +86,7 @@ def test_an_upload_in_parts_that_was_completed_but_not_answered_is_invisible(
     assert objects(s3_url) == contents(tmp_path)
 
 
-def test_the_error_is_that_of_the_upload_also_where_it_cannot_be_given_up(
-    proxy: Proxy, s3_url: str, tmp_path: Path
-) -> None:
+def test_a_failed_abort_keeps_the_uploads_error(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
     proxy.add(status(507, "InsufficientStorage"), key="*/shard.00001.*", method="PUT")
     proxy.add(status(403, "AccessDenied"), key="*/shard.00001.*", method="DELETE")
     with pytest.raises(TransportError, match=r"shard\.00001\.mdsx: S3 answered 507.*free some space"):

@@ -53,7 +53,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_resume_goes_on_behind_the_durable_samples(tmp_path: Path, undisturbed: Contents, counts: list[int]) -> None:
+def test_a_resume_continues_after_the_durable_samples(tmp_path: Path, undisturbed: Contents, counts: list[int]) -> None:
     leave(tmp_path)
     assert write(tmp_path, COUNT) == sum(counts[:-1])
     assert contents(tmp_path) == undisturbed
@@ -79,7 +79,7 @@ def test_shards_in_a_journal_are_not_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_damaged_shard_behind_the_journals_is_written_again(
+def test_a_damaged_shard_after_the_journals_is_rewritten(
     tmp_path: Path, counts: list[int], compression: str | None
 ) -> None:
     leave(tmp_path / "a", compression=compression)
@@ -102,7 +102,7 @@ def test_a_cut_shard_ends_the_run_even_in_a_journal(tmp_path: Path, counts: list
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_what_is_behind_a_missing_shard_is_removed(tmp_path: Path, undisturbed: Contents, counts: list[int]) -> None:
+def test_shards_after_a_missing_one_are_removed(tmp_path: Path, undisturbed: Contents, counts: list[int]) -> None:
     leave(tmp_path)
     (tmp_path / "shard.00005.mdsx").unlink()
     leave(tmp_path, count=0)
@@ -112,7 +112,7 @@ def test_what_is_behind_a_missing_shard_is_removed(tmp_path: Path, undisturbed: 
     assert contents(tmp_path) == undisturbed
 
 
-def test_rubbish_of_a_dead_writer_is_removed_and_nothing_else(tmp_path: Path, undisturbed: Contents) -> None:
+def test_only_files_of_a_dead_writer_are_removed(tmp_path: Path, undisturbed: Contents) -> None:
     leave(tmp_path)
     ours = [".shard.00070.mdsx.0123456789abcdef.mdsx-tmp", "_mdsx/.journal.00001.json.0123.mdsx-tmp"]
     ours += ["shard.00099.mdsx", "shard.00000.mdsx.zst"]
@@ -150,7 +150,7 @@ def test_options_are_compared_by_what_they_mean(tmp_path: Path) -> None:
     write(tmp_path, 100, shard_size=1000, compression="zstd:3")
 
 
-def test_a_finished_dataset_tells_its_samples_and_takes_no_more(tmp_path: Path, undisturbed: Contents) -> None:
+def test_a_finished_dataset_takes_no_more_samples(tmp_path: Path, undisturbed: Contents) -> None:
     write(tmp_path, COUNT)
     with Writer(tmp_path, COLUMNS, resume=True) as out:
         assert out.samples == COUNT
@@ -227,9 +227,7 @@ def test_another_libzstd_is_warned_about(tmp_path: Path) -> None:
     assert (tmp_path / "index.json").exists()
 
 
-def test_the_journal_of_a_shard_that_is_gone_on_with_goes_first(
-    tmp_path: Path, undisturbed: Contents, counts: list[int]
-) -> None:
+def test_a_refilled_shards_journal_is_removed_first(tmp_path: Path, undisturbed: Contents, counts: list[int]) -> None:
     """The 64th shard is the short last one of a job, and in a journal; the next job fills it."""
     short = sum(counts[:63]) + 1
     assert killed(start(tmp_path, short, hook=DieBefore("index.json")))
@@ -241,7 +239,7 @@ def test_the_journal_of_a_shard_that_is_gone_on_with_goes_first(
     assert contents(tmp_path) == undisturbed
 
 
-def test_a_damaged_shard_is_not_gone_on_with(tmp_path: Path, counts: list[int]) -> None:
+def test_a_damaged_short_shard_is_not_refilled(tmp_path: Path, counts: list[int]) -> None:
     """It is in a journal, so the resume itself does not read it."""
     short = sum(counts[:63]) + 1
     assert killed(start(tmp_path, short, hook=DieBefore("index.json")))
@@ -262,7 +260,7 @@ def test_the_last_shard_is_left_alone_where_the_next_sample_does_not_fit(tmp_pat
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, compression: str | None) -> None:
-    """Same name, columns and size, and sound in itself: only the row key tells."""
+    """Name, columns and size are equal, and the shard is sound: only the row key differs."""
     leave(tmp_path / "x", compression=compression)
     shards = [tmp_path / "x" / f"shard.{number:05d}.mdsx{'.zst' if compression else ''}" for number in range(64)]
     by_size: dict[int, list[Path]] = {}

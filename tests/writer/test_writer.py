@@ -1,4 +1,4 @@
-"""What a writer leaves behind, and what it refuses."""
+"""What a writer stores, and what it refuses."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_sample_that_does_not_fit_leaves_nothing_and_the_writer_usable(tmp_pat
     assert texts(tmp_path) == [["one", "two"]]
 
 
-def test_what_was_given_may_change_once_the_call_has_returned(tmp_path: Path) -> None:
+def test_arguments_may_change_after_the_call(tmp_path: Path) -> None:
     tokens = np.zeros(4, np.uint16)
     with Writer(tmp_path, {"t": "uint16[4]"}) as out:
         for number in range(3):
@@ -275,9 +275,7 @@ def test_memory_is_bounded_by_the_shards_on_their_way(tmp_path: Path, monkeypatc
         ({"url": "ftp://host/x"}, "there is no storage for ftp://"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused_before_anything_is_written(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_invalid_options_raise_before_any_write(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Writer(**{"url": tmp_path / "new", "columns": TEXT, **options})
     assert not (tmp_path / "new").exists()
@@ -343,7 +341,7 @@ def test_two_writers_in_one_place_are_found_out(tmp_path: Path) -> None:
     assert texts(tmp_path) == [["b"]]
 
 
-def test_who_was_replaced_publishes_nothing_also_where_it_wrote_nothing(tmp_path: Path) -> None:
+def test_a_replaced_writer_publishes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another writer has taken over"), Writer(tmp_path, TEXT):
         second = Writer(tmp_path, TEXT, resume=True)
     assert not (tmp_path / "index.json").exists()
@@ -353,9 +351,7 @@ def test_who_was_replaced_publishes_nothing_also_where_it_wrote_nothing(tmp_path
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"another")])
-def test_a_shard_that_somebody_took_away_is_noticed_before_the_index(
-    tmp_path: Path, damage: Callable[[Path], object]
-) -> None:
+def test_a_removed_shard_raises_before_the_index(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     with (  # noqa: PT012
         pytest.raises(ChangedError, match=r"shard\.00000\.mdsx.*resume"),
         Writer(tmp_path, TEXT, shard_size=300) as out,

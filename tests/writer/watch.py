@@ -20,7 +20,7 @@ class Place(Protocol):
         """The names that are there, each with what changes when its content does."""
 
     def read(self, name: str) -> bytes | None:
-        """None if it is gone."""
+        """None if it does not exist."""
 
 
 class Disk:
