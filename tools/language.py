@@ -32,6 +32,15 @@ WORDS = {
 ALLOWED = {
     ("tools/language.py", "*"): "the list",
     ("docs/api.md", "*"): "generated from docstrings, which are searched",
+    ("tests/format/test_one_rule.py", "behind"): "the name of a vector, which never changes",
+    ("tests/fuzz/hostile.py", "of which"): "an error's words: after a number",
+    ("tests/order/test_mixture.py", "behind"): "an error's words",
+    ("tests/stream/test_run.py", "so many"): "an error's words",
+    ("tests/tools/test_language.py", "*"): "samples of such words",
+    ("tests/torch/test_plain_dataloader.py", "so many"): "an error's words",
+    ("tests/vectors/bad_indexes.py", "*"): "descriptions in the manifest, which never change",
+    ("tests/vectors/bad_shards.py", "*"): "descriptions in the manifest, which never change",
+    ("tools/soak/report.py", "of which"): "after a number",
 }
 """(file, word or "*"): why it is right there."""
 

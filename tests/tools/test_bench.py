@@ -101,7 +101,7 @@ class TestRounds:
 
 
 class TestProcesses:
-    """Each measurement in a process of its own, none of which stays."""
+    """Each measurement runs in its own process, which always ends."""
 
     def call(self, tmp_path: Path, name: str, limit: float = 60.0, **arguments: Any) -> dict[str, Any]:
         return call(Call(f"{MODULE}:{name}", arguments), {"scratch": str(tmp_path)}, scratch=tmp_path, limit=limit)

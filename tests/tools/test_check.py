@@ -1,4 +1,4 @@
-"""The check: every step runs, also behind one that failed, and the exit status tells."""
+"""The check runs every step, even after a failed one. Its exit status reports failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's environment: made once, complete only with its stamp, made anew where its making broke off."""
+"""The project's environment: made once, complete only with its stamp, and made again after an interruption."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_it_is_made_once_and_stands_for_what_was_asked(checkout: Path, capfd: py
     assert not environment.complete()
     kept = environment.directory / "kept"
     kept.touch()
-    environment.install()  # brought up to date, not made anew
+    environment.install()  # updated, not made again
     assert environment.complete()
     assert kept.exists()
     assert not Environment(checkout.rename(checkout.with_name("moved")), steps=()).complete()  # its scripts name paths

@@ -1,4 +1,4 @@
-"""Loaders in faults: what the tool tells is what happened; and mdsx keeps what it promises."""
+"""Loaders under faults: the tool reports what happened, and mdsx keeps its promises."""
 
 from __future__ import annotations
 

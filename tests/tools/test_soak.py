@@ -118,8 +118,8 @@ class TestGrowth:
             watched.add("it", each)
         assert watched.growth("handles", least=45) == {}
         assert watched.highest("handles") == 19
-        told = dict(Report(1, 0.3, "", "", growth={"handles": {}}, highest={"handles": 19}).rows())
-        assert told["growth of handles"] == "not judged: no process lived long enough for it; highest 19"
+        rows = dict(Report(1, 0.3, "", "", growth={"handles": {}}, highest={"handles": 19}).rows())
+        assert rows["growth of handles"] == "not judged: no process lived long enough for it; highest 19"
 
     def test_growth_and_too_much_at_any_time_are_problems(self) -> None:
         watched = Watched()

@@ -51,7 +51,7 @@ def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int)
 
 
 def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
-    """Call `read` with 0, 1, 2, ..., each of which reads `each` samples; return samples a second, after a warm-up."""
+    """Call `read` with 0, 1, 2, ...; each call reads `each` samples. Return samples a second, after a warm-up."""
     clock = time.perf_counter
     number = 0
     for duration in (SECONDS / 4, SECONDS):

@@ -25,7 +25,7 @@ _SHOWN = 3  # a limit of the machine is drawn if it is at most this many times t
 
 
 def write_pages(report: Report, root: Path = ROOT) -> None:
-    """Replace the text between the marks, and each picture of which a subject was measured."""
+    """Replace the text between the marks, and each picture for which a subject was measured."""
     page = root / "docs" / "benchmarks.md"
     pictures = []
     for name, (title, wanted) in _PICTURES.items():

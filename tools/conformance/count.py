@@ -56,7 +56,7 @@ def first_difference(batches: Sequence[Batch], reference: Sequence[Batch]) -> Ba
 def cut_from(batches: Sequence[Batch], sizes: Sequence[int], order: Sequence[Batch]) -> list[Batch]:
     """`order`, whose batches are of one sample each, cut into batches of `sizes` as far as each epoch goes.
 
-    Each of `batches` has its size in `sizes`, and a batch of its epoch in the result; what it left out comes behind.
+    Each of `batches` has its size in `sizes`, and a batch of its epoch in the result. Samples that it left out follow.
     """
     lines: dict[int, list[int]] = {}
     for batch in order:

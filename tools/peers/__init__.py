@@ -139,7 +139,7 @@ def peer(name: str) -> Peer:
 def ready(name: str, torch: bool = True) -> Any:
     """Return a loader that this process, which has only one thread and few imports yet, can use.
 
-    Where the machine allows it, shared memory that the loader leaves behind disappears with this process.
+    Where the machine allows it, shared memory that the loader leaks disappears with this process.
     """
     found = peer(name)
     alone = True
@@ -155,7 +155,7 @@ def ready(name: str, torch: bool = True) -> Any:
 
 
 def use_temporary_files_in(directory: Path) -> None:
-    """Keep what a killed process leaves behind inside `directory`."""
+    """Keep temporary files of killed processes inside `directory`."""
     directory.mkdir(exist_ok=True)
     os.environ["TMPDIR"] = str(directory)
     tempfile.tempdir = None

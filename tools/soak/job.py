@@ -68,7 +68,7 @@ class Job:
         return self._generations[-1] if self._generations else []
 
     def begin(self, shape: Shape, state: dict[str, Any] | None = None, until: int | None = None) -> None:
-        """Start a new generation of ranks, all of which resume from `state`."""
+        """Start a new generation of ranks that resume from `state`."""
         self.shape = shape
         ranks: list[_Rank] = [_Rank() for _ in range(shape.world)]
         self._generations.append(ranks)
@@ -96,7 +96,7 @@ class Job:
         self._restart(rank, number % len(self._ranks))
 
     def kill_all(self) -> dict[str, Any] | None:
-        """SIGKILL to all; return the state from which all can resume: that of the rank which is furthest behind."""
+        """Kill all ranks with SIGKILL. Return the state of the slowest rank, from which all can resume."""
         for rank in self._ranks:
             rank.now.process.kill()
         states = [_state(rank.now.reading) for rank in self._ranks]

@@ -99,7 +99,7 @@ class Soak:
 
     def _storm(self) -> None:
         """Let the planned events happen, until the time is over."""
-        begun = told = looked = time.monotonic()
+        begun = reported = looked = time.monotonic()
         coming = events(self._seed)
         event = next(coming)
         waiting: list[Event] = []
@@ -116,8 +116,8 @@ class Soak:
             if now - looked >= _LOOK:
                 looked = now
                 self._look(now - begun)
-            if now - told >= max(min(self._seconds / 20, 30.0), 5.0):
-                told = now
+            if now - reported >= max(min(self._seconds / 20, 30.0), 5.0):
+                reported = now
                 self._tell(now - begun)
             time.sleep(_TICK)
 

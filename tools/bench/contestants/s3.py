@@ -54,7 +54,7 @@ def prepare(loader: str, data: str, samples: int, shard_size: int, **how: Any) -
 
 
 def prepare_repeated(data: str, samples: int, shard_size: int, shards: int) -> Figures:
-    """A dataset whose index names many equal shards, only one of which is stored."""
+    """Make a dataset whose index names many equal shards. Only one of them is stored."""
     from mdsx.format import build_index, parse_index
 
     prepare("mdsx", data, samples, shard_size)
