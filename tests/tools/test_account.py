@@ -30,7 +30,7 @@ class TestCounting:
         assert found.exact
         assert (found.delivered, found.counted, found.epochs) == (8, 8, 2)
 
-    def test_what_a_killed_reader_delivered_behind_its_state_has_to_come_again(self) -> None:
+    def test_samples_after_a_killed_readers_state_repeat(self) -> None:
         lives = [life((0, 0), batch(0, 0, 3, 1), batch(0, 2, 0, 2)), life((0, 2), batch(0, 2, 0, 2))]
         found = count([[lives]], [(0, 0)], PREDICTED[:1])
         assert found.exact
@@ -70,7 +70,7 @@ class TestCounting:
         assert once_each(PREDICTED, range(4))
         assert not once_each([[0, 1, 1, 3]], range(4))
 
-    def test_a_line_that_a_killed_reader_did_not_finish_does_not_count(self, tmp_path: Path) -> None:
+    def test_an_unfinished_line_does_not_count(self, tmp_path: Path) -> None:
         lines = [batch(0, 0, 3, 1).to_line(), Raised("mdsx", "CorruptError", "x").to_line(), batch(0, 2, 0).to_line()]
         (tmp_path / "log").write_text("".join(lines)[:-4])
         found = read_log(tmp_path / "log", (0, 0))

@@ -71,7 +71,7 @@ class TestRounds:
     def test_the_median_of_an_even_number_is_between(self) -> None:
         assert outcome(subject(contestant("a")), [1.0, 4.0]).lines[0].median("samples/s") == 2.5
 
-    def test_one_that_fails_has_no_further_turn_and_says_why(self, tmp_path: Path) -> None:
+    def test_a_failed_contestant_stops_with_a_reason(self, tmp_path: Path) -> None:
         of = subject(contestant("a"), contestant("b"))
         found, turns = self.run(tmp_path, of, 3, {"a": [5.0, "it broke"], "b": [7.0, 8.0, 9.0]})
         assert turns == ["a", "b", "a", "b", "b"]
@@ -92,7 +92,7 @@ class TestRounds:
         assert [line.failure for line in found.lines] == ["round 1: its data could not be written: disk full"] * 2
         assert turns == ["make"]  # which is not tried again
 
-    def test_what_is_not_installed_or_not_wanted_is_said(self, tmp_path: Path) -> None:
+    def test_skipped_contestants_are_listed_with_the_reason(self, tmp_path: Path) -> None:
         peer = Contestant("peer", Call("x:y", {}, "grain"))
         ours = Contestant("ours", Call("x:z"), kind="mdsx")
         runner = Runner(tmp_path, 1, call=lambda *_, **__: {"samples/s": 1.0}, missing={"grain": "no wheel"})
@@ -112,7 +112,7 @@ class TestProcesses:
         assert found["pid"] != os.getpid()
         assert found["temporary"] == str(tmp_path)
 
-    def test_an_error_is_told_by_its_kind_and_text(self, tmp_path: Path) -> None:
+    def test_an_error_is_reported_by_kind_and_text(self, tmp_path: Path) -> None:
         with pytest.raises(CallFailed, match=r"^ValueError: it broke$"):
             self.call(tmp_path, "fail")
 
@@ -144,7 +144,7 @@ class TestGoals:
         assert self.judge(Goal("", "a", ("b", "c"), at_least=2)) == (2.0, True)
         assert self.judge(Goal("", "a", ("b", "c"), at_least=2.1)) == (2.0, False)
 
-    def test_where_less_is_better_the_best_is_the_least(self) -> None:
+    def test_the_least_is_best_where_less_is_better(self) -> None:
         assert self.judge(Goal("", "a", ("b", "c"), at_most=2.5), higher=False) == (2.5, True)
 
     def test_absolute_bounds(self) -> None:

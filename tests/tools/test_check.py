@@ -23,7 +23,7 @@ def test_all_passed_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert out.endswith("All passed.\n")
 
 
-def test_a_failure_is_1_and_what_follows_runs_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_status_1_after_all_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check((BAD, GOOD), tmp_path) == 1
     out = capsys.readouterr().out
     assert "No such file or directory" in out
@@ -46,7 +46,7 @@ def test_each_tool_explains_itself_without_the_environment(tool: str) -> None:
     assert "--fats" in mistaken.stderr
 
 
-def test_on_a_terminal_only_the_closing_line_of_a_good_step_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_keeps_one_line_per_successful_step(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(live=True)
     assert console.run("numbers", [sys.executable, "-c", "print(1); print('22 passed in 3 s')"], ROOT) == 0
     out = capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_on_a_terminal_only_the_closing_line_of_a_good_step_stays(capsys: pytest
     assert "\n1\n" not in out
 
 
-def test_on_a_terminal_a_failed_step_shows_all_of_its_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_shows_a_failed_steps_output(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(live=True)
     assert (
         console.run("numbers", [sys.executable, "-c", "print('[red]1', flush=True); raise SystemExit('why')"], ROOT)

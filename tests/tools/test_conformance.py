@@ -34,7 +34,7 @@ def cell(name: str) -> Cell:
 class TestCounting:
     """Lost, repeated, in other batches."""
 
-    def test_a_global_batch_is_what_all_ranks_took_in_a_step(self) -> None:
+    def test_a_global_batch_joins_all_ranks_of_a_step(self) -> None:
         ranks = [[Consumed(0, 1, (1,)), Consumed(0, 2, (3,)), Consumed(1, 1, (5,))], [Consumed(0, 1, (2,))]]
         assert global_batches(ranks) == [Batch(0, (1, 2)), Batch(0, (3,)), Batch(1, (5,))]
 
@@ -98,7 +98,7 @@ def test_a_task_crosses_process_borders() -> None:
         assert Task.from_json(json.loads(json.dumps(task.to_json()))) == task
 
 
-def test_what_came_behind_the_checkpoint_or_in_a_broken_line_does_not_count(tmp_path: Path) -> None:
+def test_samples_after_the_checkpoint_do_not_count(tmp_path: Path) -> None:
     lines = [Consumed(0, 1, (1,)).to_line(), '"checkpoint"\n', Consumed(0, 2, (2,)).to_line(), "[0, 3, [4"]
     (tmp_path / "log").write_text("".join(lines))
     assert read_log(tmp_path / "log") == ([Consumed(0, 1, (1,))], [Consumed(0, 1, (1,)), Consumed(0, 2, (2,))])
@@ -148,7 +148,7 @@ class TestWrongLoaders:
     def test_a_dataset_that_cannot_be_written_is_an_error(self, run: Run) -> None:
         assert run("unwritable").detail == "writing the dataset: rank 0: OSError: disk full"
 
-    def test_what_it_does_not_support_by_its_own_words_is_no_failure(self, run: Run) -> None:
+    def test_documented_limits_are_no_failures(self, run: Run) -> None:
         result = run("unsupported")
         assert (result.word, result.detail) == ("unsupported", "It says so itself.")
 
@@ -172,7 +172,7 @@ class TestPeers:
     def test_mdsx_supports_every_cell(self) -> None:
         assert not [each.name for each in cells() if peer("mdsx").unsupported(each)]
 
-    def test_what_pip_cannot_install_is_told_with_its_reason(self, tmp_path: Path) -> None:
+    def test_a_failed_installation_is_reported_with_its_reason(self, tmp_path: Path) -> None:
         (tmp_path / "requirements.txt").write_text("./no-such-directory\n")
         environment = PeerEnvironment("peer", tmp_path, tmp_path / "requirements.txt")
         with pytest.raises(CannotInstall, match="no-such-directory"):

@@ -26,7 +26,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_is_made_once_and_stands_for_what_was_asked(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_is_made_once_for_its_requirements(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
     environment = Environment(checkout, steps=())
     assert not environment.complete()
     environment.install()
@@ -45,7 +45,7 @@ def test_it_is_made_once_and_stands_for_what_was_asked(checkout: Path, capfd: py
     assert not Environment(checkout.rename(checkout.with_name("moved")), steps=()).complete()  # its scripts name paths
 
 
-def test_a_failed_installation_names_its_log_and_is_made_anew(checkout: Path) -> None:
+def test_a_failed_installation_names_its_log_and_is_repeated(checkout: Path) -> None:
     environment = Environment(checkout, steps=FAILING)
     with pytest.raises(SystemExit, match=r"nothing-here[\s\S]*\.venv\.log"):
         environment.install()

@@ -39,7 +39,7 @@ def test_an_outcome_in_a_word(outcome: Outcome, word: str) -> None:
     assert outcome.word == word
 
 
-def test_half_a_dataset_that_can_be_read_as_a_whole_one_is_told() -> None:
+def test_an_incomplete_dataset_that_reads_fine_is_reported() -> None:
     half = Found("writer-error", "mdsx", Outcome(read=600, lost=360), Outcome())
     assert half.words == ("600 of 960 samples as a whole dataset", "exact")
     none = Found("writer-error", "mdsx", Outcome(error="MissingError: no dataset", named=True), Outcome())
@@ -62,7 +62,7 @@ def test_what_mdsx_promises() -> None:
         assert not kept(Found("stored", "mdsx", first, again))
 
 
-def test_a_flipped_bit_is_in_a_text_and_back_in_the_end(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_restored_at_the_end(tmp_path: Path) -> None:
     texts = b"".join(text_of(number).encode() for number in range(80))
     whole = b"statistics" + b"x" * 8 + b"header" + texts + b"trailer" + b"x" * 8
     (tmp_path / "shard").write_bytes(whole)

@@ -122,7 +122,7 @@ def test_all_connections_share_the_bandwidth(server: str) -> None:
         assert time.monotonic() - before >= 0.95 * size * clients / rate
 
 
-def test_a_client_that_leaves_ends_its_connection_and_no_other(server: str) -> None:
+def test_a_leaving_client_ends_only_its_own_connection(server: str) -> None:
     with Link(server, rtt=0.02, rate=20e6) as link, _connected(link) as stays:
         with _connected(link) as leaves:
             leaves.sendall((2**24).to_bytes(_SIZE))
@@ -137,7 +137,7 @@ def test_where_no_server_is_the_connection_is_closed() -> None:
         assert client.recv(1) == b""
 
 
-def test_the_lane_passes_bytes_at_its_rate_whoever_reads_them() -> None:
+def test_the_lane_keeps_its_rate_for_every_reader() -> None:
     now = 0.0
     lane = Lane(1000.0, lambda: now)
     times = [lane.leave(100) for _ in range(5)]

@@ -103,7 +103,7 @@ class TestWhole:
                 processes += [command] if str(scratch) in command else []
         return [*processes, *map(str, scratch.iterdir())]
 
-    def test_nothing_is_lost_or_repeated_and_nothing_is_left(
+    def test_the_quickstart_is_exact_and_cleans_up(
         self, started: subprocess.Popen[str], tmp_path: Path, scratch: Path
     ) -> None:
         out, _ = started.communicate()

@@ -40,7 +40,7 @@ SOAK = (*TOOLS, "soak")
 
 
 @pytest.mark.parametrize("training", plan.JOBS, ids=lambda training: training.name)
-def test_what_the_order_says_is_what_a_reader_gets(training: plan.JobPlan, tmp_path: Path) -> None:
+def test_a_reader_gets_the_samples_of_the_order(training: plan.JobPlan, tmp_path: Path) -> None:
     for data in training.data:
         columns = {name: COLUMNS[name] for name in data.columns}
         with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
@@ -108,11 +108,11 @@ class TestGrowth:
             for seconds, many in ((1, 7), (5, 7), (10, 10), (10, 60)):
                 assert (grown(self.minutes(many, self.swings(seed, seconds)), "handles") or 0) <= MOST["handles"]
 
-    def test_what_fills_at_first_or_steps_once_did_not_grow(self) -> None:
+    def test_filling_up_or_one_step_is_no_growth(self) -> None:
         assert (grown(self.looks(lambda at: min(at, 30)), "handles") or 0) < 1
         assert (grown(self.looks(lambda at: 20 + 9 * (at > 90)), "handles") or 0) < 1
 
-    def test_who_was_seen_too_briefly_says_nothing(self) -> None:
+    def test_a_briefly_watched_process_is_not_judged(self) -> None:
         watched = Watched()
         for each in self.looks(lambda at: at)[:20]:
             watched.add("it", each)
@@ -145,9 +145,7 @@ class TestGrowth:
         assert look(2**22 + 1, 0.0) is None
 
 
-def test_a_reader_whose_worker_is_lost_between_two_batches_comes_back(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """PyTorch raises that where the process is just then, not only in `next()`."""
     errors = [RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed."), RuntimeError("another")]
     monkeypatch.setattr(reader, "_deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
@@ -198,7 +196,7 @@ def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
     assert sum(byte.bit_count() for byte in shard.read_bytes()) == 1
 
 
-def test_a_dataset_that_a_writer_left_otherwise_is_found(tmp_path: Path) -> None:
+def test_a_wrongly_written_dataset_is_found(tmp_path: Path) -> None:
     writer = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, {})
     (tmp_path / "0" / "_mdsx").mkdir(parents=True)
     (tmp_path / "0" / "index.json").write_bytes(b"right")
@@ -209,7 +207,7 @@ def test_a_dataset_that_a_writer_left_otherwise_is_found(tmp_path: Path) -> None
     assert writer.failures == ["writer it: dataset 0 is not as expected"]
 
 
-def test_a_reader_that_does_nothing_for_long_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_reader_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "HANG", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it never answers
         environment = {
