@@ -145,7 +145,7 @@ def test_where_no_dataset_is_the_error_says_so(tmp_path: Path, s3_url: str) -> N
         mdsx.Dataset("gopher://host/dataset")
 
 
-def test_a_limit_below_the_largest_shard_is_refused_with_what_is_needed(s3_url: str, tmp_path: Path) -> None:
+def test_a_limit_below_the_largest_shard_raises(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
     with pytest.raises(mdsx.UsageError, match=r"mdsx.Cache\(limit=\d+\) or more"):
         mdsx.Dataset(f"{s3_url}/dataset", cache=mdsx.Cache(tmp_path / "cache", limit=1000))
@@ -167,7 +167,7 @@ def index_of(url: Path) -> Index:
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_path: Path, mmap: bool) -> None:
+def test_a_flipped_byte_raises_naming_the_sample(tmp_path: Path, mmap: bool) -> None:
     write(str(tmp_path / "dataset"))
     shard = tmp_path / "dataset" / "shard.00000.mdsx"
     index = index_of(tmp_path / "dataset")
@@ -179,7 +179,7 @@ def test_a_flipped_byte_in_a_local_shard_is_an_error_that_names_the_sample(tmp_p
     assert "shard.00000.mdsx" in str(caught.value)
 
 
-def test_a_damaged_sample_is_an_error_each_time_and_the_others_stay_readable(tmp_path: Path) -> None:
+def test_a_damaged_sample_raises_and_others_stay_readable(tmp_path: Path) -> None:
     """Also after enough accesses that the shard is checked as a whole, which finds the damage of another sample."""
     write(str(tmp_path / "dataset"))
     index = index_of(tmp_path / "dataset")
@@ -198,7 +198,7 @@ def test_a_damaged_sample_is_an_error_each_time_and_the_others_stay_readable(tmp
         dataset.shards.open(0, whole=True)  # as a stream opens it
 
 
-def test_a_row_that_changes_is_noticed_however_often_it_was_read(tmp_path: Path) -> None:
+def test_a_changed_row_raises_after_many_reads(tmp_path: Path) -> None:
     write(str(tmp_path / "dataset"))
     dataset = mdsx.Dataset(tmp_path / "dataset")
     index, shard = index_of(tmp_path / "dataset"), tmp_path / "dataset" / "shard.00000.mdsx"
@@ -213,9 +213,7 @@ def test_a_row_that_changes_is_noticed_however_often_it_was_read(tmp_path: Path)
 
 
 @pytest.mark.parametrize("single", [True, False])
-def test_samples_read_one_by_one_through_the_cache_are_right_though_it_rots(
-    s3_url: str, tmp_path: Path, single: bool
-) -> None:
+def test_a_damaged_cache_never_returns_wrong_samples(s3_url: str, tmp_path: Path, single: bool) -> None:
     """A row that changes in a cached file is found, and the shard is downloaded again."""
     write(f"{s3_url}/dataset")
     options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB")}
@@ -243,7 +241,7 @@ def test_a_cached_shard_that_rotted_is_fetched_anew(s3_url: str, tmp_path: Path)
         check(found, number)
 
 
-def test_a_shard_that_is_gone_or_cut_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_shard_is_named(tmp_path: Path) -> None:
     write(str(tmp_path / "dataset"))
     shard = tmp_path / "dataset" / "shard.00001.mdsx"
     shard.write_bytes(shard.read_bytes()[:-7])

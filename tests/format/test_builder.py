@@ -117,7 +117,7 @@ TEXT = {"text": "str", "id": "uint8"}
     cuts=st.lists(st.integers(0, 60), max_size=6),
     shard_size=st.integers(1, 1500),
 )
-def test_shards_do_not_depend_on_how_samples_come_in(lengths: list[int], cuts: list[int], shard_size: int) -> None:
+def test_shards_are_equal_for_any_way_of_writing(lengths: list[int], cuts: list[int], shard_size: int) -> None:
     samples = [{"text": "x" * length, "id": number} for number, length in enumerate(lengths)]
     whole = list(shards(TEXT, [samples], shard_size))
     bounds = [0, *sorted(cuts), len(samples)]

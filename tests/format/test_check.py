@@ -54,7 +54,7 @@ def problems(shard: bytes) -> list[str | None]:
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_every_change_of_every_byte_is_blamed_on_its_owner_alone(name: str, often: Often) -> None:
+def test_every_changed_byte_is_blamed_on_its_owner(name: str, often: Often) -> None:
     shard = SHARDS[name]
     whose = owners(shard)
     for place, damaged in changed(shard, range(1, 256) if often(0, long=1) else CHANGES):
@@ -75,7 +75,7 @@ def fits(blamed: str, owner: Owner) -> bool:
     return int(sample) == owner.sample and named
 
 
-def test_the_column_is_told_where_its_value_or_its_row_shows_it() -> None:
+def test_the_column_is_named_where_it_is_known() -> None:
     shard = SHARDS["mixed"]
     whose = owners(shard)
     text = whose.index(Owner("column", 3, "text"))
@@ -85,19 +85,19 @@ def test_the_column_is_told_where_its_value_or_its_row_shows_it() -> None:
     assert problems(patch(shard, row_at(shard, 3) + 16, b"\1")) == ["sample 3, start and lengths"]
 
 
-def test_neighbours_that_are_damaged_both_are_both_told_and_nothing_else() -> None:
+def test_two_damaged_neighbours_are_both_reported() -> None:
     shard = SHARDS["mixed"]
     damaged = patch(shard, row_at(shard, 3) + 16, b"\1")
     damaged = patch(damaged, row_at(shard, 4) + 16, b"\1")
     assert problems(damaged) == ["sample 3", "sample 4, start and lengths"]  # what lies where in 3, nobody can say
 
 
-def test_samples_are_told_by_their_number_in_the_dataset_too() -> None:
+def test_samples_are_named_by_their_dataset_number() -> None:
     (error,) = check_shard(patch(SHARDS["fixed"], row_at(SHARDS["fixed"], 4) + 8, b"!"), first=1000)
     assert error.place == "sample 4 (1004 of the dataset)"
 
 
-def test_a_gap_between_sound_samples_is_told_of_the_one_behind_it() -> None:
+def test_a_gap_is_reported_at_the_following_sample() -> None:
     shard = by_the_book.shard({"text": "str"}, [{"text": b"abc"}] * 5)
     damaged = seal_rows(patch(shard, row_at(shard, 2) + 16, b"\2"))
     assert problems(damaged) == ["sample 3"]

@@ -114,7 +114,7 @@ def test_lengths_are_believed_only_if_bytes_are_there(lengths: list[int], data: 
         assert b"".join(values) == data
 
 
-def test_a_type_that_is_not_known_fails_when_its_column_is_decoded() -> None:
+def test_an_unknown_type_raises_when_decoded() -> None:
     with pytest.raises(UnsupportedError, match="column 'clip' has type 'video'"):
         value_decoder(parse_type("video"), "clip")
     with pytest.raises(UnsupportedError, match=r"column 'clip' has type 'video\[\*\]'"):
@@ -146,7 +146,7 @@ def test_whatever_the_bytes_are_only_corrupt_error_comes(kind: str, data: bytes)
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3), st.binary(max_size=64))
-def test_dimensions_are_believed_only_if_the_bytes_are_there(sizes: list[int], data: bytes) -> None:
+def test_dimensions_without_their_bytes_raise(sizes: list[int], data: bytes) -> None:
     try:
         array = decode("uint16[*,*,*]", struct.pack("<3I", *sizes) + data)
     except CorruptError:

@@ -223,7 +223,7 @@ def test_other_values_are_refused_with_column_expected_and_found(
     assert found in str(error.found)
 
 
-def test_an_integer_that_python_would_not_print_is_refused_all_the_same() -> None:
+def test_an_unprintable_integer_raises() -> None:
     assert refusal("int64", 10**5000).found == "an integer of 16610 bits"
     assert "4300 digits" in str(refusal("json", 10**5000))
 
@@ -342,7 +342,7 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
             encoder.sample(other)  # type: ignore[arg-type]
 
 
-def test_a_value_of_as_many_bytes_as_say_null_is_refused() -> None:
+def test_a_value_as_long_as_the_null_mark_raises() -> None:
     huge = bytes(2**32 - 1)  # memory that nobody touches is not taken
     assert refusal("bytes", huge).found == 2**32 - 1
     encoder = Encoder(Schema.from_columns({"x": "bytes"}))
@@ -351,7 +351,7 @@ def test_a_value_of_as_many_bytes_as_say_null_is_refused() -> None:
     encoder.sample({"x": bytes(2**32 - 2)})
 
 
-def test_what_is_encoded_does_not_change_with_what_was_given() -> None:
+def test_encoded_bytes_do_not_change_with_their_source() -> None:
     encoder = Encoder(Schema.from_columns({"a": "uint8[2]", "b": "bytes", "c": "uint8[*]", "d": "json"}))
     sample: dict[str, Any] = {"a": np.ones(2, "u1"), "b": bytearray(b"bb"), "c": np.ones(1, "u1"), "d": [1]}
     values, _ = encoder.sample(sample)
@@ -529,7 +529,7 @@ OTHERS = ["bytes", "str", "jpeg", "str[*]", "bytes[*]"]
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)
-def test_what_is_no_number_is_refused_with_a_way_out(value: object) -> None:
+def test_values_that_are_no_number_raise_with_advice(value: object) -> None:
     for kind in NUMBERS:
         error = refusal(kind, value)
         assert error.place == "column 'x'"

@@ -54,7 +54,7 @@ def test_a_name_that_leads_outside_is_an_error_that_shows_it(prefix: str) -> Non
 @pytest.mark.parametrize(
     "suffix", ["/../../x", "/..", "/", "/.", "\\..\\x", "\0", "\n", "?x", "#x", "%00", ":stream", " "]
 )
-def test_nor_may_it_end_so(suffix: str) -> None:
+def test_a_name_that_ends_outside_raises(suffix: str) -> None:
     with pytest.raises(CorruptError, match="may not be a file's name"):
         parse_index(index_with(files=[["shard.", suffix, 0, 1]]))
 
@@ -81,7 +81,7 @@ def test_names_that_differ_only_in_case_are_two_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hash", ["../" * 10 + "ab", "/" + "a" * 31, "A" * 32, "a" * 31, "a" * 33, "\0" * 32, "é" * 16])
-def test_what_names_files_in_the_cache_is_hexadecimal(hash: str) -> None:
+def test_names_of_cache_files_are_hexadecimal(hash: str) -> None:
     with pytest.raises(CorruptError, match=r"hexadecimal|not as many digits"):
         parse_index(index_with(xxh3_128=hash))
     index = reference.index({"x": "str"}, [_SHARD])
@@ -90,7 +90,7 @@ def test_what_names_files_in_the_cache_is_hexadecimal(hash: str) -> None:
         parse_index(seal_index(index))
 
 
-def test_links_in_a_local_dataset_are_followed_for_they_are_its_owners(tmp_path: Path) -> None:
+def test_links_in_a_local_dataset_are_followed(tmp_path: Path) -> None:
     """The caches of Hugging Face and git-annex are made of them. What they lead to is read as a shard, or refused."""
     with mdsx.Writer(tmp_path / "real", {"x": "str"}) as out:
         out.write({"x": "text"})
@@ -149,9 +149,7 @@ END = bytes(1024)
         (header("a.bin", 0) + header("a.bin", 0), "column 'bin' twice"),
     ],
 )  # fmt: skip
-def test_a_member_without_bytes_of_its_own_is_refused_and_nothing_follows_it(
-    tmp_path: Path, data: bytes, says: str
-) -> None:
+def test_a_member_without_bytes_of_its_own_raises(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "a.tar").write_bytes(data + END)
     with pytest.raises((SampleError, CorruptError), match=says):
         convert_tars([f"{tmp_path}/a.tar"], tmp_path / "out")

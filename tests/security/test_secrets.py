@@ -47,7 +47,7 @@ def test_no_secret_leaves_the_process(s3: S3Server, s3_url: str, tmp_path: Path)
         ("/data/a:b@c", "/data/a:b@c"),
     ],
 )
-def test_what_is_secret_in_a_url_is_hidden_and_nothing_else(text: str, shown: str) -> None:
+def test_only_the_secrets_of_a_url_are_hidden(text: str, shown: str) -> None:
     assert redacted(text) == shown
     error = MdsxError(text, file=text, found=[text], hint=text)
     assert (error.message, error.file, error.hint) == (shown, shown, shown)
