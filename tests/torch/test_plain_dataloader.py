@@ -129,7 +129,7 @@ def test_it_is_the_state_of_a_streaming_data_loader_and_fits_any_number_of_ranks
 
 def test_more_batches_than_are_left_are_refused(local_url: str) -> None:
     data = StreamingDataset(local_url, batch_size=100)
-    with pytest.raises(mdsx.UsageError, match="so many batches are not left") as caught:
+    with pytest.raises(mdsx.UsageError, match="the epoch has fewer batches left") as caught:
         data.state_after(11)
     assert caught.value.expected == "0 to 10"
 
