@@ -28,7 +28,7 @@ from mdsx.format import ColumnType, Schema, parse_type
 
 _SAMPLES = 64  # to look at; fewer if they are large
 _BYTES = 2**26
-_ERRORS = 1000  # after so many, stop looking at a tar that has samples
+_ERRORS = 1000  # after that many, stop looking at a tar that has samples
 _MANY = 50  # columns
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _PLAIN = Names()

@@ -140,7 +140,7 @@ class View:
         excerpt.shards.close(number)
 
     def touch(self, shard: int, needed_in: float) -> None:
-        """Tell the cache in how many seconds a shard is needed again."""
+        """Note for the cache in how many seconds a shard is needed again."""
         excerpt, number = self._at(shard)
         if excerpt.shards.cache is not None:
             excerpt.shards.cache.touch(excerpt.shards.key(number), needed_in)
