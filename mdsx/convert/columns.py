@@ -62,7 +62,7 @@ def check_declared(columns: Mapping[str, str]) -> Columns:
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen of one tar. `whole`: all of it was seen."""
+    """The samples seen of one tar. `whole`: all were seen."""
 
     samples: list[TarSample] = field(default_factory=list)
     members: list[str] = field(default_factory=list)

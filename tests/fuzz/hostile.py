@@ -334,7 +334,7 @@ CASES = [
     Case("dataset: a FIFO for an index", fifo("index.json"), everything, MissingError, "no dataset|not a file"),
     Case("dataset: a FIFO for a shard", fifo("shard.00000.mdsx"), everything, MissingError, "not a file, but a FIFO"),
     Case("tar: a sparse member of 4 GiB", tar(old_gnu([(2**32 - 20, 8)], 2**32 - 12, b"stored!!") + END), converted,
-         MdsxError, "is sparse: 4,294,967,284 bytes, of which only 8 are stored"),
+         MdsxError, "is sparse: 4,294,967,284 bytes, but only 8 are stored"),
     Case(
         "tar: a sparse member of 4 GiB in a pax header",
         tar(pax_sparse({"GNU.sparse.major": "1", "GNU.sparse.realsize": str(2**32 - 12)}, b"0\n".ljust(512,
