@@ -1,7 +1,7 @@
 """Which rank reads which positions of a global batch, and how well ranks, batch and lanes fit.
 
-The positions of a batch, sorted by (lane, offset), are split over the ranks in equal parts: so a batch is the same set
-whatever the world size, and a rank stays on its own lanes where the numbers allow it.
+The positions of a batch, sorted by (lane, offset), are split over the ranks in equal parts. So a batch is the same set
+for any world size, and a rank stays on its own lanes if the numbers allow it.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ NextNeeds = Callable[[int, NDArray[np.int64] | None], NDArray[np.int64]]
 
 
 class Bring(NamedTuple):
-    """Bring a shard into the cache, which may evict for it what is needed later than in `needed_in` seconds."""
+    """Bring a shard into the cache, which may evict for it shards needed later than in `needed_in` seconds."""
 
     shard: int
     needed_in: float
 
 
 class Close(NamedTuple):
-    """Close a shard; `needed_in`: seconds until it is needed again, None where it is still in use."""
+    """Close a shard; `needed_in`: seconds until it is needed again, None if it is still in use."""
 
     shard: int
     needed_in: float | None

@@ -163,7 +163,7 @@ def _work(shared: _Shared) -> None:
 
 
 def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
-    """Return by fingerprint each cached dataset's shard names, and where the view has them."""
+    """Return by fingerprint each cached dataset's shard names, and their numbers in the view."""
     found: dict[str, tuple[ShardNames, list[slice]]] = {}
     for excerpt, (first, last) in zip(view.excerpts, pairwise(view.firsts.tolist()), strict=True):
         index = excerpt.shards.index

@@ -305,7 +305,7 @@ class StreamingDataLoader:
         if not isinstance(error, CorruptError):
             return False
         reader = self._data.reader(batching, stand_in=self._one_by_one)
-        try:  # it may be the damage of samples, or another shard
+        try:  # samples may be damaged, or the whole shard wrong
             reader.read_sound(task)
         except Exception:
             return False

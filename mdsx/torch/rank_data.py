@@ -68,7 +68,7 @@ class RankData:
         return {**self.__dict__, "_ranks": ranks, "_pace": Pace()}
 
     def copy(self) -> RankData:
-        """Return the same samples in the same order, to be read at a pace of its own."""
+        """Return the same samples in the same order, to read at a separate pace."""
         found = copy(self)
         found._ranks = self._ranks
         return found

@@ -40,7 +40,7 @@ class ShardNames:
         self._sorted_heads = heads[self._by_head]
 
     def numbers(self, raw_hashes: Sequence[str]) -> NDArray[np.int64]:
-        """Return int64 [n]: the numbers of the shards with these hashes, -1 where there is none."""
+        """Return int64 [n]: the numbers of the shards with these hashes, -1 if there is none."""
         if not len(self._by_head):
             return np.full(len(raw_hashes), -1)
         names = [name if _HASH.fullmatch(name) else "0" * 32 for name in raw_hashes]

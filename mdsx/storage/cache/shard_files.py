@@ -45,7 +45,7 @@ class _Unwritten(Exception):
 
 
 def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
-    """Return the bytes that `fill` wrote, never more than the file has: it must not grow. Raise OSError."""
+    """Return how many bytes `fill` passed on; the file never grows. Raise OSError."""
     size, reached = os.fstat(descriptor).st_size, 0
 
     def write(data: bytes) -> None:
