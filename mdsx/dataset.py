@@ -22,7 +22,7 @@ from mdsx.storage.cache import Cache, CacheLike, Verdict
 
 Sample = dict[str, Any]
 
-_WORTH_FETCHING = 4  # a shard of which a fourth was asked for is fetched whole
+_WORTH_FETCHING = 4  # fetch a shard whole once a fourth of it was requested
 _SHARE = 8  # at most an eighth of the cache is held open, so that other jobs can evict the rest
 
 
@@ -33,8 +33,8 @@ class Dataset:
         ds[42]["tokens"]  # a NumPy array
         ds[10:20]  # a list of samples
 
-    A local, uncompressed dataset is read in place. Otherwise single samples are fetched by byte range; a shard of which
-    much is read is fetched as a whole into the cache. Every sample is checked, by its checksum or with its shard.
+    A local, uncompressed dataset is read in place. Otherwise single samples are fetched by byte range; a shard that is
+    read much is fetched whole into the cache. Every sample is checked, by its own checksum or with its shard.
 
     A sample is a dict. Numbers are NumPy scalars of the column's type (`bool` is Python's), arrays are NumPy arrays
     (`bfloat16` is widened to float32), the rest bytes, str, or parsed JSON or MessagePack. Null is None. A dataset may
@@ -70,7 +70,7 @@ class Dataset:
 
     @classmethod
     def of(cls, shards: Shards) -> Dataset:
-        """All samples of `shards`."""
+        """Return all samples of `shards`."""
         return object.__new__(cls)._show(_whole(shards))
 
     def _show(self, excerpt: Excerpt) -> Dataset:
@@ -121,7 +121,7 @@ class Dataset:
 
     @property
     def shards(self) -> Shards:
-        """All shards of the dataset, wherever they are."""
+        """Return the dataset's shards, wherever they are."""
         return self.excerpt.shards
 
     @property
@@ -149,9 +149,9 @@ class Dataset:
     @overload
     def __getitem__(self, place: slice | Sequence[int] | NDArray[np.integer[Any]]) -> list[Sample]: ...
     def __getitem__(self, place: Any) -> Sample | list[Sample]:
-        """One sample for an integer (negative ones count from the end), a list of them for a slice or a list.
+        """Return one sample for an integer (negative ones count from the end), a list for a slice or a list.
 
-        The arrays of such a list lie in one memory, which the last of them keeps: copy what you keep for long.
+        The arrays of such a list share one memory, which any of them keeps: copy those you keep for long.
         """
         if type(place) is int:
             return self._sample(place)
@@ -170,7 +170,7 @@ class Dataset:
         return self[places]
 
     def __iter__(self) -> Iterator[Sample]:
-        """All samples in order, read in runs."""
+        """Yield all samples in order, read in runs."""
         run = 256
         for start in range(0, len(self), run):
             yield from self[start : start + run]
@@ -247,7 +247,7 @@ def _whole(shards: Shards) -> Excerpt:
 
 
 def as_samples(columns: Columns, count: int) -> list[Sample]:
-    """`count` samples from columns. Their arrays are views of the columns, so one of them keeps all in memory."""
+    """Return `count` samples from columns. Their arrays are views, so one of them keeps all columns in memory."""
     samples: list[Sample] = [{} for _ in range(count)]
     for name, column in columns.items():
         for sample, value in zip(samples, _values(column), strict=True):

@@ -43,11 +43,11 @@ class Component:
 
 @dataclass(frozen=True)
 class _Member:
-    """A component once nested mixtures are taken apart."""
+    """A component after nested mixtures are flattened."""
 
     name: str
     excerpt: Excerpt
-    default_cache: bool  # it came as a URL, and takes the cache that it is given
+    default_cache: bool  # it came as a URL, and uses the mixture's cache
     amount: Fraction  # samples in an epoch, or a share
 
 
@@ -155,7 +155,7 @@ class Mixture:
         self.phases = add_phase(self.phases, position, self.weights(proportions))
 
     def weights(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> tuple[Weight, ...]:
-        """Proportions in the order of the components. Raises UsageError where one is missing, unknown or impossible."""
+        """Return proportions in the order of the components. Raise UsageError if one is missing, unknown or invalid."""
         if not self.weighted:
             raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
         if isinstance(proportions, Mapping):
@@ -173,7 +173,7 @@ class Mixture:
         columns: ColumnChoice | None = None,
         cache: CacheLike = None,
     ) -> View:
-        """Return the components' shards as one. `cache` is that of components which were given as a URL alone."""
+        """Return the components' shards as one. `cache` is for components that were given as a URL alone."""
         excerpts = []
         for member in self._members:
             excerpt = member.excerpt
@@ -228,7 +228,7 @@ def _component(given: Any) -> Component:
 
 
 def _once(component: Component) -> bool:
-    """Whether an epoch has all of it, each sample once."""
+    """Whether an epoch has each of its samples once."""
     if isinstance(component.dataset, Mixture) and component.dataset.weighted:
         return False
     return component.proportion is None and component.repeat is None and component.samples is None
@@ -240,7 +240,7 @@ def _open(
     cache: CacheLike,
     connect_timeout: float | None,
 ) -> list[_Member]:
-    """The datasets of a component, each with its amount in it."""
+    """Return the datasets of a component with their amounts."""
     source = component.dataset
     if isinstance(source, Mixture):
         if source.component_column is not None:
@@ -267,14 +267,14 @@ def _open(
 
 
 def _size(component: Component, members: Sequence[_Member]) -> int:
-    """The samples of a component that is read once."""
+    """Return the size of a component that is read once."""
     if isinstance(component.dataset, Mixture):
         return component.dataset.epoch_samples
     return sum(int(member.excerpt.subset.counts.sum()) for member in members)
 
 
 def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> list[Fraction]:
-    """Of each component its share, or its samples in an epoch."""
+    """Return each component's share, or samples in an epoch."""
     without = [name for name, component in given if component.proportion is None]
     if without and len(without) < len(given):
         raise UsageError(
@@ -295,7 +295,7 @@ def _amounts(given: Sequence[tuple[str, Component]], sizes: Sequence[int]) -> li
 
 
 def _agreed(members: Sequence[_Member]) -> tuple[_Member, ...]:
-    """The members with their columns in the first one's order. Raises UsageError where they differ."""
+    """Return the members with their columns in the first one's order. Raise UsageError if they differ."""
     first = members[0]
     expected = _types(first)
     for member in members:

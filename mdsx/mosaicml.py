@@ -1,4 +1,4 @@
-"""Names that users of MosaicML's Streaming look for, and what mdsx has in their place."""
+"""Names that users of MosaicML's Streaming look for, and the equivalents in mdsx."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WRITER = {
 
 
 def explain(call: str, names: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function raise a UsageError that says what mdsx has instead, where it is given one of `names`."""
+    """Make a function raise a UsageError that says what mdsx has instead, if it is given one of `names`."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

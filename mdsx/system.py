@@ -1,7 +1,7 @@
 """What differs between operating systems, and mappings that Python's `mmap` does not offer.
 
-Where a system lacks a call of Linux, each function here reaches the same end in another way. No other module asks which
-system it runs on.
+If a system lacks a call of Linux, each function here does the same in another way. No other module asks which system it
+runs on.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ STEPS = (
     Step("lint (ruff check)", ("ruff", "check", ".")),
     Step("format (ruff format)", ("ruff", "format", "--check", ".")),
     Step("types (mypy --strict)", ("mypy",)),
-    Step("tests (pytest)", ("pytest", "-n", "2", "--durations=20")),
+    Step("tests (pytest)", ("pytest", "-n", "3", "--durations=20")),
 )
 
 

@@ -48,7 +48,7 @@ def as_plain(value: Any) -> Any:
     np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is one of its
     if np and isinstance(value, np.ndarray | np.generic):
         if value.size == 0 and math.prod(value.shape[: value.shape.index(0)]) > _EMPTY_LISTS:
-            raise UnsupportedError("an empty array of so many dimensions is not printed", found=list(value.shape))
+            raise UnsupportedError("an empty array of that many dimensions is not printed", found=list(value.shape))
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -28,7 +28,7 @@ from mdsx.format import ColumnType, Schema, parse_type
 
 _SAMPLES = 64  # to look at; fewer if they are large
 _BYTES = 2**26
-_ERRORS = 1000  # after so many, stop looking at a tar that has samples
+_ERRORS = 1000  # after that many, stop looking at a tar that has samples
 _MANY = 50  # columns
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _PLAIN = Names()
@@ -62,7 +62,7 @@ def check_declared(columns: Mapping[str, str]) -> Columns:
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen of one tar. `whole`: all of it was seen."""
+    """The samples seen of one tar. `whole`: all were seen."""
 
     samples: list[TarSample] = field(default_factory=list)
     members: list[str] = field(default_factory=list)

@@ -176,7 +176,7 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
 
 
 def _remove_plan(storage: Storage) -> None:
-    """Remove what is needed only until the dataset is finished."""
+    """Remove files needed only until the dataset is finished."""
     for entry in list(storage.list(filenames.CONVERT_FOLDER)):
         if entry.key != filenames.CONVERT_SKIPPED:
             storage.delete(entry.key)

@@ -13,7 +13,7 @@ from mdsx.progress import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionProgress(Progress):
-    """Progress, and what is converted: `tars` tars, to a dataset at `url` in so many `parts`, with these `columns`."""
+    """Progress, and what is converted: `tars` tars to a dataset at `url` in `parts` parts, with these `columns`."""
 
     url: str
     columns: Mapping[str, str]

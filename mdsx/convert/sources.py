@@ -40,7 +40,7 @@ class Source:
 
     @property
     def identity(self) -> tuple[str, int, str]:
-        """What must be the same for a later run to continue."""
+        """Return what must match for a later run to continue."""
         return self.url, self.size, self.content
 
 

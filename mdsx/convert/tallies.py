@@ -1,4 +1,4 @@
-"""What tars gave: the number of samples, and what was skipped; kept in storage, so that a rerun knows it.
+"""The results of tars: the number of samples, and the skips, kept in storage for a rerun.
 
 Each part keeps the tally of each of its finished tars in `_convert/part.NNNNN.json`, so that a rerun need not read
 those tars again. Everything skipped is counted; the first 100 errors of each tar are kept. If anything was skipped,
@@ -52,7 +52,7 @@ class Skip:
 
 @dataclass(slots=True)
 class Tally:
-    """What tars gave: `samples`, the number `skipped`, and the first `skips`."""
+    """Results of tars: `samples`, the number `skipped`, and the first `skips`."""
 
     samples: int = 0
     skipped: int = 0

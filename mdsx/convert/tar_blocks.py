@@ -22,7 +22,7 @@ HOLES_RULE = "64 MiB and 1,000 times the stored bytes"
 
 
 class TarHeader(NamedTuple):
-    """What one header block says about its member."""
+    """The fields of one header block."""
 
     name: bytes
     size: int

@@ -154,7 +154,7 @@ def _with_records(
             problem = f"is too large: {max(header.size, size):,} bytes; a value must be smaller than 4 GiB"
     holes = max(size - header.size, 0)
     if not problem and holes > most_holes(header.size):
-        problem = f"is sparse: {size:,} bytes, of which only {header.size:,} are stored"
+        problem = f"is sparse: {size:,} bytes, but only {header.size:,} are stored"
         hint = f"its holes may have {HOLES_RULE}: {_UNSPARSE}"
     if problem:
         tape.skip(-(-header.size // BLOCK) * BLOCK)
@@ -244,7 +244,7 @@ def _pax_pieces(records: Sequence[tuple[str, bytes]]) -> Pieces:
 def _expanded(
     tape: Tape, header: TarHeader, start: int, pax: dict[str, bytes], pieces: Pieces, data: bytes, size: int
 ) -> bytes:
-    """Return all `size` bytes of a sparse member of which `data` is stored."""
+    """Return all `size` bytes of a sparse member that stores `data`."""
     try:
         if pax.get("GNU.sparse.major") == b"1":
             count = _number(data[: _DIGITS + 1].partition(b"\n")[0])

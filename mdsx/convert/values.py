@@ -54,7 +54,7 @@ def type_of_extension(name: str) -> str:
 
 
 class SampleReader:
-    """Reads the samples of the tar `file`, of which `stored` bytes are stored, as samples of a dataset's `columns`.
+    """Reads the samples of the tar `file`, which has `stored` bytes, as samples of a dataset's `columns`.
 
     With `nan_null`, NaN and Infinity in JSON are read as null.
     """

@@ -258,7 +258,7 @@ def _leave_out(name: str, extension: str) -> str:
 
 
 def _twice(column: str, before: Member, member: Member, names: Names) -> tuple[str, str]:
-    """Return the problem, and the way out, where two members of a sample become one column."""
+    """Return the problem, and the way out, if two members of a sample become one column."""
     first, second = names.split(before.name)[1], names.split(member.name)[1]
     if first == second:
         return f"sample has column {printable(column)} twice", "--on-error skip leaves out the sample"

@@ -1,8 +1,8 @@
 """Order version 1: positions <-> samples. Pure: no I/O, no clock, no random stream, no global state.
 
-format-spec.md specifies it; tests/vectors/order-v1.json holds test vectors. `Order` says which sample stands at a
-position, `batches` which rank reads which positions, `needs` which shards are needed when, `mixture` how weighted
-datasets are read together, `course` what stands where over all epochs of a run, `subset` which samples are chosen.
+format-spec.md specifies it; tests/vectors/order-v1.json holds test vectors. `Order` says which sample is at a position,
+`batches` which rank reads which positions, `needs` when each shard is needed, `mixture` how weighted datasets are read
+together, `course` which samples are where over all epochs of a run, `subset` which samples are chosen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which rank reads which positions of a global batch, and how well ranks, batch and lanes fit.
 
-The positions of a batch, sorted by (lane, offset), are split over the ranks in equal parts: so a batch is the same set
-whatever the world size, and a rank stays on its own lanes where the numbers allow it.
+The positions of a batch, sorted by (lane, offset), are split over the ranks in equal parts. So a batch is the same set
+for any world size, and a rank stays on its own lanes if the numbers allow it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPREAD_BATCHES = 200
 
 
 def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: int) -> NDArray[np.int64]:
-    """The positions that `rank` reads of the global batch `[start, stop)`, in the order in which it reads them."""
+    """Return the positions that `rank` reads of the global batch `[start, stop)`, in its order of reading."""
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
     check_batch(start, stop)
     check_rank(rank, world_size)
@@ -30,7 +30,7 @@ def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: 
 def batch_positions(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What `rank_positions` is of each of the global batches `[starts[i], stops[i])`, joined; and how many of each."""
+    """Return the `rank_positions` of all global batches `[starts[i], stops[i])`, joined, and the count of each."""
     edges, sizes = _lane_edges(starts, stops, lanes), stops - starts
     begin, end = _share(sizes, rank, world_size)
     low = np.maximum(edges[:, :-1], begin)
@@ -56,7 +56,7 @@ def check_rank(rank: int, world_size: int) -> None:
 def rank_lanes(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> NDArray[np.int64]:
-    """The lanes that `rank` reads in any of the global batches `[starts[i], stops[i])`."""
+    """Return the lanes that `rank` reads in the global batches `[starts[i], stops[i])`."""
     return _lanes_between(_lane_edges(starts, stops, lanes), stops - starts, rank, world_size)
 
 
@@ -64,7 +64,7 @@ def lanes_read(
     starts: tuple[int, ...] | None, batch_size: int, *, lanes: int, rank: int, world_size: int
 ) -> NDArray[np.bool_]:
     """Return bool [C]: the lanes that `rank` reads in successive global batches of `batch_size` from any of `starts`
-    on; None: from anywhere on. Maybe some more."""
+    on (None: from any position on), maybe more."""
     step = math.gcd(batch_size, lanes)
     residues = {0} if step == lanes else set(range(step)) if starts is None else {start % step for start in starts}
     if len(residues) * (lanes // step) > _SPREAD_BATCHES:
@@ -76,22 +76,22 @@ def lanes_read(
 
 
 def lane_spread(batch_size: int, *, lanes: int, world_size: int) -> float:
-    """The lanes that the ranks touch, added up, divided by `lanes`: 1.0 if no two ranks share a lane.
+    """Return the sum of the lanes that each rank touches, divided by `lanes`: 1.0 if no two ranks share a lane.
 
-    About how often a shard is downloaded if no two ranks share a cache. Never below world_size / lanes, where that is
-    above 1. `batch_size` is the global batch's. Counted over up to 200 batches.
+    This is about how often a shard is downloaded if no two ranks share a cache, and at least world_size / lanes if that
+    is above 1. `batch_size` is the global batch's. Counts up to 200 batches.
     """
     integer(batch_size, "batch_size", 1, MAX_BATCH)
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
     world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
-    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, batch_size))  # after which the lanes come round again
+    batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, batch_size))  # then the lanes repeat
     starts = np.arange(batches) * batch_size
     edges, sizes = _lane_edges(starts, starts + batch_size, lanes), np.full(batches, batch_size)
     return sum(len(_lanes_between(edges, sizes, rank, world_size)) for rank in range(world_size)) / lanes
 
 
 def better_lanes(batch_size: int, *, lanes: int, world_size: int) -> int:
-    """The number of lanes nearest to `lanes` with which every rank stays on its own: a divisor of the batch size that
+    """Return the number of lanes nearest to `lanes` that keeps each rank on its own: a divisor of the batch size that
     divides, or is divided by, the world size. (1 always is.)
     """
     integer(batch_size, "batch_size", 1, MAX_BATCH)
@@ -102,7 +102,7 @@ def better_lanes(batch_size: int, *, lanes: int, world_size: int) -> int:
 
 
 def _below(positions: NDArray[np.int64], lane: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """How many positions before each of `positions` are in lanes before `lane`."""
+    """Count the positions before each of `positions` in lanes before `lane`."""
     return positions // lanes * lane + np.minimum(positions % lanes, lane)
 
 
@@ -118,5 +118,5 @@ def _lanes_between(edges: NDArray[np.int64], sizes: NDArray[np.int64], rank: int
 
 
 def _share(sizes: NDArray[np.int64], rank: int, world_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[batches, 1] each: from and up to which place of a sorted batch `rank` reads."""
+    """[batches, 1] each: the first and the last place (exclusive) of `rank` in a sorted batch."""
     return (rank * sizes // world_size)[:, None], ((rank + 1) * sizes // world_size)[:, None]

@@ -1,7 +1,7 @@
-"""A run's whole course: what stands at a position that counts on from epoch to epoch, for a dataset or a mixture.
+"""A run's whole course: the sample at each position, counted over all epochs, for a dataset or a mixture.
 
-An epoch of a run is `epoch_samples` positions. By default a dataset's is the dataset, so that run and dataset begin
-their epochs together; with another number the run goes on across the dataset's epochs, and leaves nothing out.
+An epoch of a run is `epoch_samples` positions. By default that is the size of the dataset, so that run and dataset
+begin their epochs together; with another number the run continues across the dataset's epochs, and skips nothing.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from mdsx.order.order import Order, groups
 
 
 class Course(Protocol):
-    """Positions count on over all epochs; shards are numbered through over all datasets."""
+    """Positions count over all epochs, and shard numbers over all datasets."""
 
     epoch_samples: int
-    samples: int  # in all datasets: after about as many positions a shard is needed again
+    samples: int  # in all datasets; a shard is needed again after about that many positions
     lanes: int
     shuffle_block: int
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The shard, and the sample in it, at each of `positions`."""
+        """Return the shard, and the sample in it, at each position."""
         ...
 
     def rank_positions(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The positions that `rank` reads of each of the global batches `[starts[i], stops[i])`, in the order in which
-        it reads them, joined; and how many they are of each."""
+        """Return the positions that `rank` reads of all global batches `[starts[i], stops[i])`, joined, in its order of
+        reading; and the count of each."""
         ...
 
     def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return int64 [n]: from `position` on, the first position at which each of `shards` (default: all, in order)
-        is drawn on; NEVER where none is.
+        """Return int64 [n]: the first position, from `position` on, that draws on each of `shards` (default: all, in
+        order); NEVER if none does.
 
-        `position` itself where a block that is being read has samples of the shard. Exact in a dataset; in a mixture it
-        is exact whether a shard is drawn on at `position`, and later positions are those expected from the weights.
+        It is `position` itself if a block that is being read has samples of the shard. It is exact in a dataset; in a
+        mixture only `position` itself is exact, and later positions are those expected from the weights.
         """
         ...
 
     def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
-        """Return bool [shards]: those that `rank` reads in global batches of `batch_size` from `start` on, and in those
-        from the next epoch's start on.
+        """Return bool [shards]: those that `rank` reads in global batches of `batch_size` from `start` on, and from the
+        next epoch's start on.
 
         Short batches at an epoch's end may need others.
         """
         ...
 
     def active_shards(self, lanes: int) -> int:
-        """About how many shards are drawn on at a time by `lanes` of the lanes."""
+        """Return about how many shards `lanes` of the lanes draw on at a time."""
         ...
 
 
@@ -136,7 +136,7 @@ class DatasetCourse:
 
 
 class MixtureCourse:
-    """A weighted mixture, whose components' shards are numbered one component after the other."""
+    """A weighted mixture. Shards are numbered one component after the other."""
 
     def __init__(self, order: MixtureOrder, shards: NDArray[np.int64], epoch_samples: int | None = None) -> None:
         """`shards`: int64 [components + 1], the number of each component's first shard, and of all shards."""
@@ -147,7 +147,7 @@ class MixtureCourse:
         self._shards = shards
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureCourse:
-        """The same mixture with other phases."""
+        """Return the mixture with other phases."""
         return MixtureCourse(self.order.with_phases(phases), self._shards, self.epoch_samples)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

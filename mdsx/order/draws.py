@@ -1,8 +1,8 @@
 """Which component of a mixture each position draws, and how often each was drawn before.
 
-The draws of a lane are a low-discrepancy sequence, so that the composition of every batch is tight; how often a
-component was drawn before a position is a floor sum, so that any position is computed by itself. The weights may change
-at positions where a new phase starts: the points stay, only the bounds between the components move.
+The draws of a lane are a low-discrepancy sequence, so every batch is close to the weights. The number of draws of a
+component before a position is a floor sum, so any position is computed by itself. The weights may change where a new
+phase starts: the points stay, and only the bounds between the components move.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Bounds = tuple[int, ...]
 
 
 def floor_sum(n: int, m: int, a: int, b: int) -> int:
-    """The sum of (a*i + b) // m for i in 0..n-1, exactly, in O(log m) steps; b may be negative."""
+    """Return the exact sum of (a*i + b) // m for i in 0..n-1 in O(log m) steps; b may be negative."""
     total = 0
     while n > 0:
         total += a // m * (n * (n - 1) // 2) + b // m * n
@@ -50,9 +50,9 @@ class Draws:
         self._starts = [start for start, _ in phases]
         self._bounds = [bounds for _, bounds in phases]
         self._limits = [np.array([bound for bound in bounds if bound < MODULUS], np.uint64) for bounds in self._bounds]
-        self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last that was counted in rounds
+        self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last count in rounds
         self._earlier = [np.zeros((lanes, len(self._bounds[0])), np.int64)]
-        for phase, start in enumerate(self._starts[1:]):  # what makes the counts of a phase go on from those before
+        for phase, start in enumerate(self._starts[1:]):  # the offset that continues the counts of the phases before
             change = self._count(phase, start) - self._count(phase + 1, start)
             self._earlier.append(self._earlier[-1] + change)
 
@@ -119,7 +119,7 @@ class Draws:
 
 
 def bounds_of(weights: Sequence[Weight], sizes: Sequence[int]) -> Bounds:
-    """Where the components of these sizes end on a circle of 2^64 points. Raises UsageError for impossible weights."""
+    """Return where components of these sizes end on a circle of 2^64 points. Raise UsageError for wrong weights."""
     exact = [exact_weight(weight, f"weights[{i}]") for i, weight in enumerate(weights)]
     if len(exact) != len(sizes):
         raise UsageError("a mixture needs a weight for each component", found=len(exact), expected=len(sizes))
@@ -133,7 +133,7 @@ def bounds_of(weights: Sequence[Weight], sizes: Sequence[int]) -> Bounds:
 
 
 def exact_weight(weight: object, name: str) -> Fraction:
-    """A weight as an exact rational: an int, a Fraction, or a float with the value that it has."""
+    """Return a weight (int, Fraction, or a float's exact value) as an exact rational."""
     if isinstance(weight, bool) or not isinstance(weight, Real):
         raise UsageError(f"{name} must be a number", found=shown(weight))
     if weight < 0 or not (isinstance(weight, Rational) or math.isfinite(weight)):

@@ -22,7 +22,7 @@ def mix64(x: int) -> int:
 
 
 def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """mix64 of each item; `x` is overwritten and returned."""
+    """Apply mix64 to each item of `x` in place; return it."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(_FIRST)
     x ^= x >> np.uint64(27)
@@ -32,7 +32,7 @@ def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def key(*parts: int) -> int:
-    """The key of a sequence of unsigned 64-bit numbers."""
+    """Return the key of a sequence of uint64 numbers."""
     result = 0
     for part in parts:
         result = mix64((result + G + part) & _MASK)
@@ -40,21 +40,21 @@ def key(*parts: int) -> int:
 
 
 def keys(parent: int, parts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The keys of a sequence whose key is `parent`, continued by each of `parts`."""
+    """Return the keys of a sequence with key `parent`, continued by each of `parts`."""
     return mixed(parts.astype(np.uint64) + np.uint64((parent + G) & _MASK))
 
 
 def ranks(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """What a permutation with each of `keys` sorts by, at `places`; the two broadcast. Distinct for distinct places."""
+    """Return the sort keys of permutations with `keys` at `places`; the two broadcast. Distinct for distinct places."""
     return mixed((places.astype(np.uint64) + np.uint64(1)) * np.uint64(G) + keys)
 
 
 def permutations(keys: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
-    """[len(keys), n]: in each row the permutation of 0..n-1 that its key gives."""
+    """Return [len(keys), n]: in each row the permutation of 0..n-1 by its key."""
     order: NDArray[np.int64] = np.argsort(ranks(keys[:, None], np.arange(n)), axis=1)  # no ties: any sort will do
     return order
 
 
 def permutation(key: int, n: int) -> NDArray[np.int64]:
-    """The permutation of 0..n-1 that `key` gives."""
+    """Return the permutation of 0..n-1 by `key`."""
     return permutations(np.array([key], np.uint64), n).ravel()

@@ -17,7 +17,7 @@ MAX_UINT64 = 2**64 - 1
 
 
 def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
-    """`value` as a Python int, if it is an integer (not a bool) from `low` to `high` inclusive."""
+    """Return `value` as an int if it is an integer (not a bool) from `low` to `high` inclusive."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise UsageError(f"{name} must be an integer", found=shown(value))
     number = operator.index(value)
@@ -27,7 +27,7 @@ def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
 
 
 def integers(values: ArrayLike, name: str, stop: int) -> NDArray[np.int64]:
-    """`values` as a one-dimensional int64 array, if they are integers from 0 to `stop` exclusive. May be a view."""
+    """Return `values` as a 1-D int64 array, maybe a view, if they are integers from 0 to `stop` exclusive."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise UsageError(f"{name} must be one-dimensional", found=f"{array.ndim} dimensions")

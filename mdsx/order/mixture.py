@@ -1,6 +1,6 @@
 """Mixtures: positions of weighted datasets together, each read in its own order, epoch after epoch.
 
-Which component a position draws is in draws.py; here are the components' own orders, and where each one stands.
+draws.py says which component a position draws; this module has the components' orders, and each one's position.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, in
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, default_shuffle_block, groups
 
-_LANE_WISE = 1024  # samples a lane from which a component is read lane by lane
-_EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
+_LANE_WISE = 1024  # samples a lane; larger components are read lane by lane
+_EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in one epoch or in successive ones
 
 
 class MixtureOrder:
     """The order of a mixture of datasets, whose shards have `components[i]` samples, by `weights`.
 
     A weight is an int, a Fraction or a float, taken exactly. `shuffle_block` is the same for all components (None: the
-    default for all their shards together). Positions count on from epoch to epoch. `phases` are later weights, each
-    with the position from which on they hold: each component goes on where it stood. Does not change once made; can be
-    pickled, and used by several threads.
+    default for all their shards together). Positions count over all epochs. `phases` are later weights, each with its
+    first position: each component continues where it is. Immutable; can be pickled, and used by several threads.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ class MixtureOrder:
 
     @property
     def epoch_samples(self) -> int:
-        """Positions in an epoch of the mixture, where nobody says otherwise: the sum of the components' sizes."""
+        """Return the default positions in an epoch of the mixture: the sum of the components' sizes."""
         return sum(self.sizes)
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureOrder:
-        """The same mixture with other phases, the first of which starts at 0; shares the components' orders."""
+        """Return the mixture with other phases, the first from 0 on; it shares the components' orders."""
         other = object.__new__(MixtureOrder)
         other.__dict__.update(self.__dict__)
         other.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
@@ -75,14 +74,14 @@ class MixtureOrder:
         return other
 
     def draw(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """The component at each of `positions`."""
+        """Return the component at each position."""
         positions = integers(positions, "positions", MAX_SAMPLES)
         rounds, places = np.divmod(positions, self._draws.round_size)
         unique, at = np.unique(rounds, return_inverse=True)
         return self._draws.rounds(unique)[at, places]
 
     def draws_before(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """[positions, components]: how often the lane of each position drew each component at its offsets before."""
+        """[positions, components]: how often the lane of each position drew each component before it."""
         positions = integers(positions, "positions", MAX_SAMPLES)
         counts = np.zeros((len(positions), len(self.sizes)), np.int64)
         for row, position in zip(counts, positions.tolist(), strict=True):
@@ -93,9 +92,9 @@ class MixtureOrder:
         return counts
 
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The component, the shard in it, and the sample in that shard, at each of `positions`.
+        """Return the component, the shard in it, and the sample in that shard, at each position.
 
-        Fast for many successive positions in one call.
+        Fast for many successive positions in a call.
         """
         positions = integers(positions, "positions", MAX_SAMPLES)
         components, counts = self._drawn(positions)
@@ -106,8 +105,8 @@ class MixtureOrder:
         return components, shards, samples
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first positions from `position` on at which these shards of a component are drawn on, as expected
-        from the weights; NEVER where its weight is 0, unless they are drawn on at `position`."""
+        """Return the first positions from `position` on that draw on these shards of a component, as expected from the
+        weights; NEVER if its weight is 0, unless `position` draws on them."""
         weights = next(weights for start, weights in reversed(self.phases) if start <= position)
         away = self._streams[component].away(self._draws.before(position)[:, component], shards)
         ratio = (
@@ -123,12 +122,12 @@ class MixtureOrder:
         return np.concatenate([stream.in_lanes(lanes) for stream in self._streams])
 
     def active_shards(self, lanes: int) -> int:
-        """About how many shards the blocks draw on in which the first `lanes` lanes are at a time."""
+        """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
         drawn = {component for _, weights in self.phases for component, weight in enumerate(weights) if weight}
         return sum(self._streams[component].active_shards(lanes) for component in drawn)
 
     def _drawn(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The component at each of `positions`, and how often it was drawn before (see `_successive_rounds`)."""
+        """Return the component at each position, and its draws before (see `_successive_rounds`)."""
         size = self._draws.round_size
         rounds, places = np.divmod(positions, size)
         unique, at = np.unique(rounds, return_inverse=True)
@@ -142,7 +141,7 @@ class MixtureOrder:
     def _successive_rounds(self, first: int, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Each [rounds, M*C]: the components of rounds from `first` on, and how often each one was drawn before.
 
-        A component that is read lane by lane counts by itself in each lane, a smaller one in all together.
+        A component that is read lane by lane is counted in each lane, a smaller one over all lanes.
         """
         drawn = self._draws.rounds(np.arange(first, first + rounds)).ravel()
         lanes = np.tile(np.arange(self.lanes), rounds * self._draws.row)
@@ -176,7 +175,7 @@ class _Stream:
     def locate(
         self, counts: NDArray[np.int64], lanes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The shards and samples that were drawn after `counts` others, of the lane where read lane by lane."""
+        """Return the shards and samples drawn after `counts` others (of the lane, if read lane by lane)."""
         if self.lane_wise:
             many = self._first.lanes
             epochs, offsets = np.divmod(counts, self.size // many + (lanes < self.size % many))
@@ -189,8 +188,8 @@ class _Stream:
         return shards, samples
 
     def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many of the component's positions each of `shards` is away, when each lane of the mixture drew
-        `counts` ([C]) samples of it; NEVER where it is farther than two epochs."""
+        """Return how many of the component's positions each of `shards` is away, after each lane of the mixture drew
+        `counts` ([C]) samples of it; NEVER if more than two epochs."""
         away = np.full(len(shards), NEVER)
         if not self.size:
             return away
@@ -222,14 +221,14 @@ class _Stream:
         return order
 
     def active_shards(self, lanes: int) -> int:
-        """About how many shards are drawn on at a time by the blocks of the first `lanes` lanes."""
+        """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
         return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1)) if self.size else 0
 
 
 def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
     starts = [integer(start, "the start of a phase", 0, MAX_SAMPLES) for start, _ in phases]
     if starts[0] != 0 or any(later <= start for start, later in pairwise(starts)):
-        raise UsageError("each phase starts behind the one before it, the first at 0", found=starts)
+        raise UsageError("each phase starts after the one before it, the first at 0", found=starts)
     if len(starts) > MAX_PHASES:
         raise UsageError("too many phases", found=len(starts), expected=f"at most {MAX_PHASES} in a run")
     return tuple(phases)

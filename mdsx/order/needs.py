@@ -1,4 +1,4 @@
-"""When each shard is needed next, as a vector over shards: what prefetch, eviction and closing go by.
+"""When each shard is needed next, as a vector over shards: the basis of prefetch, eviction and closing.
 
 An epoch draws on a shard in the blocks that hold a piece of it: from the first position of such a block in its lane to
 its last one. A shard may have several pieces, in one lane or in two.
@@ -18,7 +18,7 @@ NEVER = 2**62
 
 
 class ShardUses:
-    """Between which positions `order` draws on each shard. Memory: some 24 bytes a piece."""
+    """The ranges of positions where `order` draws on each shard. Memory: some 24 bytes a piece."""
 
     def __init__(self, order: Order) -> None:
         shards, starts, stops = order.pieces_drawn()
@@ -28,8 +28,8 @@ class ShardUses:
         self._lanes = order.lanes
 
     def away(self, position: int | NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many positions each of `shards` is away: 0 where the epoch draws on it at `position`, NEVER where
-        it does not any more.
+        """Return how many positions each of `shards` is away: 0 if the epoch draws on it at `position`, NEVER if it no
+        longer does.
 
         `position`: where the epoch is; or int64 [C], where each lane is. It may lie before the epoch's start.
         """
@@ -61,7 +61,7 @@ class ShardUses:
 
 
 def active_shards(order: Order, position: int, lanes: Iterable[int] | None = None) -> int:
-    """Return how many shards the blocks draw on that `lanes` (default: all) are in when the next position is
+    """Return how many shards the current blocks of `lanes` (default: all) draw on when the next position is
     `position`.
 
     A cache that holds fewer than these, for all lanes that its node's ranks read, downloads shards repeatedly.

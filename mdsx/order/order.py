@@ -1,8 +1,8 @@
-"""Order version 1: which sample stands at which position of an epoch.
+"""Order version 1: which sample is at which position of an epoch.
 
 The order is a pure function of (counts, seed, epoch, lanes, shuffle_block, shuffle); format-spec.md specifies it. Any
-position is computed by itself, with memory for the shards and for two blocks of each lane. Nothing here reads a clock,
-a file or a random stream.
+position is computed by itself, with memory for the shards and for two blocks of each lane. This module reads no clock,
+no file and no random stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TILE = 65536  # samples over all lanes that are computed together at least, whe
 
 
 def default_shuffle_block(samples: int, shards: int) -> int:
-    """About 64 shards of samples, at most 262,144, at least 1. `shards` counts the empty ones too."""
+    """Return about 64 shards of samples, at most 262,144, at least 1. `shards` counts empty ones too."""
     return max(1, min(_DEFAULT_BLOCK, _SHARDS_PER_BLOCK * -(-samples // max(1, shards))))
 
 
@@ -50,7 +50,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A run of whole blocks of one lane (or what is left of the lane): where each offset's sample is."""
+    """A run of whole blocks of one lane (or the lane's rest): where each offset's sample is."""
 
     identity: tuple[int, int]  # lane, number of the tile in it
     shards: NDArray[np.int64]
@@ -114,7 +114,7 @@ class Order:
         if shuffle_block is None:
             shuffle_block = default_shuffle_block(samples, len(counts))
         lanes = integer(lanes, "lanes", 1, MAX_LANES)
-        # Written past __setattr__, here and below: from outside nothing changes.
+        # Bypass __setattr__, here and below: an Order is immutable from outside.
         self.__dict__.update(
             counts=counts,
             seed=integer(seed, "seed", 0, MAX_UINT64),
@@ -127,7 +127,7 @@ class Order:
         self._begin(integer(epoch, "epoch", 0, MAX_UINT64))
 
     def _prepare(self) -> None:
-        """What all epochs share."""
+        """Set what all epochs share."""
         lane = np.arange(self.lanes)
         block = -(-self.shuffle_block // self.lanes) if self.shuffle else 1
         row = max(1, _TILE // self.lanes // block)
@@ -200,7 +200,7 @@ class Order:
         positions = integers(positions, "positions", self._samples)
         shards, samples = np.empty_like(positions), np.empty_like(positions)
         offsets, lanes = np.divmod(positions, self.lanes)
-        # As if each lane began with a whole tile, of which its first block is the end.
+        # As if each lane began with a whole tile that ends with its first block.
         lacking = self._tile_size - self._first_tiles
         numbers, within = np.divmod(offsets + lacking[lanes], self._tile_size)
         for identity, chosen in groups(numbers * self.lanes + lanes):
@@ -214,7 +214,7 @@ class Order:
         return shards, samples
 
     def drawn(self, lane: int, first: int, last: int) -> NDArray[np.int64]:
-        """Return the distinct shards on which the blocks of `lane` draw that hold its offsets `first` up to `last`."""
+        """Return the distinct shards that the blocks with offsets `first` up to `last` of `lane` draw on."""
         begin = self._block_start(lane, self._block_number(lane, first))
         end = min(self._block_start(lane, self._block_number(lane, last - 1) + 1), self.lane_length(lane))
         return np.unique(self._pieces.shards[self._line.pieces[self._over(lane, begin, end)]])
@@ -226,7 +226,7 @@ class Order:
         return int(self._first_tiles[lane]) + (number - 1) * self._block if number else 0
 
     def _over(self, lane: int, begin: int, end: int) -> slice:
-        """Which pieces of the line lie over places `begin` up to `end` (exclusive, not equal) of `lane`."""
+        """Return the pieces of the line over places `begin` up to `end` (exclusive, not equal) of `lane`."""
         start = self._lane_starts[lane]
         before = np.searchsorted(self._line.starts, start + begin, side="right")
         after = np.searchsorted(self._line.starts, start + end, side="left")
@@ -256,7 +256,7 @@ class Order:
         return _Tile((lane, number), shards, samples)
 
     def _shuffled(self, lane: int, number: int, size: int) -> NDArray[np.int64]:
-        """The places, from block `number`'s first on, that are read one after the other in the next `size`."""
+        """Return the next `size` places in the order of reading, from the first of block `number` on."""
         parent = key(self.seed, 2, self.epoch, lane)
         whole, rest = divmod(size, self._block) if number else (0, size)
         places = np.empty(size, np.int64)
@@ -271,7 +271,7 @@ class Order:
 
 
 def groups(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each distinct value, ascending, with the indices where it stands, in any order."""
+    """Yield each distinct value, ascending, with its indices, in any order."""
     if not len(values):
         return
     order = np.argsort(values)

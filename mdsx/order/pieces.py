@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mdsx.order.hashing import key, keys, permutation, ranks
 
-_CHUNKS = 16  # a lane of one piece is cut into about so many
+_CHUNKS = 16  # a lane of one piece is cut into about that many
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def cut(counts: NDArray[np.int64], *, seed: int, lanes: int, block: int, shuffle
 
 
 def _chunk(pieces: Pieces, lengths: NDArray[np.int64], block: int) -> Pieces:
-    """Long pieces cut into chunks of nearly equal size, so that few large shards mix too."""
+    """Cut long pieces into chunks of nearly equal size, so that few large shards mix too."""
     longest = np.maximum(block, -(-lengths // _CHUNKS))
     chunks = -(-pieces.sizes // np.repeat(longest, np.diff(pieces.lanes)))  # 1 for a piece that is not long
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(chunks)])
@@ -80,7 +80,7 @@ def _chunk(pieces: Pieces, lengths: NDArray[np.int64], block: int) -> Pieces:
 
 
 def line_up(pieces: Pieces, *, seed: int, epoch: int, shuffle: bool) -> Line:
-    """Each lane's pieces permuted for `epoch`."""
+    """Permute each lane's pieces for `epoch`."""
     order = np.arange(len(pieces.shards))
     if shuffle:
         lanes = len(pieces.lanes) - 1

@@ -1,7 +1,7 @@
 """Some samples of a dataset, chosen by number or by fraction, as a pure function: nothing is stored.
 
-A choice by fraction hashes each sample's number, so it stays the same when samples are added behind, or when the
-dataset is written with other shards. A subset keeps the shards' numbers, and has fewer samples in each.
+A choice by fraction hashes each sample's number, so it stays the same when samples are appended, or when the dataset is
+written with other shards. A subset keeps the shards' numbers, and has fewer samples in each.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from mdsx.order.hashing import key, ranks
 from mdsx.order.limits import MAX_SAMPLES, MAX_UINT64, integer, integers
 
 _MODULUS = 2**64
-_KEPT = 256  # shards of which the numbers of the chosen samples are kept in memory
+_KEPT = 256  # shards whose chosen samples' numbers are kept in memory
 _CHUNK = 2**20  # samples hashed together
 
 
 class Subset(Protocol):
-    """Which samples of each shard are there, in their order."""
+    """The samples that are chosen of each shard, in order."""
 
     counts: NDArray[np.int64]
     name: str  # what was chosen, for the fingerprint; empty for all samples
 
     def samples(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The stored sample numbers of the subset's samples `numbers` of `shard`."""
+        """Return the stored numbers of the subset's samples `numbers` of `shard`."""
         ...
 
 
@@ -101,17 +101,17 @@ class _Part:
 
 
 def select_run(subset: Subset, start: int, stop: int) -> Subset:
-    """Samples `start` up to `stop` of `subset`."""
+    """Return samples `start` to `stop` of `subset`."""
     size = int(subset.counts.sum())
     stop = integer(stop, "stop", 0, size)
     return _Run(subset, integer(start, "start", 0, stop), stop)
 
 
 def select_fraction(subset: Subset, stored: NDArray[np.int64], start: float, stop: float, seed: int) -> Subset:
-    """The samples of `subset` whose hash lies between `start` and `stop`, as parts of 1.
+    """Return the samples of `subset` whose hash lies between `start` and `stop`, as parts of 1.
 
-    Intervals that meet share no sample and leave none out. `stored` has the samples stored in each shard. Takes some
-    10 ns a sample.
+    Adjacent intervals share no sample and skip none. `stored` has the samples stored in each shard. Takes some 10 ns a
+    sample.
     """
     low, high = exact_weight(start, "start"), exact_weight(stop, "stop")
     if not low <= high <= 1:

@@ -1,4 +1,4 @@
-"""What belongs to a process: its threads, its limits, its children, and who owns what after a fork."""
+"""A process's threads, limits and children, and its ownership of objects after a fork."""
 
 from mdsx.process.children import end_with_parent, ignoring_interrupts
 from mdsx.process.forks import Owner, at_fork

@@ -1,4 +1,4 @@
-"""Worker processes: Ctrl-C is their parent's to handle, and they end when it ends."""
+"""Worker processes: only their parent handles Ctrl-C, and they end when it ends."""
 
 from __future__ import annotations
 

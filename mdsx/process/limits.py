@@ -42,7 +42,7 @@ def exhausted(error: BaseException, file: str) -> TransportError | None:
     return TransportError(
         "the process has too many open files",
         file=file,
-        expected=f"at most {most_descriptors()}, its limit (RLIMIT_NOFILE), of which mdsx uses less than half",
+        expected=f"at most {most_descriptors()}, its limit (RLIMIT_NOFILE); mdsx uses less than half",
         hint="raise the limit (ulimit -n), or close some of the files and sockets that the process opened",
     )
 

@@ -1,12 +1,12 @@
-"""Selections of many shards -> columns, batch by batch: the one place where samples are copied.
+"""Selections of many shards -> columns, batch by batch: the only place where samples are copied.
 
-The rows of a fixed-size column are copied with one NumPy call a batch, the values of a variable-size one are cut from
-the heaps and decoded one by one. Columns are in *storage form*: `bool` as uint8, `bfloat16` as uint16; `present` turns
-them into what NumPy users expect.
+One NumPy call a batch copies the rows of a fixed-size column; the values of a variable-size one are cut from the heaps
+and decoded one by one. Columns are in *storage form*: `bool` as uint8, `bfloat16` as uint16; `present` turns them into
+the types that NumPy users expect.
 
 NumPy gathers from one array, but the samples of a batch lie in dozens of mapped shards. So `read_records` lays an array
 over all of them, with a record at each byte from the first one wanted to the last; only the wanted items are touched.
-It is the one function that reads memory by address. Its caller guarantees every address (`Selection.addresses` checks
+Only this function reads memory by address. Its caller guarantees every address (`Selection.addresses` checks
 them against the rows that it holds) and keeps the memory alive until the call returns.
 """
 

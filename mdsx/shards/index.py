@@ -1,4 +1,4 @@
-"""The index of a dataset, from storage: of whichever stored format it is."""
+"""The index of a dataset, from storage, in any stored format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX_TRIES = 2  # an index that is damaged in transfer is fetched again, once
 
 
 def read_index(storage: Storage) -> StoredIndex:
-    """Return the index of the dataset in `storage`. Raise MissingError where there is none, CorruptError."""
+    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError."""
     for _ in range(INDEX_TRIES - 1):
         with suppress(FormatError):
             return _read_index(storage)

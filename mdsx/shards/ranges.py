@@ -1,7 +1,7 @@
 """Byte ranges of stored objects, with few requests.
 
-Neighbouring ranges are fetched by one request, and several requests are in flight at once. Nothing is verified here:
-whoever asks for the ranges checks what comes back.
+One request fetches neighbouring ranges, and several requests are in flight at once. This module verifies nothing: the
+caller checks the bytes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StoredObject:
         return found
 
     def run(self, reading: Reading[T]) -> T:
-        """Read what `reading` asks for, until it has its result."""
+        """Read the ranges that `reading` yields, until its result."""
         try:
             wanted = next(reading)
             while True:

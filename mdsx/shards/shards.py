@@ -4,12 +4,12 @@ Rules:
 - A shard in place (local, uncompressed) is mapped where it is: never copied, never deleted. On a network file system,
   or with `mmap=False`, it is read by `pread` instead, as ranges: an I/O error in a mapped file kills the process.
 - Any other shard is mapped from the cache once it is there whole; until then its samples are read by range.
-- Everything that is handed out is verified: each sample by itself, or the shard as a whole (`whole=True`). A check of
+- Every sample returned is verified: by itself, or with the shard as a whole (`whole=True`). A check of
   the whole counts as long as the file's `Identity` is the one seen before the check: it is compared for each run of
   batches and each read of a large sample. A damaged file of the cache is dropped and fetched again; a damaged
   shard in place is an error that names the sample if possible. With `Cache(verify="size")`, cached files are trusted.
 - An error that a prefetch finds in a whole shard is never dropped: the next read of the shard raises it.
-- What must not cross a fork or a pickle is in `_ProcessState`, which each process creates for itself.
+- `_ProcessState` holds all that must not cross a fork or a pickle; each process creates its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNKNOWN: Needs = MappingProxyType({})
 
 
 class _ProcessState:
-    """What belongs to one process."""
+    """The state of one process."""
 
     def __init__(self, storage: Storage, index: StoredIndex, *, leased: bool) -> None:
         self.opened = OpenShards(leased)
@@ -94,7 +94,7 @@ class Shards:
         return other
 
     def check_cache(self) -> None:
-        """Raise UsageError where the limit that was given for the cache cannot hold the largest shard."""
+        """Raise UsageError if the limit that was given for the cache cannot hold the largest shard."""
         if self.cache is not None:
             self.cache.check(int(self.index.raw_sizes.max(initial=0)), self.storage.url)
 

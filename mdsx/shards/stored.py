@@ -1,6 +1,6 @@
 """Samples of shards that are not mapped, read from storage: by range, or out of the whole shard in memory.
 
-Bytes that are damaged are fetched once more before they are an error.
+Damaged bytes are fetched once more before they are an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StoredShards:
         return found
 
     def forget(self, shard: int) -> None:
-        """Drop what is remembered of a shard: its ETag, and what its reader keeps."""
+        """Forget a shard's ETag, and what its reader keeps."""
         with self._lock:
             self._readers.pop(shard, None)
             self._whole.pop(shard, None)

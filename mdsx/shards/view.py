@@ -22,7 +22,7 @@ from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, Verdict
 
 ColumnChoice = Sequence[str] | Mapping[str, str]
-"""Names of columns, or the name that each is to have -> its name in the dataset."""
+"""Names of columns, or a mapping: new name -> name in the dataset."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class View:
 
     @property
     def cache_limit(self) -> int | None:
-        """Bytes that the smallest of the caches may hold; None where every shard is read in place."""
+        """Bytes that the smallest of the caches may hold; None if every shard is read in place."""
         return min(
             (excerpt.shards.cache.limit for excerpt in self.excerpts if excerpt.shards.cache is not None), default=None
         )
@@ -140,7 +140,7 @@ class View:
         excerpt.shards.close(number)
 
     def touch(self, shard: int, needed_in: float) -> None:
-        """Tell the cache in how many seconds a shard is needed again."""
+        """Note for the cache in how many seconds a shard is needed again."""
         excerpt, number = self._at(shard)
         if excerpt.shards.cache is not None:
             excerpt.shards.cache.touch(excerpt.shards.key(number), needed_in)

@@ -3,7 +3,7 @@
 Endpoint, region and credentials come from boto3's own configuration (`AWS_ENDPOINT_URL`, profiles, roles). Only
 `retry.py` retries: botocore's own retries would multiply ours, and stop if many requests fail at once. A body that
 breaks off is continued from the byte that it had reached. Some servers answer a range with 200 instead of 206, or
-ignore `If-Match` or `Range`, so an answer's own headers decide which bytes of which object it holds.
+ignore `If-Match` or `Range`, so the headers of an answer decide which bytes it holds, and of what object.
 """
 
 from __future__ import annotations

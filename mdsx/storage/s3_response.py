@@ -69,7 +69,7 @@ class Response:
             raw = self._body._raw_stream  # botocore's own read() waits for all requested bytes
             if hasattr(raw, "read1"):
                 chunk: bytes = raw.read1(min(most, _CHUNK))
-            else:  # urllib3 1: judged by how long so many bytes take
+            else:  # urllib3 1: judged by the time that these bytes take
                 chunk = raw.read(min(most, LEAST))
         if not chunk:
             expected = f"{self._skip + self._left} more bytes"

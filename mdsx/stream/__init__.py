@@ -1,4 +1,4 @@
-"""Reads a dataset in order: where a run stands, prefetch, batches of columns. Knows nothing of PyTorch."""
+"""Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
 from mdsx.stream.background import Background
 from mdsx.stream.batching import Batching, Task

@@ -1,4 +1,4 @@
-"""One thread that keeps a few results ready, and goes away with its reader."""
+"""One thread that keeps a few results ready, and ends with its reader."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mdsx.process import Owner
 
 T = TypeVar("T")
 
-_LOOK = 5.0  # seconds after which a wait looks whether the thread is alive
-_FAREWELL = 2.0  # seconds in which threads may finish what they are at when the interpreter ends
+_LOOK = 5.0  # seconds after which a wait checks that the thread is alive
+_FAREWELL = 2.0  # seconds that threads have to finish their work when the interpreter ends
 
 
 class _Failure:
@@ -24,10 +24,10 @@ class _Failure:
 
 
 class Background(Generic[T]):
-    """Iterates `make()` in a thread, at most `depth` results ahead. An exception of it is raised in its place.
+    """Iterates `make()` in a thread, at most `depth` results ahead; `next()` raises its exception in its place.
 
-    The thread blocks when nobody reads (it does not poll), and ends when this object is closed or dropped. At the
-    interpreter's end it gets a moment to finish: PyTorch aborts a process that ends while a thread is in its code.
+    The thread blocks while the queue is full (it does not poll), and ends when this object is closed or dropped. At the
+    interpreter's end it gets a moment to finish: PyTorch aborts a process that ends while a thread runs its code.
     """
 
     def __init__(self, make: Callable[[], Iterator[T]], depth: int) -> None:
@@ -56,7 +56,7 @@ class Background(Generic[T]):
 
     def _take(self) -> T | _Failure:
         while True:
-            alive = self._thread.is_alive()  # asked first: what it put before it ended is there
+            alive = self._thread.is_alive()  # check first: what it put before it ended is there
             try:
                 return self._ready.get(timeout=_LOOK if alive else 0)
             except queue.Empty:
@@ -66,7 +66,7 @@ class Background(Generic[T]):
                     ) from None
 
     def close(self) -> None:
-        """End the thread once it has finished what it is at."""
+        """End the thread once it has finished its current work."""
         self._end()
 
 
@@ -80,7 +80,7 @@ def _finish() -> None:
     deadline = time.monotonic() + _FAREWELL
     for thread, end in list(_alive.items()):
         end()
-        if thread.is_alive():  # which it is not in a forked child
+        if thread.is_alive():  # false in a forked child
             thread.join(max(deadline - time.monotonic(), 0))
 
 
@@ -93,17 +93,17 @@ def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], 
             if stop.is_set():
                 return
         last = _Failure(None)
-    except BaseException as error:  # whatever it is, the reader shall see it
+    except BaseException as error:  # any exception: the reader raises it
         last = _Failure(error)
     if not stop.is_set():
         ready.put(last)
 
 
 def _release(ready: queue.Queue[T | _Failure], stop: threading.Event, owner: Owner) -> None:
-    if not owner.here:  # a forked child has no such thread, but maybe a lock that it held
+    if not owner.here:  # a forked child lacks the thread, but may inherit its locked lock
         return
     stop.set()
-    while True:  # at most one put is under way, and this makes room for it
+    while True:  # make room for the thread's put, at most one
         try:
             ready.get_nowait()
         except queue.Empty:

@@ -1,6 +1,6 @@
 """How epochs are cut into batches: pure bookkeeping, no I/O.
 
-Nothing is ever padded or repeated: a tail that does not fill a batch is dropped, or handed out as it is.
+No sample is ever padded or repeated: a tail that does not fill a batch is dropped, or handed out short.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Batching:
         return self.batch_size * self.world_size
 
     def count(self, position: int = 0) -> int:
-        """Batches from `position` to the epoch's end."""
+        """Count the batches from there to the end."""
         left = max(self.samples - position, 0)
         return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
 
     def tasks(self, epoch: int, position: int) -> Iterator[Task]:
-        """The batches from `position` to the epoch's end."""
+        """Yield the batches from there to the epoch's end."""
         size = self.global_batch
         for start in range(position, position + self.count(position) * size, size):
             yield Task(epoch, start, min(start + size, self.samples))
@@ -56,13 +56,13 @@ class Batching:
         return Task(epoch, start, min(start + self.global_batch, self.samples))
 
     def last_size(self, position: int) -> int:
-        """Samples over all ranks of the last batch from `position` on; 0 where there is none."""
+        """Samples over all ranks of the last batch from `position` on; 0 if there is none."""
         if self.count(position) == 0:
             return 0
         return self.global_batch if self.drop_last else (self.samples - position - 1) % self.global_batch + 1
 
     def after(self, task: Task) -> tuple[int, int]:
-        """(epoch, position) once `task` was handed out: the next epoch's start after the last batch of one."""
+        """Return (epoch, position) after `task`: after an epoch's last batch, the next epoch's start."""
         epoch, _, stop = task
-        enough = self.batch_size * self.world_size if self.drop_last else 1  # each sample may come by here
+        enough = self.batch_size * self.world_size if self.drop_last else 1  # else one sample makes a batch
         return (epoch, stop) if self.samples - stop >= enough else (epoch + 1, 0)

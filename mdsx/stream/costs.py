@@ -1,4 +1,4 @@
-"""What an order costs on a node, and warnings where it costs more than it needs to: all of it works, only slower."""
+"""What an order costs on a node, and warnings if it costs more than necessary: everything works, only slower."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mdsx.warn import warn
 
 
 def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_size: int) -> None:
-    """Warn where the cache cannot hold the shards that the node's ranks draw on at a time."""
+    """Warn if the cache cannot hold the shards that the node's ranks draw on at a time."""
     limit = view.cache_limit
     if limit is None or not course.samples:
         return
@@ -29,7 +29,7 @@ def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_si
 
 
 def warn_of_spread(course: Course, batching: Batching) -> None:
-    """Warn where ranks share lanes because the global batch, the lanes and the world size do not fit."""
+    """Warn if ranks share lanes because the global batch, the lanes and the world size do not fit."""
     if batching.world_size == 1 or course.lanes == 1:
         return
     spread = lane_spread(batching.global_batch, lanes=course.lanes, world_size=batching.world_size)

@@ -1,7 +1,7 @@
-"""Samples one by one, where reading them together failed: those that are sound, and what is wrong with the others.
+"""Reads samples one by one after reading them together failed: the sound ones, and the errors of the others.
 
-It is slow, so a batch is read so only after a CorruptError. What is wrong with a whole shard is raised: that it is
-another one, that it is not there, that storage fails.
+This is slow, so it happens only after a CorruptError. Errors of a whole shard are raised: it is another one, it is
+missing, or storage fails.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from mdsx.errors import CorruptError
 from mdsx.shards import Columns, Selection, View
 
 SelectOne = Callable[[int, NDArray[np.int64]], list[Selection | CorruptError]]
-"""(shard, samples) -> each of the samples by itself, or what is wrong with it."""
+"""(shard, samples) -> each of the samples by itself, or its error."""
 
 
 class Failure(NamedTuple):
-    """A sample that is not in its batch, and why."""
+    """A sample left out of its batch, and why."""
 
-    position: int  # of the epoch
-    shard: int  # of the view
-    sample: int  # as it is stored
+    position: int  # in the epoch
+    shard: int  # in the view
+    sample: int  # as stored
     error: Exception
 
     @property
@@ -33,15 +33,15 @@ class Failure(NamedTuple):
 
 
 def place_of(position: int, shard: int, sample: int) -> str:
-    """As messages name a sample of a batch."""
+    """Return a sample's name for messages."""
     return f"position {position}, shard {shard}, sample {sample}"
 
 
 def sound_columns(
     view: View, shards: NDArray[np.int64], samples: NDArray[np.int64], select: SelectOne, *, views: bool
 ) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
-    """Columns of those of `samples` that are sound; their places in `samples`; and the places of the others, each with
-    what is wrong with it."""
+    """Return the columns of the sound ones of `samples`, their places in `samples`, and the error at each other
+    place."""
     found: dict[int, tuple[int, Selection]] = {}
     wrong: dict[int, CorruptError] = {}
     for shard in np.unique(shards).tolist():
@@ -53,7 +53,7 @@ def sound_columns(
                 found[place] = shard, one
     try:
         columns = _gather(view, found, views=views)
-    except CorruptError:  # a value
+    except CorruptError:  # in a value
         for place, source in list(found.items()):
             try:
                 _gather(view, {place: source}, views=True)

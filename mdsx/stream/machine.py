@@ -1,13 +1,13 @@
 """When to bring, evict and close shards: decided from positions, a clock and completions, without any I/O.
 
-The machine keeps one vector: the position at which each shard is needed next (`Course.next_needs`). The reader names
-the positions that it reads; the machine moves none by itself. Times are seconds of any clock that the caller has.
+The machine keeps one vector: the position at which each shard is needed next (`Course.next_needs`). The reader reports
+the positions that it reads; the machine advances none. Times are seconds of any clock that the caller has.
 
-- Prefetch: shards come in the order of need. Those that are being read come whatever their size; later ones up to
+- Prefetch: shards come in the order of need. The shards being read come whatever their size; later ones up to
   `look_ahead` bytes and an epoch ahead. Each is tried once for each use. If there is no room, nothing is tried until
   the reader goes on: else two processes could evict each other's shards for ever.
-- Closing: a shard is closed when the blocks that drew on it are over. In a small cache others are closed too, the
-  least recently used first, so that this process holds at most `share` bytes beside what it reads.
+- Closing: a shard is closed after the blocks that draw on it. In a small cache others are closed too, the least
+  recently used first, so that this process holds at most `share` bytes beside what it reads.
 - Eviction: the vector, in seconds, is what the cache needs to evict the shards that are needed last.
 """
 
@@ -32,14 +32,14 @@ NextNeeds = Callable[[int, NDArray[np.int64] | None], NDArray[np.int64]]
 
 
 class Bring(NamedTuple):
-    """Bring a shard into the cache, which may evict for it what is needed later than in `needed_in` seconds."""
+    """Bring a shard into the cache, which may evict for it shards needed later than in `needed_in` seconds."""
 
     shard: int
     needed_in: float
 
 
 class Close(NamedTuple):
-    """Close a shard; `needed_in`: seconds until it is needed again, None where it is still in use."""
+    """Close a shard; `needed_in`: seconds until it is needed again, None if it is still in use."""
 
     shard: int
     needed_in: float | None
@@ -53,7 +53,7 @@ class Outcome(Enum):
 
 
 class Pace:
-    """How fast a run goes, over the last epoch or half of it, since batches are made in bursts."""
+    """A run's speed over the last epoch or half of it, because batches are made in bursts."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, float]] = deque(maxlen=2)
@@ -76,7 +76,7 @@ class Pace:
 
 
 class ShardMachine:
-    """Decides for the shards that one process reads of a run."""
+    """Decides about the shards that one process of a run reads."""
 
     def __init__(
         self,
@@ -89,20 +89,20 @@ class ShardMachine:
         look_ahead: int,
         share: int,
     ) -> None:
-        """`sizes`: bytes of each shard in its cache, 0 for one that is read in place; `mine`: the shards to bring.
-        `samples`: of an epoch."""
+        """`sizes`: bytes of each shard in its cache, 0 for one read in place; `mine`: the shards to bring;
+        `samples`: samples of an epoch."""
         self._next_needs = next_needs
         self._sizes, self._mine, self._samples = sizes, mine & (sizes > 0), samples
         self._look_ahead, self._share = look_ahead, share
         self._pace = pace
         self.needs = np.zeros(0, np.int64)  # by shard; empty until the first positions are read
-        self.open: OrderedDict[int, None] = OrderedDict()  # the last used is the last
-        self.under_way: dict[int, int] = {}  # shard -> the need for which it is brought
-        self._at = self._stop = 0  # what is being read; both are its end once it is consumed
-        self._first = -1  # of the positions that were read last
+        self.open: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self.under_way: dict[int, int] = {}  # shard -> the need that it is brought for
+        self._at = self._stop = 0  # the positions being read; both their end once consumed
+        self._first = -1  # of the positions read last
         self._tried = np.zeros(len(sizes), np.bool_)  # for its next or present use
         self._wanted: set[int] = set()  # not tried, and being read now
-        self._queue: list[tuple[int, int]] = []  # a heap of (need, shard): all that are to be tried, needed before
+        self._queue: list[tuple[int, int]] = []  # a heap of (need, shard): all shards to try, needed before
         self._horizon = 0
         self._ahead: dict[int, int] = {}  # shard -> need: tried, and needed later
         self._ahead_bytes = 0
@@ -113,11 +113,11 @@ class ShardMachine:
     # --- what the reader does
 
     def jumps(self, start: int) -> bool:
-        """Return whether a run that goes on at `start` is not where it was expected."""
+        """Return whether a run that continues at `start` has jumped."""
         return not len(self.needs) or not self._first <= start <= self._at + self._samples
 
     def reading(self, start: int, stop: int, shards: Iterable[int], now: float) -> None:
-        """The reader reads positions `start` up to `stop`, which need `shards`."""
+        """Note that the reader reads positions `start` to `stop`, with `shards`."""
         if self.jumps(start):
             self._begin(start)
         self._first = self._at = start
@@ -129,9 +129,9 @@ class ShardMachine:
         self._go_on(start, now)
 
     def first_reads(self, positions: NDArray[np.int64], shards: NDArray[np.int64], until: int) -> None:
-        """After a jump: from the end of what is being read up to `until`, `shards` are first read at `positions`.
+        """Note after a jump that from the end of this read up to `until`, `shards` are first read at `positions`.
 
-        Blocks draw on many shards at once. So at first these come in the order in which they are read.
+        Blocks draw on many shards at once. So at first these come in the order of reading.
         """
         soon = self._mine & ~self._tried & (self.needs <= self._at)
         soon[list(self._wanted)] = False
@@ -142,7 +142,7 @@ class ShardMachine:
         self._horizon = self._at
 
     def consumed(self, stop: int, used: Iterable[int], now: float) -> list[Close]:
-        """The reader has handed out what comes before `stop`, and holds `used` open. Return what to close."""
+        """Note that the reader handed out all before `stop`, and holds `used` open. Return the shards to close."""
         using = dict.fromkeys(shard for shard in used if self._sizes[shard])
         for shard in using:
             self.open[shard] = None
@@ -159,18 +159,18 @@ class ShardMachine:
         return self._closed(using)
 
     def is_coming(self, shard: int, *, may_begin: bool) -> bool:
-        """Return whether a shard that is being read now is under way, or comes next. `may_begin`: a thread is free."""
+        """Return whether a shard that is needed now is under way, or comes next. `may_begin`: a thread is free."""
         begins = not self.blocked and (bool(self.under_way) or may_begin)
         return shard in self.under_way or (begins and shard in self._wanted)
 
     def is_worth_waiting(self, shards: Iterable[int], now: float) -> bool:
-        """Return whether these shards will soon be here, as fast as shards came up to now."""
+        """Return whether these shards will come soon, at the speed up to now."""
         size = sum(int(self._sizes[shard]) for shard in shards)
         busy = self._busy + (now - self._busy_since if self.under_way else 0.0)
         return size * busy <= _PATIENCE * self._received if self._received else True
 
     def close(self) -> list[int]:
-        """Return the shards that are open, for the reader to close: it reads no more."""
+        """Return the open shards, for the reader to close at its end."""
         shards = list(self.open)
         self.open.clear()
         return shards
@@ -201,11 +201,11 @@ class ShardMachine:
         return None
 
     def received(self, size: int) -> None:
-        """So many bytes of shards came."""
+        """Note that `size` bytes came."""
         self._received += size
 
     def ended(self, shard: int, outcome: Outcome, now: float) -> None:
-        """Bringing a shard came to its end."""
+        """Note how bringing a shard ended."""
         need = self.under_way.pop(shard)
         if not self.under_way:
             self._busy += now - self._busy_since
@@ -223,7 +223,7 @@ class ShardMachine:
         return np.maximum(self.needs - self._at, 0) / self._pace.rate(self._samples)
 
     def seconds_to(self, position: int) -> float:
-        """Return in how many seconds the run reaches that position; 0 where it did."""
+        """Return in how many seconds the run reaches that position; 0 if it has."""
         return max(position - self._at, 0) / self._pace.rate(self._samples)
 
     # --- inside
@@ -250,7 +250,7 @@ class ShardMachine:
         return bool(self._queue)
 
     def _try_again(self, shard: int) -> None:
-        """For its next use, or its present one."""
+        """Queue it for its present or next use."""
         self._tried[shard] = False
         if self._mine[shard] and self.needs[shard] < self._horizon:
             heapq.heappush(self._queue, (int(self.needs[shard]), shard))

@@ -1,8 +1,8 @@
 """The threads that carry out what `machine.py` decides: they bring shards into the caches ahead of the reader.
 
-They never hold a lease. A failure of storage is not raised here: the next read of that shard raises it, and `Shards`
-keeps the error of a shard that failed its check for that read. Any other error is raised by the reader's next call. All
-prefetchers of a process share their threads (see mdsx/process/threads.py).
+They never hold a lease, and never raise a failure of storage: the next read of that shard raises it, and `Shards` keeps
+the error of a shard that failed its check for that read. The reader's next call raises any other error. All prefetchers
+of a process share their threads (see mdsx/process/threads.py).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from mdsx.storage.cache import ShardNames, ShardNeeds, Verdict
 from mdsx.stream.batching import Batching
 from mdsx.stream.machine import Outcome, Pace, ShardMachine
 
-_LOOK_AHEAD = 2**30  # bytes of shards brought in ahead of their need, in each process
-_SHARDS_AHEAD = 64  # bringing more of them sooner gains nothing
+_LOOK_AHEAD = 2**30  # bytes of shards to bring ahead of their need, in each process
+_SHARDS_AHEAD = 64  # more gain nothing
 _LONGEST_WAIT = 30.0  # seconds
-_LOOK_AGAIN = 1.0  # seconds after which a wait asks how fast shards come
+_LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards come
 
 
 class Prefetcher:
-    """Brings the shards of `view` for one reader; `machine` says which, and when. Methods are for the reader's thread,
-    and take positions that count on over all epochs."""
+    """Brings the shards of `view` for one reader; `machine` decides which, and when. Only the reader's thread calls the
+    methods; their positions count over all epochs."""
 
     def __init__(self, view: View, machine: ShardMachine) -> None:
         self._shared = _Shared(view, machine)
         self._end = weakref.finalize(self, _close, self._shared)
 
     def reading(self, start: int, stop: int, shards: Iterable[int], first_reads: FirstReads | None = None) -> None:
-        """Positions `start` up to `stop` are being read now, and need `shards`.
+        """Note that positions `start` up to `stop` are being read, with `shards`.
 
-        `first_reads(stop)` is called where the run jumped: see ShardMachine.first_reads.
+        After a jump, it calls `first_reads(stop)`: see ShardMachine.first_reads.
         """
         shared = self._shared
         if shared.error is not None:
@@ -56,7 +56,7 @@ class Prefetcher:
             shared.ask()
 
     def consumed(self, stop: int, shards: Iterable[int]) -> None:
-        """What comes before `stop` was handed out: let go of shards. `shards`: those that were open for it."""
+        """Close shards after all before `stop` was handed out. `shards`: those that were open for it."""
         shared = self._shared
         with shared.changed:
             closed = shared.machine.consumed(stop, shards, time.monotonic())
@@ -69,7 +69,7 @@ class Prefetcher:
             shared.ask()
 
     def wait_for(self, shards: Sequence[int]) -> None:
-        """Return when none of `shards`, which are needed now, is on its way any more, or when that takes too long."""
+        """Wait until none of `shards`, which are needed now, is under way, or until that takes too long."""
         shared, deadline = self._shared, time.monotonic() + _LONGEST_WAIT
         machine = shared.machine
         with shared.changed:
@@ -82,12 +82,12 @@ class Prefetcher:
                 shared.changed.wait(_LOOK_AGAIN)
 
     def needs(self) -> Mapping[str, ShardNeeds]:
-        """What the caches are given to evict by."""
+        """Return what the caches evict by."""
         with self._shared.changed:
             return self._shared.needs()
 
     def close(self) -> None:
-        """Bring no more shards, and let go of those that are open; downloads that were begun are finished."""
+        """Bring no more shards, and close the open ones; downloads in flight continue."""
         self._end()
         self._shared.threads.shutdown()
         with self._shared.changed:
@@ -101,20 +101,20 @@ FirstReads = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64], int]]
 
 
 class _Shared:
-    """What the reader and the threads share. Methods are called with the lock held."""
+    """The state that the reader and the threads share. Call methods with the lock held."""
 
     def __init__(self, view: View, machine: ShardMachine) -> None:
         self.view = view
         self.machine = machine
         self.threads = Share(PREFETCH)
         self.changed = threading.Condition()
-        self.asked = False  # for a thread, which has not begun yet
+        self.asked = False  # for a thread that has not begun yet
         self.closed = False
         self.error: BaseException | None = None
         self._datasets = _datasets(view)
 
     def ask(self) -> None:
-        """Have a thread look whether there is something to do; it asks for the next one."""
+        """Have a thread look for work; it then asks for the next thread."""
         if not self.asked and not self.closed:
             self.asked = True
             self.threads.submit(_work, self)
@@ -128,7 +128,7 @@ class _Shared:
 
 
 def _close(shared: _Shared) -> None:
-    """Without a lock: the garbage collector may call this wherever a thread is. A wait looks again in time."""
+    """Take no lock: the garbage collector may call this at any point. A wait looks again in time."""
     shared.closed = True
 
 
@@ -163,7 +163,7 @@ def _work(shared: _Shared) -> None:
 
 
 def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
-    """By fingerprint the names of the shards of each cached dataset, and where the view has them."""
+    """Return by fingerprint each cached dataset's shard names, and their numbers in the view."""
     found: dict[str, tuple[ShardNames, list[slice]]] = {}
     for excerpt, (first, last) in zip(view.excerpts, pairwise(view.firsts.tolist()), strict=True):
         index = excerpt.shards.index
@@ -177,7 +177,7 @@ def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
 def prefetcher_of(
     view: View, course: Course, batching: Batching, *, start: int, rank: int, processes: int, pace: Pace
 ) -> Prefetcher | None:
-    """Return a prefetcher for a rank that reads from `start` on; None where all shards are read in place.
+    """Return a prefetcher for a rank that reads from `start` on; None if all shards are read in place.
 
     `processes`: how many of this node read through the same cache.
     """
@@ -200,8 +200,8 @@ def prefetcher_of(
 
 
 def _look_ahead(view: View, course: Course, batching: Batching, limit: int, processes: int) -> int:
-    """Return how many bytes of shards a process brings ahead: a fourth of the room that the shards in use on the node
-    leave, since it is taken from shards that are needed later; or the next block of a lane, where there is room."""
+    """Return how many bytes of shards a process brings ahead: a fourth of the room beside the shards in use on the
+    node, because it evicts shards that are needed later; or a lane's next block, if there is room."""
     sizes = view.raw_sizes
     lanes = processes * -(-course.lanes // batching.world_size)
     active = int(course.active_shards(lanes) * sizes.mean()) if course.samples else 0

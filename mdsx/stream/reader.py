@@ -1,9 +1,9 @@
 """Reads a rank's batches of the global order as columns: locate, make local, gather.
 
-Runs of batches are read together: their samples are grouped by shard, and each shard is visited once. A mapped shard
-is verified as a whole when it is opened. Of a shard that is not local, and does not come soon, samples are fetched by
-range (unless much of it is wanted at once; then it is fetched whole). The first batch waits for nothing: what is not
-local comes by range, before any shard is brought in behind it.
+The reader reads runs of batches together: it groups their samples by shard, and visits each shard once. It verifies a
+mapped shard as a whole when it opens it. If a shard is not local, and will not come soon, the reader fetches samples by
+range (or the whole shard, if a run needs much of it). The first batch never waits: the reader fetches its samples by
+range, and starts the prefetch afterwards.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mdsx.stream.damaged import Failure, sound_columns
 from mdsx.stream.machine import Pace
 from mdsx.stream.prefetch import Prefetcher, prefetcher_of
 
-_WORTH_FETCHING = 4  # a shard of which a fourth is wanted at once is fetched whole
-_FIRST_READS = 2**14  # positions of a rank that are looked at after a jump
+_WORTH_FETCHING = 4  # fetch a shard whole if a run needs a fourth of it
+_FIRST_READS = 2**14  # positions of a rank to look at after a jump
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 64
-_RUN_SAMPLES = 512  # so many at least, where batches are tiny
+_RUN_SAMPLES = 512  # at least that many if batches are tiny
 _RUNS_IN_BLOCK = 8
 _RUN_LANES = 2**20
 _STAND_INS = 64
@@ -38,32 +38,32 @@ _STAND_INS = 64
 class Batch:
     """One rank's share of a global batch; columns are in storage form (see shards/selection.py).
 
-    Positions are of the epoch, shards are those of the view, samples are numbered as they are stored.
+    Positions are in the epoch, shards in the view, samples are numbered as stored.
     """
 
     columns: Columns
     positions: NDArray[np.int64]
     shards: NDArray[np.int64]
     samples: NDArray[np.int64]
-    stand_in: bool = False  # the rank has no samples in it: this is one of another rank
-    damaged: Sequence[Failure] = ()  # samples that are left out
+    stand_in: bool = False  # the rank has none: this is another rank's sample
+    damaged: Sequence[Failure] = ()  # samples left out
 
 
 class _Runtime:
-    """What belongs to one process."""
+    """The state of one process."""
 
     def __init__(self, prefetcher: Prefetcher | None) -> None:
         self.owner = Owner()
         self.prefetcher = prefetcher
         self.begun = False  # the first run was found
-        self.damaged = set[int]()  # shards that are read sample by sample from now on
+        self.damaged = set[int]()  # shards to read sample by sample
         self.pool = Share(REQUESTS, iteration=True)
 
 
 class RankReader:
-    """Batches of `rank` by their task. `processes`: how many read from the same cache on this node; `views`: encoded
-    bytes come as memory views of the shards; `stand_in`: read the first sample of a batch where the rank has none;
-    `skip`: `read_each` leaves out the samples that are damaged."""
+    """Reads the batches of `rank`. `processes`: how many read from the same cache on this node; `views`: return encoded
+    bytes as memory views of the shards; `stand_in`: read a batch's first sample if the rank has none; `skip`:
+    `read_each` leaves out damaged samples."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class RankReader:
         return {**self.__dict__, "_runtime_or_none": None}
 
     def read(self, tasks: Sequence[Task], *, joined: bool = False) -> Iterator[Batch]:
-        """The rank's share of each of `tasks`, which belong to one epoch and are read as one run; `joined`: as one."""
+        """Yield the rank's share of each of `tasks` of one epoch, read as one run; with `joined`, one batch."""
         begin = tasks[0].epoch * self.course.epoch_samples  # positions count on over the epochs
         starts = np.array([task.start for task in tasks]) + begin
         stops = np.array([task.stop for task in tasks]) + begin
@@ -122,14 +122,14 @@ class RankReader:
                 self.view.gather(found, places, sizes, views=self._views), edges, strict=True
             ):
                 yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop], next(stand_ins))
-        finally:  # also where the last batch was taken, but not the end
+        finally:  # also if the caller stops at the last batch
             del found  # a selection is a lease
             self._let_go(runtime, int(stops[-1]), wanted)
 
     def read_each(self, tasks: Sequence[Task]) -> Iterator[Batch]:
-        """The same; where there is an error in one batch of the run, those before it come first.
+        """The same; before it raises a batch's error, yield the batches before it.
 
-        With `skip`, that a sample is damaged is no error: it is left out.
+        With `skip`, a damaged sample is left out and not an error.
         """
         done = 0
         try:
@@ -148,7 +148,7 @@ class RankReader:
             yield from self.read_each([task])
 
     def read_sound(self, task: Task) -> Batch:
-        """The rank's share of `task`, without the samples that are damaged. Raises what is wrong with a whole shard."""
+        """Return the rank's share of `task` without damaged samples. Raise the errors of whole shards."""
         begin = task.epoch * self.course.epoch_samples
         ends = np.array([task.start]) + begin, np.array([task.stop]) + begin
         positions, counts = self.course.rank_positions(*ends, self.rank, self.batching.world_size)
@@ -156,8 +156,8 @@ class RankReader:
         return self._read_sound(task, ends[0] - begin if stand_in else positions - begin, stand_in=stand_in)
 
     def stand_ins(self, task: Task) -> Iterator[Batch]:
-        """Single samples that are not damaged, of any rank, some more than a batch has: from the start of `task` on,
-        and from the end of the epoch its start."""
+        """Yield single undamaged samples of any rank, some more than a batch has: from the start of `task` on, and
+        after the epoch's end from its start."""
         total = self.course.epoch_samples
         for number in range(min(self.batching.global_batch + _STAND_INS, total)):
             batch = self._read_sound(task, np.array([(task.start + number) % total]), stand_in=True)
@@ -165,7 +165,7 @@ class RankReader:
                 yield batch
 
     def _read_sound(self, task: Task, positions: NDArray[np.int64], *, stand_in: bool) -> Batch:
-        """The samples at `positions` of the epoch, of which `task` is being read, without those that are damaged."""
+        """Return the undamaged samples at `positions` of the epoch, while `task` is being read."""
         begin = task.epoch * self.course.epoch_samples
         runtime = self._runtime(task.start + begin)
         shards, samples = self.course.locate(positions + begin)
@@ -191,13 +191,13 @@ class RankReader:
         return self.view.select_sound(shard, samples)
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
-        """How many samples the rank has of each of `tasks`."""
+        """Return how many samples the rank has of each task."""
         rank, world_size = self.rank, self.batching.world_size
         sizes = [task.stop - task.start for task in tasks]
         return [(rank + 1) * size // world_size - rank * size // world_size for size in sizes]
 
     def runs(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
-        """`tasks` in runs to be read together, which grow from one, so that the first is not held back."""
+        """Yield `tasks` in runs to read together. Runs grow from one batch, so that the first comes soon."""
         remaining, size = iter(tasks), 1
         while run := list(islice(remaining, size)):
             yield run
@@ -205,17 +205,17 @@ class RankReader:
 
     @property
     def _longest_run(self) -> int:
-        """Batches that are read together: some megabytes, some dozens."""
+        """The most batches to read together: some megabytes or dozens."""
         sample = self.view.schema.row_size if self._views else self.view.sample_bytes
         batches = min(_RUN_BYTES // max(sample * self.batching.batch_size, 1), _RUN_BATCHES)
         batches = max(batches, min(_RUN_BYTES // max(sample, 1), _RUN_SAMPLES) // self.batching.batch_size)
-        if self.view.cache_limit is not None:  # prefetch goes on, and shards are let go, only from run to run
+        if self.view.cache_limit is not None:  # only after a run can prefetch go on and shards be closed
             batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
-        batches = min(batches, _RUN_LANES // self.course.lanes)  # their positions are found lane by lane
+        batches = min(batches, _RUN_LANES // self.course.lanes)  # computing positions takes time for each lane
         return max(int(batches), 1)
 
     def close(self) -> None:
-        """End the threads of this process and let go of its shards."""
+        """End the threads of this process and close its shards."""
         runtime, self._runtime_or_none = self._runtime_or_none, None
         if runtime is not None and runtime.owner.here:
             if runtime.prefetcher is not None:
@@ -252,7 +252,7 @@ class RankReader:
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, Selection]]]:
-        """Shards with the samples selected of each, and the places of all these samples in `samples`."""
+        """Return the places in `samples` of all selected samples, and each shard with its selection."""
         places, groups = self.view.by_shard(shards, samples)
         view = self.view
         if runtime.damaged and (known := [shard for shard, _ in groups if shard in runtime.damaged]):
@@ -276,6 +276,6 @@ class RankReader:
         return view.fetch(shard, needs=prefetcher.needs() if prefetcher is not None else {}) is None
 
     def _let_go(self, runtime: _Runtime, stop: int, wanted: list[int]) -> None:
-        """What comes before `stop` was handed out: `wanted` may be closed, and what is no longer needed."""
+        """Note that all before `stop` was handed out: `wanted`, and shards no longer needed, may be closed."""
         if runtime.prefetcher is not None:
             runtime.prefetcher.consumed(stop, [shard for shard in wanted if self.view.is_open(shard)])

@@ -1,15 +1,15 @@
-"""A run: the one object that knows (epoch, position), and what the next pass over the data is. No I/O, no PyTorch.
+"""A run: the only object that knows (epoch, position) and the next pass over the data. No I/O, no PyTorch.
 
-The position counts samples of the epoch's global order that were handed out, over all ranks. A *pass* is one iteration
+The position counts the samples of the epoch's global order handed out over all ranks. A *pass* is one iteration
 (`for batch in loader`); it begins when its first batch is handed out.
 
 | before | the next pass |
 |---|---|
 | nothing, or a pass that handed out its epoch's last batch (a dropped tail does not count) | the next epoch |
-| a state was loaded | the rest of that epoch |
-| a pass in which making a batch failed | goes on with that batch, in the same iteration or in a new one |
+| a loaded state | the rest of that epoch |
+| a pass in which a batch failed | continues with that batch, in the same iteration or in a new one |
 | a pass that its user left | the next epoch (unshuffled: the same one again); after `resume`, its rest |
-| `set_epoch` | that epoch; nothing changes where it is the epoch that comes next anyway |
+| `set_epoch` | that epoch; nothing changes if that epoch comes next anyway |
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ from mdsx.warn import warn
 
 
 class Left(NamedTuple):
-    """A pass that its user left, as the next one begins."""
+    """A pass that its user left, once the next one begins."""
 
     epoch: int
     position: int
-    following: int  # the epoch that the next pass is of
+    following: int  # the epoch of the next pass
 
 
 class Run:
-    """(epoch, position) of the first sample that was not handed out, and the iteration that handed out the last one.
+    """(epoch, position) of the next sample to hand out, and the iteration that handed out the one before.
 
-    Iterations are known by weak references: one that its user dropped has left its pass.
+    References to iterations are weak: one that its user dropped has left its pass.
     """
 
     def __init__(self, *, shuffled: bool = True) -> None:
         self.epoch = 0
         self.position = 0
         self._shuffled = shuffled
-        self._unfinished = False  # a pass handed out batches of the epoch, and nothing says that its rest comes next
+        self._unfinished = False  # a pass handed out batches of the epoch, and its rest does not come next
         self._iteration: ref[Any] | None = None
-        self._quit = False  # by Ctrl-C in that iteration, whose traceback may keep it alive
+        self._quit = False  # Ctrl-C ended that iteration; its traceback may keep it alive
         self._start = (0, 0)  # of the pass
-        self._failed: tuple[int, int] | None = None  # place of the batch that could not be made
+        self._failed: tuple[int, int] | None = None  # place of the batch that failed
         self._failures = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has no iteration: what comes next here is what its next pass begins with."""
+        """A copy has no iteration: its next pass begins with the next batch of this run."""
         unfinished = self._unfinished and not self._under_way
         return {**self.__dict__, "_iteration": None, "_quit": False, "_unfinished": unfinished}
 
     @property
     def coming(self) -> tuple[int, int]:
-        """(epoch, position) of the batch that comes next: in the pass that is under way, else in the next one."""
+        """Return (epoch, position) of the next batch: in the open pass if there is one, else in the next."""
         if self._unfinished and not self._under_way:
             return self._following
         return self.epoch, self.position
 
     def place(self, iteration: object) -> tuple[int, int]:
-        """(epoch, position) of the next batch of `iteration`, which has this pass or would begin the next one."""
+        """Return (epoch, position) of the next batch of `iteration`, in its open pass or in the next one."""
         if self._unfinished and not self.has(iteration):
             return self._following
         return self.epoch, self.position
 
     def has(self, iteration: object) -> bool:
-        """Whether `iteration` handed out the last batch, and nothing was loaded or set since."""
+        """Whether `iteration` handed out the last batch, with no load or set_epoch since."""
         return self._iteration is not None and self._iteration() is iteration
 
     def left_before(self, iteration: object) -> Left | None:
-        """The pass that was left, where batches are skipped because `iteration` begins the next one."""
+        """Return the pass that was left if batches are skipped when `iteration` begins the next one."""
         if not self._unfinished or not self._shuffled or self.has(iteration):
             return None
         return Left(self.epoch, self.position, self._following[0])
 
     def check(self, batching: Batching) -> None:
-        """Raise UsageError where no pass can begin: an epoch has no batch, or its positions are too large."""
+        """Raise UsageError if no pass can begin: an epoch has no batch, or its positions are too large."""
         if batching.count() == 0:
             raise UsageError(
                 f"an epoch of {batching.samples} samples has no batch of {batching.batch_size} on each of "
@@ -88,7 +88,7 @@ class Run:
             raise UsageError("the epoch is too far", found=epoch, expected=f"below {2**62 // batching.samples - 2}")
 
     def hand_out(self, iteration: object, task: Task, batching: Batching) -> bool:
-        """`iteration` hands out `task`: the first one begins its pass. Return whether the epoch has more batches."""
+        """Note that `iteration` hands out `task`; its first one begins a pass. Return whether the epoch has more."""
         if self._iteration is None or self._iteration() is not iteration:
             self._start = task.epoch, task.start
             self._iteration = ref(iteration)
@@ -100,11 +100,11 @@ class Run:
         return more
 
     def end(self, epoch: int) -> None:
-        """`epoch` has no batch left, as a resume into a dropped tail finds."""
+        """End `epoch` without a batch, after a resume into a dropped tail."""
         self._move(epoch + 1, 0)
 
     def failed(self, iteration: object) -> int:
-        """The next batch of `iteration` could not be made: its pass stays open. Return how often in a row it failed."""
+        """Note that the next batch of `iteration` failed; keep the pass open. Return its failures in a row."""
         place = self.place(iteration)
         self._failures = self._failures + 1 if place == self._failed else 1
         self._failed = place
@@ -113,20 +113,20 @@ class Run:
         return self._failures
 
     def quit(self, iteration: object) -> None:
-        """The user left `iteration` by Ctrl-C while its next batch was made. It can still go on, if it is asked to."""
+        """Note that Ctrl-C left `iteration` while it made a batch. It can still continue if its user wants."""
         self._quit = self.has(iteration)
 
     def resume(self) -> None:
-        """The next pass takes the rest of the epoch that was left; nothing changes where none was."""
+        """Make the next pass take the rest of the epoch that was left, if any."""
         self._unfinished = False
 
     def load(self, epoch: int, position: int) -> None:
-        """The next pass begins at (epoch, position); one that is under way ends."""
+        """Begin the next pass at (epoch, position); end the open one."""
         self._move(epoch, position)
         self._start = epoch, position
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is `epoch` from its start; nothing changes where that epoch comes next anyway.
+        """Make the next pass `epoch` from its start. Change nothing if that epoch comes next anyway.
 
         So `set_epoch(epoch)` before each pass undoes neither a resume nor an open pass.
         """
@@ -138,11 +138,11 @@ class Run:
             self._start = self.coming
 
     def after(self, batches: int, batching: Batching) -> tuple[int, int]:
-        """(epoch, position) once `batches` were handed out since the pass began, or `load` or `set_epoch` came."""
+        """Return (epoch, position) after `batches` batches since the pass began, or since `load` or `set_epoch`."""
         epoch, start = self._start
         if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= batching.count(start):
             raise UsageError(
-                "so many batches are not left of the epoch", found=batches, expected=f"0 to {batching.count(start)}"
+                "the epoch has fewer batches left", found=batches, expected=f"0 to {batching.count(start)}"
             )
         if batches == 0:
             return epoch, start
@@ -150,16 +150,16 @@ class Run:
         return batching.after(Task(epoch, start, stop))
 
     def mark(self) -> dict[str, Any]:
-        """What `back_to` needs."""
+        """Return an undo point."""
         return self.__dict__.copy()
 
     def back_to(self, mark: dict[str, Any]) -> None:
-        """What happened since `mark` did not happen: a batch was not handed out after all."""
+        """Undo everything since `mark`, because a batch was not handed out after all."""
         self.__dict__.update(mark)
 
     @property
     def _under_way(self) -> bool:
-        """Whether an iteration is to go on with the pass: its user has it still."""
+        """Whether the pass has an iteration that its user still holds."""
         return not self._quit and self._iteration is not None and self._iteration() is not None
 
     @property
@@ -172,7 +172,7 @@ class Run:
 
 
 def warn_of_left(left: Left, batching: Batching, rank: int, owner: str) -> None:
-    """Warn on rank 0 that the pass that begins skips batches; `owner` is what its user calls `resume()` on."""
+    """Warn on rank 0 that the new pass skips batches; `owner`: the object on which to call `resume()`."""
     if rank:
         return
     missed = batching.count(left.position)
@@ -180,4 +180,4 @@ def warn_of_left(left: Left, batching: Batching, rank: int, owner: str) -> None:
         f"epoch {left.epoch} was left with {missed} of its {batching.count()} batches not taken, and "
         f"this is epoch {left.following}; {owner}.resume() before the `for` takes the batches that are left"
     )
-    warn(message, seen_by="process")  # each time: other batches are missed
+    warn(message, seen_by="process")  # each time: it skips other batches

@@ -1,4 +1,4 @@
-"""A run's state: a few numbers, and what must match for them to mean the same samples."""
+"""A run's state: a few numbers, and the fields that must match for them to mean the same samples."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Weight, exact_weight
 
 Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
-"""The weights of a mixture, each with the position from which on they hold; positions count on over all epochs."""
+"""The weights of a mixture, each with the first position where they hold, counted over all epochs."""
 
 _FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
-_FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # where no sample was read in their order yet
+_FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
 _HINTS = {
     "fingerprint": "the checkpoint belongs to another dataset: resume on the one that it was made with",
     "order_version": "this version of mdsx computes another order: resume with the version that wrote the checkpoint",
@@ -24,8 +24,8 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """Which batches one of several worker processes hands out: counted from position `origin` on, each number i for
-    which `i % count` is its `id`. Batches of another size would not be those that the other workers leave to it."""
+    """Which batches one of several worker processes hands out: counted from position `origin` on, each number i with
+    `i % count == id`. All workers must cut batches of the same size, or they repeat and lose samples."""
 
     id: int
     count: int
@@ -33,12 +33,12 @@ class WorkerShare:
     global_batch: int
 
     def state(self, position: int) -> dict[str, int]:
-        """As it is in the state of a worker that stands at `position`: at an epoch's start that is the origin."""
+        """Return it for the state of a worker at `position`: at an epoch's start, that is the origin."""
         return {**asdict(self), "origin": min(self.origin, position)}
 
     @classmethod
     def parse(cls, found: Any, position: int) -> WorkerShare:
-        """Raise StateError where a worker that stands at `position` cannot have it."""
+        """Return the share; raise StateError if a worker at `position` cannot have it."""
         try:
             if not isinstance(found, Mapping) or set(found) != {field.name for field in fields(cls)}:
                 raise ValueError("the fields")
@@ -62,7 +62,7 @@ class WorkerShare:
 
 @dataclass(frozen=True, slots=True)
 class OrderIdentity:
-    """What the global order is a function of, beside epoch and position."""
+    """What the global order depends on, beside epoch and position."""
 
     order_version: int
     seed: int
@@ -75,7 +75,7 @@ class OrderIdentity:
     phases: Phases = ()  # of a weighted mixture
 
     def state(self, epoch: int, position: int) -> dict[str, Any]:
-        """The state of a run that stands at (epoch, position): JSON-able, the same on every rank."""
+        """Return the state of a run at (epoch, position): JSON-able, the same on every rank."""
         state = {"epoch": epoch, "position": position, **self._fields()}
         if self.phases:
             now = epoch * self.epoch_samples + position
@@ -85,7 +85,7 @@ class OrderIdentity:
     def check(self, state: Mapping[str, Any], worker: tuple[int, int] = (0, 1)) -> tuple[int, int, Phases]:
         """Return (epoch, position, phases) of a state of this order. Raise StateError that names the field.
 
-        `worker`: which of how many worker processes is to go on there. The state of one of several fits only that one.
+        `worker`: the number of the worker process that continues, and how many there are; its state fits no other one.
         """
         if not isinstance(state, Mapping):
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
@@ -95,10 +95,10 @@ class OrderIdentity:
                 "the state has an unknown field", place=shown(unknown[0]), expected=", ".join(sorted(known))
             )
         epoch, position = (_number(state, name) for name in ("epoch", "position"))
-        if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count on from epoch to epoch
+        if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count over all epochs
             raise StateError("the epoch is too far", place="epoch", found=epoch)
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
-        # first the fields that no argument of the dataset can set right; the others depend on them by their defaults
+        # first the fields that no argument of the dataset can correct; defaults of the others depend on them
         for name, expected in sorted(self._fields().items(), key=lambda field: field[0] not in _HINTS):
             if name not in state:
                 raise StateError("the state lacks a field", place=name, hint="load what state_dict() returned, whole")
@@ -143,7 +143,7 @@ class OrderIdentity:
         }
 
     def _merged(self, state: Mapping[str, Any], now: int) -> Phases:
-        """The phases that had started in the state, then those that are planned here for later."""
+        """Return the phases that had started in the state, then those planned here for later."""
         if not self.phases:
             return ()
         past = _parsed(state.get("phases"), len(self.phases[0][1]), now)
@@ -162,7 +162,7 @@ class OrderIdentity:
 
 
 def _parsed(found: Any, components: int, now: int) -> Phases:
-    """The phases in a state, which have started by the position `now`. Raise StateError."""
+    """Return the phases of a state, all started by position `now`. Raise StateError."""
     try:
         if len(_listed(found)) > MAX_PHASES:
             raise ValueError("the number")
@@ -192,7 +192,7 @@ def _listed(found: Any) -> Sequence[Any]:
 
 
 def _plain(weight: Weight) -> Any:
-    """A weight for JSON, exactly: a number where binary64 has it, else text such as "1/3"."""
+    """Return a weight for JSON, exactly: a number if binary64 has it, else text like "1/3"."""
     exact = Fraction(weight)
     try:
         held = Fraction(float(exact)) == exact
@@ -208,13 +208,13 @@ def _weight(plain: Any) -> Weight:
         raise TypeError("not a weight")
     weight: Weight = _fraction(plain) if isinstance(plain, str) else plain
     if isinstance(weight, int) and not isinstance(weight, bool):
-        weight = int(float(weight))  # as every other JSON reader takes it
+        weight = int(float(weight))  # as other JSON readers read it
     exact_weight(weight, "weight")
     return weight
 
 
 def _fraction(text: str) -> Fraction:
-    if _FRACTION.fullmatch(text) is None:  # Fraction also takes "1e999999999", and works it out
+    if _FRACTION.fullmatch(text) is None:  # Fraction would compute "1e999999999"
         raise ValueError(text)
     return Fraction(text)
 

@@ -24,7 +24,7 @@ _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 def assemble(
     schema: Schema, batch: Batch, transform: Transform | None, collate: Collate | None, uneven: Uneven = "empty"
 ) -> Any:
-    """What `next()` returns for `batch`: its columns as tensors and lists, or its samples, transformed and collated."""
+    """Return the batch of `next()`: columns as tensors and lists, or samples, transformed and collated."""
     if transform is None and collate is None:
         return from_columns(schema, batch, uneven)
     return from_samples(batch, list(transformed(schema, batch, transform)), collate, uneven)
@@ -36,7 +36,7 @@ def from_columns(schema: Schema, batch: Batch, uneven: Uneven) -> Any:
 
 
 def from_samples(batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
-    """A batch of `samples`, which were made from those of `batch`."""
+    """Return a batch of `samples`, made from those of `batch`."""
     made = _collated(batch, samples, collate or default_collate, empty=batch.stand_in and uneven == "empty")
     return _masked(made, batch, len(samples), uneven)
 
@@ -46,10 +46,10 @@ def _masked(made: Any, batch: Batch, count: int, uneven: Uneven) -> Any:
 
 
 def check_empty(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate) -> None:
-    """Raise what `collate` raises for a single sample, and UsageError where its batches cannot be cut to 0 samples."""
+    """Raise what `collate` raises for a single sample, or UsageError if its batches cannot be cut to 0 samples."""
     try:
         samples = list(transformed(schema, batch, transform))
-    except Exception:  # it may need what only a worker has; if not, it is raised at its own batch
+    except Exception:  # it may need what only a worker has; if not, its own batch raises it
         return
     _collated(batch, samples, collate, empty=True)
 
@@ -65,12 +65,12 @@ def _collated(batch: Batch, samples: list[Any], collate: Collate, *, empty: bool
 
 
 def tensors(schema: Schema, columns: Columns) -> Columns:
-    """Columns in storage form as tensors [n, ...], or as lists of which the arrays are tensors."""
+    """Return columns in storage form as tensors [n, ...], or as lists, with arrays as tensors."""
     return {column.name: _column(column.type, columns[column.name]) for column in schema.columns}
 
 
 def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
-    """The samples of a batch, each through `transform`; an exception of it tells which sample it was given."""
+    """Yield the samples of a batch through `transform`; its exceptions name the sample it was given."""
     samples = as_samples(present(schema, batch.columns), len(batch.positions))
     if transform is None:
         yield from samples
@@ -80,7 +80,7 @@ def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> It
 
 
 def transformed_each(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
-    """The same; in place of a sample at which `transform` raises comes a Failure."""
+    """The same, with a Failure in place of a sample for which `transform` raises."""
     samples = as_samples(present(schema, batch.columns), len(batch.positions))
     for number, sample in enumerate(samples):
         try:

@@ -1,4 +1,4 @@
-"""Collation: what PyTorch's default does, and lists where that gives up."""
+"""Collation: PyTorch's default, and lists where that gives up."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def collate(samples: Sequence[Any]) -> Any:
 
         DataLoader(mdsx.Dataset(url), batch_size=32, collate_fn=mdsx.torch.collate)
 
-    What PyTorch's `default_collate` takes is joined as it does: arrays and tensors of one shape to a tensor [n, ...],
-    numbers to a tensor [n], str and bytes to a list; dicts, tuples and lists value by value. Everything else becomes a
-    list of n values: columns with None, arrays of several shapes (as tensors), JSON of several forms.
+    It joins values as PyTorch's `default_collate` does: arrays and tensors of one shape to a tensor [n, ...], numbers
+    to a tensor [n], str and bytes to a list; dicts, tuples and lists value by value. Everything else becomes a list of
+    n values: columns with None, arrays of several shapes (as tensors), JSON of several forms.
 
     Raises:
         UsageError: The samples have different keys.
@@ -60,7 +60,7 @@ def _joined(values: list[Any]) -> Any:
 
 
 def alike(first: Any, joined: Any) -> Any:
-    """`joined` as the type that `first` has, where that can be made; as PyTorch does it."""
+    """Return `joined` as the type of `first` if possible, as PyTorch does."""
     try:
         if isinstance(first, MutableMapping):
             same: Any = copy(first)
@@ -77,7 +77,7 @@ def alike(first: Any, joined: Any) -> Any:
 
 
 def _listed(values: list[Any]) -> list[Any]:
-    """Arrays as tensors, NumPy's numbers as Python's; the rest as it is."""
+    """Make arrays tensors, and NumPy's numbers Python's; keep the rest."""
     return [_plain(value) for value in values]
 
 

@@ -122,7 +122,7 @@ class StreamingDataset(IterableDataset[Any]):
         Batching(self._data.course.epoch_samples, 1 if batch_size is None else batch_size, 1, self._drops_last)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy: it has a run of its own, at the same position, and no loader."""
+        """Return the state of a copy: a run of its own at the same position, no loader."""
         if spawning():
             _look_for_loader()
         starts = WorkerStarts(seen=spawning())
@@ -133,7 +133,7 @@ class StreamingDataset(IterableDataset[Any]):
         self.__dict__.update(state, _loaders=WeakSet())
 
     def _ask_for(self, call: str) -> None:
-        """Raise UsageError where a loader has the position that `call` is about."""
+        """Raise UsageError if a loader has the position that `call` is about."""
         if len(self._loaders):
             raise UsageError(
                 f"a StreamingDataLoader reads this dataset, and has the position: {call} of the dataset has no effect "
@@ -227,7 +227,7 @@ class StreamingDataset(IterableDataset[Any]):
         return self._data.batching(self._batch_size or 1, self._drops_last)
 
     def _started_by(self, iterator: Any, *, resumed: bool) -> None:
-        """PyTorch's DataLoader starts a worker from this object, for its `iterator`."""
+        """Note that PyTorch's DataLoader starts a worker from this for `iterator`."""
         repeats = not resumed and (self._data.shuffle or bool(self._data.phases))
         if self._starts.started(iterator, repeats=repeats):
             self._data.warn_of_costs(self._batching())
@@ -255,7 +255,7 @@ class StreamingDataset(IterableDataset[Any]):
     def _iterate(
         self, batching: Batching, epoch: int, position: int, worker: int, workers: int
     ) -> Iterator[tuple[Task, list[Any]]]:
-        """The tasks from a position to the epoch's end, each with what it yields."""
+        """Yield the tasks from a position to the epoch's end, with their results."""
         origin = self._share.origin if self._share is not None and workers > 1 and position else position
         self._share = None
         if get_worker_info() is not None:
@@ -273,7 +273,7 @@ class StreamingDataset(IterableDataset[Any]):
             reader.close()
 
     def _results(self, reader: RankReader, run: list[Task]) -> Iterator[list[Any]]:
-        """What each task of a run yields: its batch; or one sample, or none on a rank beyond the tail."""
+        """Yield each task's results: its batch; or one sample, or none on a rank beyond the tail."""
         if self._batch_size is not None:
             yield from ([self._data.assemble(batch, None)] for batch in reader.read_each(run))
             return
@@ -282,7 +282,7 @@ class StreamingDataset(IterableDataset[Any]):
         except Exception:
             if len(run) == 1:
                 raise
-            for task in run:  # the samples before the error shall come first
+            for task in run:  # yield the samples before the error first
                 yield from self._results(reader, [task])
             return
         samples = transformed(self._data.view.schema, batch, self._data.transform)
@@ -290,7 +290,7 @@ class StreamingDataset(IterableDataset[Any]):
             yield list(islice(samples, share))
 
     def _checked_share(self, share: WorkerShare) -> WorkerShare:
-        """Raise StateError where the batches of several workers have another size than those in the state."""
+        """Raise StateError if the batches of several workers have another size than in the state."""
         batching = self._batching()
         if share.count > 1 and share.global_batch != batching.global_batch:
             raise StateError(
@@ -305,11 +305,11 @@ class StreamingDataset(IterableDataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration over a dataset: `make(epoch, position)` makes what is left of that epoch.
+    """One iteration over a dataset: `make(epoch, position)` makes the rest of that epoch.
 
-    After an exception it goes on in the same place. torchdata saves and loads its state beside the dataset's: having
-    handed out an epoch's last batch, the dataset stands in the next epoch, but a StatefulDataLoader that is resumed
-    there is still in the iteration that has nothing left.
+    After an exception it continues in the same place. torchdata saves and loads its state beside the dataset's: after
+    an epoch's last batch, the dataset is in the next epoch, but a StatefulDataLoader that resumes there is still in
+    the iteration that has nothing left.
     """
 
     def __init__(
@@ -350,17 +350,17 @@ class _Iteration(Iterator[Any]):
 
     def _begin(self) -> Iterator[tuple[Task, list[Any]]]:
         left = self._run.left_before(self)
-        if left is not None and get_worker_info() is None:  # how far a worker is ahead is not for its user to know
+        if left is not None and get_worker_info() is None:  # a worker's read-ahead is not the user's concern
             warn_of_left(left, self._batching, self._rank, "dataset")
         self._epoch, position = self._run.place(self)
         return self._make(self._epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch that it is an iteration of."""
+        """Return the epoch of this iteration."""
         return {"epoch": self._epoch if self._taken else self._run.place(self)[0]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Be the iteration of that epoch: at its end, where the dataset stands in a later one."""
+        """Become the iteration of that epoch: at its end if the dataset is in a later one."""
         epoch = state.get("epoch") if isinstance(state, Mapping) and set(state) == {"epoch"} else None
         place, _ = self._run.place(self)
         if type(epoch) is not int or epoch not in (place - 1, place):
@@ -369,13 +369,13 @@ class _Iteration(Iterator[Any]):
 
 
 def _worker() -> tuple[int, int]:
-    """Which of how many worker processes of PyTorch's this is."""
+    """Return this worker's number, and how many there are."""
     info = get_worker_info()
     return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
 def _look_for_loader() -> None:
-    """Tell a dataset of a DataLoader that starts workers from it now."""
+    """Notify a dataset if a DataLoader is starting workers from it."""
     found = find_loader(lambda owned: isinstance(owned, StreamingDataset))
     if found is not None:
         iterator, dataset, resumed = found

@@ -1,8 +1,8 @@
 """StreamingDataLoader: a rank's batches, ready ahead, with a state that resumes exactly.
 
-The loader's run alone knows the position (see mdsx/stream/run.py). The loader gives out tasks `(epoch, start, stop)` to
-a thread or to worker processes, and its run counts what `next()` returns. So nothing that was prepared ahead is lost,
-and the state fits any number of workers.
+Only the loader's run knows the position (see mdsx/stream/run.py). The loader hands tasks `(epoch, start, stop)` to a
+thread or to worker processes, and its run counts what `next()` returns. So a state skips no batch that was prepared
+ahead, and fits any number of workers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from traceback import clear_frames
 from typing import Any, TypedDict, Unpack
 from weakref import WeakSet, ref
 
-# NumPy imports these two when they are first used. They must be there before workers are forked: what a worker inherits
-# of other loaders may be collected during an import, and break it.
+# NumPy imports these two on first use. Import them before workers are forked: a worker may garbage-collect inherited
+# loaders during an import, which breaks it.
 import numpy.ma
 import numpy.random  # noqa: F401
 import torch
@@ -43,12 +43,12 @@ _READY_BATCHES = 64
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
 _GRACE = 1.0  # seconds
-_FAILURES = 3  # in a row of one batch, until the error says how to go past it
-_SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two with what was handed out
+_FAILURES = 3  # of one batch in a row, until the error says how to skip it
+_SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
 
 
 class WorkerOptions(TypedDict, total=False):
-    """What PyTorch's `DataLoader` takes about worker processes, for `StreamingDataLoader(num_workers=n)` with n > 0.
+    """Options of PyTorch's `DataLoader` for worker processes, for `StreamingDataLoader(num_workers=n)` with n > 0.
 
     Attributes:
         prefetch_factor: Batches that each worker prepares ahead.
@@ -152,11 +152,11 @@ class StreamingDataLoader:
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
         self._data.on_error = on_error
         self.skipped = 0
-        """Samples that on_error="skip" left out of the batches that were handed out, on this rank."""
+        """Return how many samples on_error="skip" left out of the batches handed out on this rank."""
         if uneven == "repeat" and not self._per_sample and VALID in dataset.columns:
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         self._checked_tail = False
-        self._current: ref[_Epoch] | None = None  # weak: an iteration ends where its user drops it
+        self._current: ref[_Epoch] | None = None  # weak: an iteration ends when its user drops it
         self._worker_options: dict[str, Any] = {
             **worker_options,
             "num_workers": num_workers,
@@ -185,7 +185,7 @@ class StreamingDataLoader:
 
     @property
     def _batching(self) -> Batching:
-        """As the ranks are now, which may be known only after the loader was made; in an iteration, as it began."""
+        """Use the ranks of now, which may be unknown when the loader is made; in an iteration, those at its start."""
         iteration = self._iteration
         if iteration is not None and self._run.has(iteration):
             return iteration.batching
@@ -258,7 +258,7 @@ class StreamingDataLoader:
         self._restart_if_changed(before)
 
     def _restart_if_changed(self, before: Phases) -> None:
-        """Drop what was prepared in the order before."""
+        """Drop what was prepared in the old order."""
         if self._data.phases != before:
             self._begin_anew(None)
             self._workers = None
@@ -268,7 +268,7 @@ class StreamingDataLoader:
             iteration.close()
 
     def _begin_anew(self, iteration: _Epoch | None) -> None:
-        """Drop what the iteration before `iteration` prepared: it makes its next batch anew, if it is to."""
+        """Drop what the iteration before `iteration` prepared: if it continues, it makes that again."""
         if (before := self._iteration) is not None:
             before.close()
         if iteration is not None:
@@ -281,7 +281,7 @@ class StreamingDataLoader:
         return _Epoch(self, batching)
 
     def _check_tail(self, batching: Batching) -> None:
-        """Raise UsageError where a rank will have no samples in a batch, and `collate_fn` cannot make an empty one."""
+        """Raise UsageError if a rank will have no samples in a batch and `collate_fn` cannot make an empty one."""
         position = self._run.coming[1]
         size = batching.last_size(position)
         if self.collate_fn is None or self._data.uneven == "repeat" or self._checked_tail:
@@ -291,13 +291,13 @@ class StreamingDataLoader:
             self._checked_tail = True
 
     def _count(self, epoch: int, skipped: Sequence[str]) -> None:
-        """These samples were left out of a batch that is handed out."""
+        """Log and count samples left out of a batch handed out."""
         for line in skipped:
             _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", epoch, line)
         self.skipped += len(skipped)
 
     def _skip_cures(self, error: Exception, task: Task, batching: Batching) -> bool:
-        """Whether on_error="skip" would leave out what raised `error`, where it is not given."""
+        """Whether giving on_error="skip" would leave out what raised `error`."""
         if self._data.on_error == "skip" or failed_in_collate(error):
             return False
         if failed_in_transform(error):
@@ -305,7 +305,7 @@ class StreamingDataLoader:
         if not isinstance(error, CorruptError):
             return False
         reader = self._data.reader(batching, stand_in=self._one_by_one)
-        try:  # it may be the damage of samples, or another shard
+        try:  # samples may be damaged, or the whole shard wrong
             reader.read_sound(task)
         except Exception:
             return False
@@ -314,7 +314,7 @@ class StreamingDataLoader:
         return True
 
     def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], TaskSampler]:
-        """New ones, unless they persist: what those before were asked for may still be written to their slots."""
+        """Start new workers, unless they persist: the old ones may still write to their slots."""
         if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
             slots = None if self._one_by_one else Slots(self.num_workers * _SLOTS, self._slot_bytes)
             asks = TaskSampler(self.num_workers, self._together, slots)
@@ -328,11 +328,11 @@ class StreamingDataLoader:
 
     @property
     def _iteration(self) -> _Epoch | None:
-        """The one that prepared batches last, where it still is."""
+        """The iteration that prepared batches last, if alive."""
         return self._current() if self._current is not None else None
 
     def _open(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
-        """Batches from there to the epoch's end, prepared ahead."""
+        """Yield batches to the epoch's end, prepared ahead."""
         open_ = self._from_workers if self.num_workers > 0 else self._from_thread
         return open_(batching, epoch, position)
 
@@ -353,7 +353,7 @@ class StreamingDataLoader:
 
     def _from_workers(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
         broken = True
-        while broken:  # where a run breaks off, what comes next is made by itself: its error comes in its place
+        while broken:  # after a broken run, make the next batch alone: it raises the error in its place
             workers, asks = self._start_workers(batching)
             asks.start(batching, epoch, position)
             broken, answers = False, None
@@ -366,8 +366,8 @@ class StreamingDataLoader:
                     if broken := answer.broken:
                         break
             except BaseException as error:
-                clear_frames(error.__traceback__)  # PyTorch's are in a cycle, which would keep the workers
-                if not isinstance(error, GeneratorExit):  # some of them may be dead, or stand
+                clear_frames(error.__traceback__)  # PyTorch's frames are in a cycle that would keep the workers
+                if not isinstance(error, GeneratorExit):  # some may be dead, or hang
                     self._workers = None
                 raise
             finally:
@@ -377,14 +377,14 @@ class StreamingDataLoader:
 
     @property
     def _together(self) -> int:
-        """Batches that cross threads or processes together: what hands them over costs as much as copying 100 kB."""
+        """How many batches to hand over together: each handover costs as much as copying 100 kB."""
         if self._one_by_one:
             return 1
         return min(max(_TOGETHER_BYTES // max(self._batch_bytes, 1), 1), _TOGETHER)
 
     @property
     def _one_by_one(self) -> bool:
-        """Whether each batch is made whole where it is read."""
+        """Whether each batch is completed where it is read."""
         return self._per_sample or self._data.uneven == "repeat"
 
     @property
@@ -394,7 +394,7 @@ class StreamingDataLoader:
 
     @property
     def _slot_bytes(self) -> int:
-        """Room for a run: all of its fixed-size columns, and one and a half times the average of encoded bytes."""
+        """Room for a run: its fixed-size columns, and one and a half times its average encoded bytes."""
         columns = [column.type for column in self._data.view.schema.columns]
         fixed = sum(kind.nbytes * self.batch_size + 64 for kind in columns if kind.fixed_size)
         encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
@@ -406,7 +406,7 @@ class StreamingDataLoader:
 
 
 class _Epoch(Iterator[Any]):
-    """One iteration over what is left of an epoch; in a forked child, which has none of its threads, it is dead."""
+    """One iteration over the rest of an epoch; dead in a forked child, which has none of its threads."""
 
     def __init__(self, loader: StreamingDataLoader, batching: Batching) -> None:
         _alive.add(self)
@@ -447,7 +447,7 @@ class _Epoch(Iterator[Any]):
             if skipped:
                 loader._count(epoch, skipped)
             return batch
-        except BaseException as error:  # Ctrl-C may also come after the batch was made: it was not handed out
+        except BaseException as error:  # Ctrl-C may also come when the batch is made but not handed out
             self._taken, self._over = taken, False
             run.back_to(before)
             self.close()
@@ -469,7 +469,7 @@ class _Epoch(Iterator[Any]):
         )
 
     def close(self) -> None:
-        """Drop what was prepared: the next batch, if it is asked for, is made anew."""
+        """Drop what was prepared: `next()` makes the next batch again."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
@@ -483,7 +483,7 @@ _of_the_parent: list[Any] = []
 
 
 def _forget_in_child() -> None:
-    """What a parent's iterations began is kept for ever: to end it here would end the parent's workers."""
+    """Keep the parent's iterations for ever: ending them here would end the parent's workers."""
     _of_the_parent.extend(iteration._source for iteration in _alive)
     for iteration in _alive:
         iteration._source = None
@@ -493,10 +493,10 @@ at_fork(after_in_child=_forget_in_child)
 
 
 def _next(answers: Any) -> Answer | None:
-    """The next answer, or None at the end.
+    """Return the next answer, or None at the end.
 
-    PyTorch raises that a worker died wherever the main thread is just then. It shall do so only here, where a batch is
-    waited for, and not in the middle of the user's code.
+    When a worker dies, PyTorch raises an error wherever the main thread is. Allow that only here, where the loader
+    waits for a batch, and not in the middle of the user's code.
     """
     signals: Any = _utils.signal_handling
     if not answers._worker_pids_set:
@@ -514,12 +514,12 @@ def _next(answers: Any) -> Answer | None:
 
 @contextmanager
 def _end_soon(answers: Any) -> Iterator[None]:
-    """PyTorch waits five seconds for each worker that is at something, before it ends it; here one for all of them.
+    """Wait one second for all busy workers before killing them; PyTorch waits five for each.
 
-    A worker may be ended at any instant: what it holds is the kernel's to give back.
+    A worker may be killed at any instant: the kernel releases what it holds.
     """
     workers: Sequence[BaseProcess] = getattr(answers, "_workers", ())
-    if getattr(answers, "_worker_pids_set", False):  # one that is found dead meanwhile would break off the ending
+    if getattr(answers, "_worker_pids_set", False):  # a worker found dead now would interrupt the shutdown
         _utils.signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]  # PyTorch's C
         answers._worker_pids_set = False
     del answers
@@ -530,7 +530,7 @@ def _end_soon(answers: Any) -> Iterator[None]:
     finally:
         _utils.MP_STATUS_CHECK_INTERVAL = before
     for worker in workers:
-        worker.join(before)  # it was told to end, and so killed, if need be
+        worker.join(before)  # PyTorch asked it to end, and kills it if it does not
 
 
 def _as_it_is(batch: Any) -> Any:

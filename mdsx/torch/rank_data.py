@@ -1,4 +1,4 @@
-"""What one rank reads of a dataset: which samples in which order, and what is made of them. It has no position."""
+"""One rank's view of a dataset: which samples in which order, and how batches are made. It has no position."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mdsx.torch.uneven import Uneven
 
 
 class RankData:
-    """The samples of a dataset in their order, of which this rank reads its part."""
+    """The samples of a dataset in their order; this rank reads its part of them."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RankData:
         transform: Callable[[Sample], Any] | None,
         zero_copy: bool,
     ) -> None:
-        """`ranks`: (rank, world size), None where they are to be found out."""
+        """`ranks`: (rank, world size), None to look them up when needed."""
         self.dataset = dataset
         self.view = view
         self.course = _course(dataset, view, seed, shuffle, epoch_samples)
@@ -68,7 +68,7 @@ class RankData:
         return {**self.__dict__, "_ranks": ranks, "_pace": Pace()}
 
     def copy(self) -> RankData:
-        """Return the same samples in the same order, to be read at a pace of its own."""
+        """Return the same samples in the same order, to read at a separate pace."""
         found = copy(self)
         found._ranks = self._ranks
         return found
@@ -80,7 +80,7 @@ class RankData:
 
     @property
     def identity(self) -> OrderIdentity:
-        """What the order is a function of, beside epoch and position."""
+        """Return what the order depends on, beside epoch and position."""
         course = self.course
         return OrderIdentity(
             order_version=ORDER_VERSION,
@@ -96,37 +96,37 @@ class RankData:
 
     @property
     def phases(self) -> Phases:
-        """A mixture's weights, with the position (since the run began) from which on each holds; else none."""
+        """Return a mixture's weights, each with its first position (since the run began); else nothing."""
         return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], position: int) -> None:
-        """Continue with these proportions of a mixture's components from `position` on, which counts on over epochs."""
+        """Continue with these proportions of a mixture's components from `position` on, counted over all epochs."""
         if not isinstance(self.dataset, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
         self.use_phases(add_phase(self.phases, position, self.dataset.weights(proportions)))
 
     def use_phases(self, phases: Phases) -> None:
-        """Go on in the order that has these phases."""
+        """Continue in the order with these phases."""
         if isinstance(self.course, MixtureCourse) and phases != self.phases:
             self.course = self.course.with_phases(phases)
 
     def batching(self, batch_size: int, drop_last: bool) -> Batching:
-        """How an epoch is cut into batches over the ranks."""
+        """Return how an epoch is cut into batches over ranks."""
         return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
 
     def known_batching(self, batch_size: int, drop_last: bool) -> Batching | None:
-        """`batching` where the ranks are known already, else None."""
+        """Return `batching` if the ranks are known, else None."""
         try:
             return self.batching(batch_size, drop_last)
-        except UsageError:  # the environment says how many ranks there are, and not which one this is
+        except UsageError:  # the environment has WORLD_SIZE, but no RANK yet
             return None
 
     def reader(
         self, batching: Batching, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
     ) -> RankReader:
-        """Reads this rank's part of batches, in this process or in `workers` of them.
+        """Return a reader of this rank's part of batches, for this process or `workers` others.
 
-        `views`: encoded bytes as memory views, by default as `zero_copy` says.
+        `views`: encoded bytes as memory views; default `zero_copy`.
         """
         here = ranks_on_this_node()
         views = self.zero_copy if views is None else views
@@ -144,17 +144,17 @@ class RankData:
         )
 
     def warn_of_costs(self, batching: Batching) -> None:
-        """Warn, on rank 0, where the cache is too small, or the batches do not fit the lanes."""
+        """Warn on rank 0 if the cache is too small, or the batches do not fit the lanes."""
         if self.ranks[0] == 0:
             warn_of_small_cache(self.view, self.course, ranks_here=ranks_on_this_node(), world_size=batching.world_size)
             warn_of_spread(self.course, batching)
 
     def assemble(self, batch: Batch, collate: Collate | None) -> Any:
-        """What a training loop gets for `batch`."""
+        """Return `batch` as a training loop gets it."""
         return assemble(self.view.schema, batch, self.transform, collate, self.uneven)
 
     def assembled(self, reader: RankReader, run: list[Task], collate: Collate | None) -> Iterator[Any]:
-        """What a loader gets for each task of a run: a batch, or Short."""
+        """Yield for each task of a run what a loader gets: a batch, or Short."""
         if self.on_error == "raise":
             yield from (self.assemble(batch, collate) for batch in reader.read_each(run))
             return
@@ -163,7 +163,7 @@ class RankData:
             yield assemble_sound(self.view.schema, batch, self.transform, collate, self.uneven, stand_ins)
 
     def check_empty(self, epoch: int, position: int, collate: Collate) -> None:
-        """Raise UsageError where `collate` makes batches that cannot be cut to 0 samples, as the one at `position`."""
+        """Raise UsageError if the batch that `collate` makes at `position` cannot be cut to 0 samples."""
         positions = np.array([epoch * self.course.epoch_samples + position])
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
@@ -172,7 +172,7 @@ class RankData:
             found = [(shard, self.view.select(shard, group)) for shard, group in groups]
             (columns,) = self.view.gather(found, places, [1])
         except CorruptError:
-            if self.on_error == "skip":  # what comes of it is seen at its batch
+            if self.on_error == "skip":  # its own batch handles it
                 return
             raise
         check_empty(self.view.schema, Batch(columns, positions, shards, samples, True), self.transform, collate)

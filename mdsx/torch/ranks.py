@@ -10,7 +10,7 @@ from mdsx.errors import UsageError, shown
 
 
 def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """What was given, else torch.distributed's where it is initialised, else `RANK` and `WORLD_SIZE`, else (0, 1)."""
+    """Return what was given, else torch.distributed's if initialised, else `RANK` and `WORLD_SIZE`, else (0, 1)."""
     if (rank is None) != (world_size is None):
         raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
     if rank is None or world_size is None:
@@ -30,7 +30,7 @@ def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, 
 
 
 def ranks_on_this_node() -> int:
-    """`LOCAL_WORLD_SIZE`, which torchrun sets; else 1."""
+    """Return torchrun's `LOCAL_WORLD_SIZE`, else 1."""
     return max(_environment("LOCAL_WORLD_SIZE", 1), 1)
 
 

@@ -1,7 +1,7 @@
-"""Batches without the samples that cannot be made: those that are damaged, and those at which `transform` raises.
+"""Batches without the samples that fail: those that are damaged, and those for which `transform` raises.
 
-What was left out goes with the batch, as text. It is logged and counted where the batch is handed out, so once for each
-sample: batches that were prepared in vain, or are made once more, do not count.
+The batch carries the skipped samples as text. The loader logs and counts them when it hands out the batch, so once for
+each sample: batches prepared in vain, or made twice, do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OnError = Literal["raise", "skip"]
 
 
 class Short(NamedTuple):
-    """A batch from which samples were left out: each of them, and why."""
+    """A batch without some of its samples: which, and why."""
 
     batch: Any
     skipped: tuple[str, ...]
@@ -32,9 +32,9 @@ def assemble_sound(
     uneven: Uneven,
     stand_ins: Callable[[], Iterator[Batch]],
 ) -> Any:
-    """As `assemble`, without the samples that cannot be made; Short where there are any.
+    """As `assemble`, without the samples that fail; return a Short if there are any.
 
-    Where no sample is left, it is what a rank without samples gets, made of the first of `stand_ins` that can be made.
+    If no sample is left, return what a rank without samples gets, made from the first good one of `stand_ins`.
     """
     failures, ours = list(batch.damaged), not batch.stand_in
     if transform is None and collate is None:
@@ -52,7 +52,7 @@ def assemble_sound(
 
 
 def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:
-    """What the log says of samples that are left out."""
+    """Return the log's text for samples left out."""
     lines = [f"{failure.place}: {type(failure.error).__name__}: {failure.error}" for failure in failures]
     return tuple(line for _, line in sorted(zip([failure.position for failure in failures], lines, strict=True)))
 
@@ -60,11 +60,11 @@ def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:
 def _stand_in(
     schema: Schema, transform: Transform | None, candidates: Iterator[Batch], failures: list[Failure]
 ) -> tuple[Batch, list[Any]]:
-    """The first single sample that can be made. Raises the first of `failures` where there is none."""
+    """Return the first single sample that succeeds. Raise the first of `failures` if none does."""
     for batch in candidates:
         try:
             return batch, list(transformed(schema, batch, transform))
-        except Exception:  # it is reported at its own batch
+        except Exception:  # its own batch reports it
             continue
     error = failures[0].error
     error.add_note("mdsx: no sample is left of this batch, and none near it shows the structure of an empty one")

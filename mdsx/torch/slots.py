@@ -2,9 +2,9 @@
 
 PyTorch's own way makes a file, passes its descriptor and maps it for every tensor, which costs a millisecond, and a
 page fault for each 4 KiB. Here the main process says with each task which slot is free, and learns from the last tensor
-that dies when it is free again. The memory has no name: nothing stays behind, whoever is killed, and no limit of
-`/dev/shm` counts. What is looked at when the process forks may be looked at by the child, too, for how long nobody
-knows: those slots are not used again, and batches that find none cross by value.
+that dies when it is free again. The memory has no name: nothing is left over if a process is killed, and the limit of
+`/dev/shm` does not apply. After a fork, the child may read the slots in use for an unknown time: they are never reused,
+and a batch that finds no free slot is copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEMORY = "the workers' shared memory"
 
 
 class _Array(NamedTuple):
-    """An array that lies in a slot, `start` bytes from its beginning."""
+    """An array in a slot, `start` bytes from its beginning."""
 
     start: int
     dtype: str
@@ -42,11 +42,11 @@ class _Array(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Byte strings that lie in a slot one after the other, between these edges; or that found no room there."""
+    """Byte strings in a slot, one after the other, between these edges; or those that found no room there."""
 
     edges: list[int]
     values: list[bytes] | None
-    nulls: list[int]  # places of the result where there is none
+    nulls: list[int]  # places of the result that have none
 
     def cut(self, slot: memoryview, *, views: bool) -> list[Any]:
         found: list[Any]
@@ -86,7 +86,7 @@ class Slots:
         self._map()
 
     def reserve(self) -> int | None:
-        """A slot that nobody uses, or None. It is used until what `take` gave is gone."""
+        """Return a free slot, or None. It is in use until the result of `take` dies."""
         if not self._free:
             return None
         slot = self._free.pop()
@@ -94,16 +94,16 @@ class Slots:
         return slot
 
     def keep_for_children(self) -> None:
-        """What was taken is not used again."""
+        """Never use the taken slots again."""
         self._taken.clear()
 
     def release_all(self) -> None:
-        """All that are reserved: no worker writes to them any more."""
+        """Release all reserved slots: no worker writes to them now."""
         self._free += sorted(self._reserved)
         self._reserved.clear()
 
     def put(self, slot: int | None, columns: Columns) -> Columns:
-        """In a worker: the columns, with what is in arrays and memory views in the slot as far as it has room."""
+        """In a worker: move the arrays and memory views of the columns to the slot, as far as it has room."""
         size = 0 if slot is None else self._size
         memory = self._memory.data[(slot or 0) * self._size :][:size]
         placed, reached = dict(columns), 0
@@ -125,15 +125,15 @@ class Slots:
         return placed
 
     def take(self, slot: int | None, placed: Columns, *, views: bool) -> Columns:
-        """In the owner: what was `put`. An array comes as a tensor in the slot, a memory view as one of the slot with
-        `views`, else as bytes. The slot is free again when the last of them is gone."""
+        """In the owner: return what was `put`. Arrays become tensors in the slot; memory views stay views with
+        `views`, else they become bytes. The slot is free again when the last of them dies."""
         memory = self._memory[:0]
         if slot is not None:
             self._reserved.remove(slot)
             memory = self._memory[slot * self._size : (slot + 1) * self._size]
             self._taken.add(slot)
             weakref.finalize(memory, _give_back, slot, self._taken, self._free).atexit = False
-        whole = torch.from_numpy(memory)  # which keeps `memory` as long as any tensor looks at it
+        whole = torch.from_numpy(memory)  # keeps `memory` as long as a tensor uses it
         return {
             name: values.find(whole)
             if isinstance(values, _Array)

@@ -17,17 +17,17 @@ VALID = "valid"
 
 
 def emptied(sample: Any, collate: Any) -> Any:
-    """A batch of 0 samples, of the structure that `collate` gives to batches of samples like this one.
+    """Return a batch of 0 samples, with the structure that `collate` gives to batches of samples like this one.
 
-    What differs between a batch of one and a batch of two such samples grows with the samples: it is cut to 0. Raise
-    UsageError where something differs that cannot be cut.
+    The parts that differ between a batch of one and of two such samples grow with the samples, so they are cut to 0.
+    Raise UsageError if such a part cannot be cut.
     """
     one = collate([deepcopy(sample)])
     return _cut(one, collate([deepcopy(sample), deepcopy(sample)]), "batch")
 
 
 def with_mask(batch: Any, count: int, valid: bool) -> Any:
-    """The batch with its mask, bool [count]: as the key "valid" of a dict, else as the pair (batch, mask)."""
+    """Return the batch with its mask, bool [count]: as key "valid" of a dict, else as the pair (batch, mask)."""
     mask = torch.full((count,), valid)
     if not isinstance(batch, Mapping):
         return batch, mask
@@ -37,7 +37,7 @@ def with_mask(batch: Any, count: int, valid: bool) -> Any:
 
 
 def _cut(one: Any, two: Any, place: str) -> Any:
-    """What lies as far before `one` as that lies before `two`."""
+    """Extrapolate from `two` samples and `one` to none."""
     if type(one) is type(two):
         if isinstance(one, torch.Tensor | np.ndarray):
             axes = [axis for axis, (a, b) in enumerate(zip(one.shape, two.shape, strict=False)) if a != b]

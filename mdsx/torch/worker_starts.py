@@ -1,7 +1,7 @@
-"""What the main process can know of PyTorch's own DataLoader: when it starts workers from a dataset.
+"""Detects in the main process when PyTorch's own DataLoader starts workers from a dataset.
 
-The loader gives no notice, but a worker is started by a fork, or by pickling the dataset for a spawned process. At that
-moment the loader's new iterator, whose `_dataset` is the dataset, is on the stack of the main process.
+The loader gives no notice, but it forks, or pickles the dataset for a spawned process. At that moment the loader's new
+iterator, whose `_dataset` is the dataset, is on the stack of the main process.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class WorkerStarts:
 
     def __init__(self, *, seen: bool = False) -> None:
         self.seen = seen
-        self._iterator: ref[Any] | None = None  # the loader's, for which the last ones were started
+        self._iterator: ref[Any] | None = None  # the loader's, that started the last workers
         self._used = False
 
     def moved(self) -> None:
-        """The dataset was sent to another place: an epoch was set, or a state loaded."""
+        """Note that the dataset moved: an epoch was set, or a state loaded."""
         self._used = False
 
     def started(self, iterator: Any, *, repeats: bool) -> bool:
-        """Note that `iterator` starts a worker; return whether it is its first one. `repeats`: the next start from the
-        same place would give the same order again."""
+        """Note that `iterator` starts a worker; return whether it is its first. `repeats`: another start from the same
+        place would give the same order."""
         if self._iterator is not None and self._iterator() is iterator:
             return False
         self._iterator = ref(iterator)
@@ -48,12 +48,12 @@ class WorkerStarts:
 
 
 def spawning() -> bool:
-    """Whether what is being pickled goes to a process that is being started."""
+    """Whether pickling is under way for a process that is being started."""
     return get_spawning_popen() is not None
 
 
 def find_loader(is_dataset: Callable[[object], bool]) -> tuple[Any, Any, bool] | None:
-    """The iterator of a DataLoader that is being made in this thread, its dataset, and whether it resumes a state."""
+    """Return the DataLoader's iterator that this thread is making, its dataset, and whether it resumes a state."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "__init__" and frame.f_code.co_varnames[:1] == ("self",):
@@ -66,7 +66,7 @@ def find_loader(is_dataset: Callable[[object], bool]) -> tuple[Any, Any, bool] |
 
 
 def check_batched_once(dataset: object) -> None:
-    """Raise UsageError if a DataLoader would collate the batches of `dataset`, which begins to iterate, once more."""
+    """Raise UsageError if a DataLoader would collate the batches of `dataset`, which begins to iterate, again."""
     fetcher = sys._getframe(2).f_locals.get("self")
     if (
         isinstance(fetcher, _IterableDatasetFetcher)

@@ -1,6 +1,6 @@
-"""How batches come from where they are made, a thread or worker processes, to `next()`: several together.
+"""Hands batches from a thread or from worker processes to `next()`, several together.
 
-Handing over costs some 20 us between threads and 200 us between processes, more than a small batch takes to make.
+A handover costs some 20 us between threads and 200 us between processes, more than making a small batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mdsx.warn import leave_warnings_to_others
 class Produce:
     """Makes the batches of `tasks` in the background thread, in lists of up to `together`.
 
-    It must not hold the loader, whose end ends the thread.
+    It must not hold the loader: the loader's end stops the thread.
     """
 
     def __init__(
@@ -60,21 +60,21 @@ class Produce:
                     made = []
         except Exception:
             if made:
-                yield made  # the error comes in its place
+                yield made  # those before the error
             raise
         if made:
             yield made
 
 
 class Ask(NamedTuple):
-    """What a worker is to do: a run of batches, and where to put it."""
+    """A request to a worker: a run of batches, and where to put it."""
 
     run: list[Task]
     slot: int | None
 
 
 class Failed(NamedTuple):
-    """An exception of a worker, as it was raised. PyTorch makes another one of its text, without what it carries."""
+    """An exception of a worker, as it was raised. PyTorch would make one from its text, without its attributes."""
 
     error: BaseException
     notes: Sequence[str]
@@ -82,7 +82,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> Failed:
-        """Raises RuntimeError, with all of its text, where it cannot be pickled and made again."""
+        """Raise RuntimeError with the whole text if pickle cannot copy the exception."""
         text = "".join(traceback.format_exception(error))
         try:
             same = type(pickle.loads(pickle.dumps(error))) is type(error)
@@ -93,7 +93,7 @@ class Failed(NamedTuple):
         return cls(error, getattr(error, "__notes__", ()), text)
 
     def again(self) -> BaseException:
-        """The exception, to be raised in the process of the loader."""
+        """Return the exception, to be raised in the loader's process."""
         if self.notes:
             self.error.__notes__ = list(self.notes)
         self.error.__cause__ = WorkerTraceback(self.text)
@@ -101,24 +101,24 @@ class Failed(NamedTuple):
 
 
 class WorkerTraceback(Exception):
-    """The cause of an exception that was raised in a worker: where in the worker, as text."""
+    """The cause of an exception that a worker raised: its traceback there, as text."""
 
     def __str__(self) -> str:
         return f"in a worker process:\n{self.args[0]}"
 
 
 class Answer(NamedTuple):
-    """What a worker did: a batch, packed; with slots, the columns of a run in storage form, not cut yet; or Failed."""
+    """A worker's result: a packed batch; with slots, the columns of a run in storage form, not cut yet; or Failed."""
 
     made: Any
     sizes: Sequence[int] = ()  # samples of the run's batches
     slot: int | None = None
-    broken: bool = False  # only the first batches of the run are here, as there is an error in a later one
-    skipped: Sequence[tuple[str, ...]] = ()  # what was left out of each batch; empty where it is nothing at all
+    broken: bool = False  # only the run's first batches are here, because a later one failed
+    skipped: Sequence[tuple[str, ...]] = ()  # samples left out of each batch; empty if there are none at all
 
 
 class Worker(TorchDataset[Answer]):
-    """What a worker process reads: item = what is asked, value = the answer."""
+    """The dataset of a worker process: maps each Ask to its Answer."""
 
     def __init__(self, data: RankData, reader: RankReader, collate: Collate | None, slots: Slots | None) -> None:
         self._data, self._reader, self._collate, self._slots = data, reader, collate, slots
@@ -127,7 +127,7 @@ class Worker(TorchDataset[Answer]):
         try:
             return self._answer(ask)
         except KeyboardInterrupt:
-            raise  # which the main process got too
+            raise  # the main process got it too
         except BaseException as error:
             return Answer(Failed.of(error))
 
@@ -142,12 +142,12 @@ class Worker(TorchDataset[Answer]):
                 return self._sound(ask)
             if len(run) == 1:
                 raise
-            run = run[:1]  # the batches before the error shall come first
+            run = run[:1]  # first the batches before the error
             columns = next(self._reader.read(run, joined=True)).columns
         return Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
 
     def _sound(self, ask: Ask) -> Answer:
-        """The batches of a run without the samples that are damaged; where there is another error, those before it."""
+        """Return the batches of a run without damaged samples; after another error, those before it."""
         batches = list[Batch]()
         try:
             batches += self._reader.read_each(ask.run)
@@ -165,9 +165,9 @@ class Worker(TorchDataset[Answer]):
 
 
 class BeginWorker:
-    """What a worker does first: it sees to it that it ends with its parent, however that ends, whatever it is at.
+    """Initialises a worker: it ends with its parent, however the parent ends.
 
-    Ctrl-C comes to all processes of a terminal, but what then happens is for the main process to say.
+    Ctrl-C reaches all processes of a terminal, but only the main process decides what happens then.
     """
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
@@ -183,7 +183,7 @@ class BeginWorker:
 
 
 class TaskSampler:
-    """The sampler of the workers: the batches of the iteration that begins, in runs that grow from one for each."""
+    """The sampler of the workers: the batches of the new iteration, in runs that grow from one batch each."""
 
     def __init__(self, workers: int, together: int, slots: Slots | None) -> None:
         self.slots = slots
@@ -191,11 +191,11 @@ class TaskSampler:
         self._tasks: Iterator[Task] = iter(())
 
     def start(self, batching: Batching, epoch: int, position: int) -> None:
-        """From (epoch, position) to the epoch's end."""
+        """Begin at (epoch, position), up to its end."""
         self._tasks = batching.tasks(epoch, position)
 
     def batches(self, answer: Answer, data: RankData) -> Iterator[Any]:
-        """What `next()` returns of an answer, or raises."""
+        """Yield the batches of an answer, or raise its error."""
         if isinstance(answer.made, Failed):
             raise answer.made.again()
         if self.slots is None:
@@ -209,7 +209,7 @@ class TaskSampler:
             yield Short(batch, skipped) if skipped else batch
 
     def __iter__(self) -> Iterator[Ask]:
-        if self.slots is not None:  # workers that persist have dropped what an iteration before asked of them
+        if self.slots is not None:  # persistent workers have dropped the requests of earlier iterations
             self.slots.release_all()
         for number in count():
             run = list(islice(self._tasks, min(2 ** min(number // self._workers, 30), self._together)))
@@ -219,7 +219,7 @@ class TaskSampler:
 
 
 def _packed(batch: Any) -> bytes:
-    """A batch as it goes to another process; PyTorch's queue would drop what cannot, and its reader wait for ever."""
+    """Pickle a batch here: PyTorch's queue would drop one that fails, and its reader would wait for ever."""
     try:
         return bytes(ForkingPickler.dumps(batch))
     except Exception as error:
@@ -233,5 +233,5 @@ def _packed(batch: Any) -> bytes:
 def _unpacked(packed: bytes) -> Any:
     try:
         return pickle.loads(packed)
-    except (OSError, EOFError) as error:  # PyTorch asks the worker for the memory of each tensor
+    except (OSError, EOFError) as error:  # PyTorch fetches each tensor's memory from the worker
         raise RuntimeError("a worker ended before its batch was taken: was it killed, for want of memory?") from error

@@ -75,12 +75,9 @@ def test_rank_lanes_and_lanes_read_are_rank_positions_turned_round(
 ) -> None:
     begins = start + np.arange(batches) * size
     ends = begins + size
-    for rank in range(world_size):
-        touched = {
-            position % lanes
-            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
-            for position in batch(begin, end - begin, lanes, world_size)[rank]
-        }
+    by_rank = [batch(begin, size, lanes, world_size) for begin in begins.tolist()]
+    for rank in {0, start % world_size, world_size - 1}:
+        touched = {position % lanes for each in by_rank for position in each[rank]}
         assert set(rank_lanes(begins, ends, lanes=lanes, rank=rank, world_size=world_size).tolist()) == touched
         for starts in ((start,), None):
             read = lanes_read(starts, size, lanes=lanes, rank=rank, world_size=world_size)

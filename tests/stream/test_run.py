@@ -238,7 +238,7 @@ def test_the_predicted_state_equals_that_after_reading(
     ahead = run.after(number, batching)
     Iteration(run, batching).take(number)
     assert ahead == state(run) == run.after(number, batching)
-    with pytest.raises(UsageError, match="so many batches are not left"):
+    with pytest.raises(UsageError, match="the epoch has fewer batches left"):
         run.after(remaining + 1, batching)
 
 

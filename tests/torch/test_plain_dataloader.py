@@ -129,7 +129,7 @@ def test_state_after_equals_a_streaming_data_loaders_state(local_url: str) -> No
 
 def test_state_after_more_than_the_remaining_batches_raises(local_url: str) -> None:
     data = StreamingDataset(local_url, batch_size=100)
-    with pytest.raises(mdsx.UsageError, match="so many batches are not left") as caught:
+    with pytest.raises(mdsx.UsageError, match="the epoch has fewer batches left") as caught:
         data.state_after(11)
     assert caught.value.expected == "0 to 10"
 

@@ -1,4 +1,4 @@
-"""The bounded cache on local disk: `cache.py` has the rules, `ledger.py` the books, `policy.py` who leaves first."""
+"""The bounded cache on local disk: `cache.py` has the rules, `ledger.py` the books, `policy.py` the eviction order."""
 
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.locks import held

@@ -1,14 +1,14 @@
 """The bounded cache: one directory, shared by all processes of all jobs on a node; the directory is its state.
 
-`<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes; with `.part` behind it, it
+`<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes. With the suffix `.part`, it
 is one being made, already at its full size. Rules:
-- Who maps a shard holds a shared lock on it (a lease) until the last view of the mapping is gone. Only a file whose
-  exclusive lock could be had is removed, so what is mapped is never evicted.
-- Who makes a shard holds the exclusive lock on its `.part`. A `.part` that nobody locks is a dead process's, and is
-  removed by whoever needs its place.
-- Files are added and removed with the ledger's lock held, under which locks on shards are only tried for. Nobody waits
-  for anything else: where there is no room, or somebody else makes the shard, that is the answer.
-- A `.part` gets its blocks at once, after the tally has room for it: so the sum of all files never exceeds the limit.
+- A process that maps a shard holds a shared lock on it (a lease) until the last view of the mapping dies. Evicting a
+  file takes its exclusive lock, so a mapped shard is never evicted.
+- A process that makes a shard holds the exclusive lock on its `.part`. An unlocked `.part` is a dead process's; any
+  process that needs its place removes it.
+- Files are added and removed with the ledger's lock held; under it, locks on shards are tried without waiting. There
+  is no other wait: without room, or if another process makes the shard, `fetch` returns the reason at once.
+- A `.part` gets its blocks at once, after the tally has room for it: so all files together never exceed the limit.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ class CacheKey:
 
 @dataclass(slots=True)
 class _Process:
-    """What belongs to one process."""
+    """The state of one process."""
 
     owner: Owner
     ledger: Ledger
     evictor: Evictor
-    lock: threading.Lock  # taken before the ledger's, so that only one thread of a process waits for that
-    limit: int | None = None  # when it was last looked at
+    lock: threading.Lock  # taken first, so that only one thread of a process waits for the ledger's
+    limit: int | None = None  # as last read
 
 
 class CacheDirectory:
     """The cache in `directory` (default: `$MDSX_CACHE`, else `~/.cache/mdsx`), which stays within `limit` bytes.
 
-    `limit` is bytes or text such as "200GB"; by default 80 % of the free space and what the cache holds already. The
-    smallest limit that the processes which share the directory gave counts for all. It may be pickled, forked, and used
-    by several threads.
+    `limit` is bytes or text such as "200GB"; by default 80 % of the free space and the cache's own files. The smallest
+    limit of the processes that share the directory counts for all. A cache may be pickled, forked, and used by several
+    threads.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
@@ -105,8 +105,8 @@ class CacheDirectory:
             return disk_size(self.directory) if self._given is None else self._given
 
     def check(self, largest: int, file: str) -> None:
-        """Raise UsageError where the limit that was given cannot hold a shard of `largest` bytes of the dataset `file`;
-        warn where the directory cannot, for another reason."""
+        """Raise UsageError if the given limit cannot hold a shard of `largest` bytes of the dataset `file`; warn if the
+        directory cannot for another reason."""
         if self.limit >= largest:
             return
         needed = f"the largest shard ({format_size(largest)})"
@@ -125,36 +125,36 @@ class CacheDirectory:
 
     @property
     def recent_limit(self) -> int:
-        """The limit when this process last looked at it: without I/O, but for the first time."""
+        """The limit as this process last read it: no I/O, except the first time."""
         limit = self._process().limit
         return self.limit if limit is None else limit
 
     def path(self, key: CacheKey) -> Path:
-        """Where the shard is, if it is here."""
+        """Return the shard's path, present or not."""
         return self.directory / key.fingerprint / filenames.shard(key.raw_hash)
 
     def is_empty(self) -> bool:
-        """Whether it holds no shard at all."""
+        """Whether it holds no shard."""
         return not any(self.directory.glob(filenames.SHARDS))
 
     def usage(self) -> int:
-        """Bytes that the directory holds, those in flight included."""
+        """Bytes that the directory holds, with those in flight."""
         return sum(file.size for file in self._process().ledger.scan())
 
     def open(self, key: CacheKey) -> mmap.mmap | None:
-        """The whole shard, leased until the last view of the mapping is gone; None where it is not here."""
+        """Return the whole shard, leased until the last view of the mapping dies; None if it is not here."""
         path = self.path(key)
         if not is_folder(path.parent):  # a symbolic link leads elsewhere
             return None
         try:
             hold = Hold(path, os.O_RDONLY)
-        except OSError as error:  # not here; or not ours to read, which is as good
+        except OSError as error:  # missing, or not ours to read
             if (too_many := exhausted(error, str(path))) is not None:
                 raise too_many from error
             return None
         mapped = None
         try:
-            # Where the lock is not free, it is being evicted or was finished this instant: not here, for now.
+            # If the lock is taken, the shard is being evicted or was just finished: not here, for now.
             leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
             if leased and os.fstat(hold.descriptor).st_size == key.raw_size:
                 mapped = map_held(hold, path)
@@ -171,14 +171,13 @@ class CacheDirectory:
     def fetch(
         self, key: CacheKey, fill: Callable[[Write], None], *, needed_in: float = 0.0, needs: Needs = _UNKNOWN
     ) -> mmap.mmap | Verdict:
-        """The shard, leased as by `open`, made by `fill` where it is not here; or why not, at once.
+        """Return the shard, leased as by `open`, made by `fill` if it is not here; or at once the reason why not.
 
-        `fill(write)` writes the shard's raw bytes in order, and raises where they turn out to be damaged: then nothing
-        of them stays, and the error is the caller's. `needed_in`: 0 where the shard is needed now, which may evict
-        whatever nobody holds; else the seconds until then: only what is needed later than that is evicted for it.
-        `needs`: when this process needs the shards of some datasets next, which decides what is evicted.
-        Where the directory is full, removed or read-only, there is no room; where it is not to be used at all, that is
-        an MdsxError.
+        `fill(write)` writes the shard's raw bytes in order, and raises if they are damaged: then none of them stay, and
+        the caller gets the error. `needed_in`: 0 if the shard is needed now, which may evict any file without a lease;
+        else the seconds until then: only files needed later than that are evicted for it. `needs`: when this process
+        needs the shards of some datasets next, which decides what to evict. If the directory is full, removed or
+        read-only, there is no room. Raise MdsxError if it cannot be used at all.
         """
         if (mapped := self.open(key)) is not None:
             return mapped
@@ -209,13 +208,13 @@ class CacheDirectory:
         return mapped
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
-        """Tell when the shard, which is not needed for now, will be needed again, in seconds from now."""
+        """Note in how many seconds the shard, which is not needed for now, will be needed again."""
         path = self.path(key)
         date(path, needed_in=needed_in)
         self._process().evictor.let_go(path)
 
     def discard(self, key: CacheKey) -> None:
-        """Remove a shard that was found damaged, if that can be. Who has it mapped keeps what is mapped."""
+        """Remove a shard that was found damaged, if possible. Existing mappings of it stay valid."""
         process = self._process()
         try:
             with process.lock, process.ledger.locked():
@@ -237,7 +236,7 @@ class CacheDirectory:
         return process
 
     def _register(self, process: _Process) -> None:
-        """With the ledger's lock held: make this process's limit count, and bring the cache within it."""
+        """With the ledger's lock held: make this process's limit count, and evict down to it."""
         ledger = process.ledger
         if not ledger.is_registered():
             ledger.register(self._given)
@@ -247,7 +246,7 @@ class CacheDirectory:
     def _admit(
         self, key: CacheKey, path: Path, part: Path, needed_in: float, needs: Needs
     ) -> Hold | mmap.mmap | Verdict:
-        """The exclusive hold on a new `.part` at its full size, or the shard if it is here, or why neither."""
+        """Return the exclusive hold on a new `.part` at its full size, or the present shard, or why neither."""
         process = self._process()
         ledger = process.ledger
         with process.lock, ledger.locked():
@@ -258,7 +257,7 @@ class CacheDirectory:
             total = ledger.take_tally()
             if total is None:
                 total = process.evictor.scan(needs)
-            for rubbish in (part, path):  # left by the dead; or a whole one of a wrong size
+            for rubbish in (part, path):  # left by a dead process; or a whole one of a wrong size
                 if (found := look_at(rubbish)) is not None:
                     if not evict(rubbish):
                         ledger.write_tally(total)
@@ -274,9 +273,9 @@ class CacheDirectory:
             return hold
 
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
-        """Make the finished `.part` a shard, its exclusive lock a lease; None where it was removed."""
+        """Make the finished `.part` a shard, and its lock a lease; return None if it was removed."""
         process = self._process()
-        with process.ledger.locked():  # so that nobody can take the lock while it changes
+        with process.ledger.locked():  # so that no process takes the lock while it changes
             if not hold.leads_to(part):
                 return None
             os.rename(part, path)
@@ -284,7 +283,7 @@ class CacheDirectory:
             return map_held(hold, path)
 
     def _withdraw(self, hold: Hold, part: Path) -> None:
-        """Take a `.part` back; where that cannot be, it is a dead one's."""
+        """Remove a `.part`; if that fails, it counts as a dead one's."""
         process = self._process()
         try:
             with suppress(OSError), process.lock, process.ledger.locked():

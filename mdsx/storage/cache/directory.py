@@ -1,9 +1,9 @@
-"""The cache's directory as the file system has it: for its owner only, and what to do and say where it refuses.
+"""The cache's directory in the file system: only for its owner, and what happens if the file system refuses.
 
 Rules:
-- What is made in it is for its owner only, whatever the umask. Nothing in it is a symbolic link, and none is followed.
-- Where the disk is full, the directory is being removed, or may only be read, reading goes on around the cache.
-- Where it cannot even be read, or is no directory, that is an error that names the owner and the way out.
+- Only its owner may use what the cache makes in it, whatever the umask. It has no symbolic links, and follows none.
+- If the disk is full, the directory is being removed, or is read-only, reading continues without the cache.
+- If it cannot even be read, or is no directory, raise an error that names the owner and the way out.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _OWN = "give another directory: cache=, or $MDSX_CACHE"
 
 
 def make_folder(path: Path) -> None:
-    """Be it there or not, `path` is a folder afterwards, and no symbolic link. Raises OSError."""
+    """Make `path` a folder if it is not one yet, and no symbolic link. Raise OSError."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         if not is_folder(path):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path)) from None
     else:
-        os.chmod(path, 0o700)  # the umask may have taken from it
+        os.chmod(path, 0o700)  # the umask may have removed bits
 
 
 def is_folder(path: Path) -> bool:
@@ -46,17 +46,17 @@ def is_folder(path: Path) -> bool:
 
 
 def disk_size(directory: Path) -> int:
-    """Bytes of the disk on which `directory` is, or would be; very many where the file system is no disk."""
+    """Bytes of the disk on which `directory` is, or would be; very many if the file system is no disk."""
     return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
 
 
 def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: bool = True) -> None:
-    """Return, with one warning if that `costs`, where reading can go on around the cache; else raise what is wrong.
+    """Return if reading can continue without the cache, with one warning if that `costs`; else raise the problem.
 
-    A cache that cannot be made is an error only where it is `limited`: the user gave it a limit, so expects one.
+    A cache that cannot be made is an error only if it is `limited`: the user gave it a limit, so expects one.
     """
     impossible = isinstance(error, FileNotFoundError) and not _can_be_made(directory)
-    if isinstance(error, FileNotFoundError) and not impossible:  # it was removed, and is made again
+    if isinstance(error, FileNotFoundError) and not impossible:  # it was removed; make it again
         return
     if error.errno in _FULL:
         why = "the disk is full, or a quota on it"
@@ -66,11 +66,11 @@ def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: b
         why = f"it cannot be made ({error.strerror})"
     else:
         raise _failure(directory, error) from error
-    told = (
+    text = (
         f"{directory}: the cache takes no more shards: {why}; what is not there is read by range, in each epoch again"
     )
     if costs:
-        warn(f"{told}; {_OWN}", seen_by="node")
+        warn(f"{text}; {_OWN}", seen_by="node")
 
 
 def _failure(directory: Path, error: OSError) -> MdsxError:
@@ -99,7 +99,7 @@ def _failure(directory: Path, error: OSError) -> MdsxError:
         kind = "a symbolic link" if found.is_symlink() else "something else than the cache made"
         return UsageError(f"where the cache should be, there is {kind}", file=str(found), hint=f"remove it, or {_OWN}")
     if isinstance(error, TimeoutError):
-        return TransportError(str(error.strerror), file=file, hint="look for a process that uses the cache and stands")
+        return TransportError(str(error.strerror), file=file, hint="look for a process that uses the cache and hangs")
     return TransportError(f"the cache failed: {error.strerror or error}", file=file, hint=_OWN)
 
 
@@ -109,19 +109,19 @@ def _nearest(directory: Path) -> Path:
 
 
 def _can_be_made(directory: Path) -> bool:
-    """Try to make the directory; return False where the file system takes none, as `/proc` does."""
+    """Try to make the directory; return False if the file system refuses any, like `/proc`."""
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         make_folder(directory)
     except FileNotFoundError:
         return False
-    except OSError:  # to be seen at the next use
+    except OSError:  # the next use reports it
         return True
     return True
 
 
 def _unreadable(directory: Path) -> Path | None:
-    """What is there of the directory and its lock, but not for this process to read."""
+    """Return the directory or its lock, if it exists but this process may not read it."""
     for path in (directory, directory / filenames.LOCK):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW * (path != directory)))

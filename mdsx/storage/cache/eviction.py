@@ -1,7 +1,7 @@
-"""Makes room in the cache, by what the caller knows of its shards. Used with the ledger's lock held.
+"""Makes room in the cache, by the needs that the caller knows. Use it with the ledger's lock held.
 
-A scan of the directory costs time, so its result is used for a while. Meanwhile shards that this process let go join
-the candidates at once, as they are often the ones needed last; the next scan sees what other processes let go.
+A scan of the directory costs time, so its result is kept for a while. Meanwhile shards that this process releases join
+the candidates at once, as they are often the ones needed last; the next scan sees those of other processes.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from mdsx.storage.cache.policy import Candidate, Needs, candidates, may_evict
 from mdsx.storage.cache.shard_files import evict, look_at
 
 _RESCAN = 50.0  # a scan is used for this many times as long as it took
-_RETRY = 5.0  # the same, for its result that nothing may be evicted
-_LET_GO = 1024  # shards remembered until room is needed; the next scan finds the others
+_RETRY = 5.0  # the same, if it found nothing to evict
+_LET_GO = 1024  # released shards to remember; the next scan finds the others
 
 
 class Evictor:
-    """Decides in one process which shards leave the cache for which."""
+    """Decides in one process which shards to evict for which."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._candidates: list[Candidate] = []  # the last is the first to go
-        self._known: set[str] = set()  # fingerprints of the datasets that the last scan had needs of
-        self._scanned = 0.0  # when the last scan was over, monotonic
+        self._candidates: list[Candidate] = []  # evict from the end
+        self._known: set[str] = set()  # fingerprints of the datasets whose needs the last scan had
+        self._scanned = 0.0  # when the last scan ended, monotonic
         self._took = 0.0  # seconds that it took
         self._let_go: deque[str] = deque(maxlen=_LET_GO)  # appended to without any lock
 
     def let_go(self, path: Path) -> None:
-        """This process does not need the shard for now. The only method that needs no lock."""
+        """Note that this process does not need the shard for now. Only this method needs no lock."""
         self._let_go.append(str(path))
 
     def scan(self, needs: Needs) -> int:
-        """Look at all files again; return their bytes."""
+        """Scan all files again; return their bytes."""
         started = time.monotonic()
         self._let_go.clear()
         files = self._ledger.scan()
@@ -48,8 +48,8 @@ class Evictor:
         return sum(file.size for file in files)
 
     def shrink(self, limit: int) -> int:
-        """Remove what dead processes began, and evict what is not leased as far as the limit needs it; return the bytes
-        then in use."""
+        """Remove what dead processes began, and evict unleased shards until the limit holds; return the bytes then in
+        use."""
         total = self.scan({})
         for _, file, _ in self._candidates:
             if filenames.is_unfinished(file.path) and evict(file.path):
@@ -57,8 +57,8 @@ class Evictor:
         return self.make_room(total, 0, limit, 0.0, {})
 
     def make_room(self, total: int, size: int, limit: int, needed_in: float, needs: Needs) -> int:
-        """Evict until `size` more bytes fit into `limit`, or nothing is left that may go for a shard needed in
-        `needed_in` seconds. `total` bytes are in use; return those then in use."""
+        """Evict until `size` more bytes fit into `limit`, or nothing may be evicted for a shard needed in `needed_in`
+        seconds. `total` bytes are in use; return those then in use."""
         fresh = False
         if set(needs) != self._known:
             self._scanned = 0.0
@@ -74,18 +74,18 @@ class Evictor:
         return total
 
     def _evict(self, candidate: Candidate) -> int:
-        """Return the bytes that were freed."""
+        """Return the freed bytes."""
         _, file, known = candidate
         found = look_at(file.path)
         if found is None:
             return 0
-        if not known and found.needed != file.needed:  # somebody used it
+        if not known and found.needed != file.needed:  # a process used it
             self._let_go.append(file.path)
             return 0
         return found.size if evict(file.path) else 0
 
     def _join(self, needs: Needs) -> None:
-        """The shards that were let go become candidates."""
+        """Make the released shards candidates."""
         files = []
         while self._let_go:
             if (file := look_at(self._let_go.popleft())) is not None:
@@ -95,6 +95,6 @@ class Evictor:
 
 
 def _may_go(candidate: Candidate, needed_in: float, needs: Needs) -> bool:
-    """As it is now: the run has gone on since the candidate was found."""
+    """Return the candidate as it is now: the run has advanced since."""
     ((distance, _, _),) = candidates([candidate.file], time.time(), needs)
     return may_evict(distance, needed_in)

@@ -1,4 +1,4 @@
-"""The names of a cache's files: every one of them is made and recognised here, and nowhere else.
+"""The names of a cache's files. Only this module makes and parses them.
 
 | file | content |
 |---|---|
@@ -6,7 +6,7 @@
 | `<fingerprint>/<raw hash>.mdsx.part` | a shard that is being fetched |
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
-| `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes that gave this limit or got it so |
+| `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes with this limit, given or default |
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How full the cache is and may be. All of it is done under one lock file, for no longer than a few system calls.
+"""How full the cache is and may be. All work happens under one lock file, for no longer than a few system calls.
 
-Its state is in the names of empty files, so that keeping it takes no room:
-- `lock`: who holds its lock may change anything here, and add or remove shards.
-- `tally.BOOT.BYTES`: the bytes of all files. It is removed while an admission changes them; where there is none, or one
-  of another boot, a scan finds out. So a process that dies at any point leaves nothing to mend.
-- `limits/BYTES`, `limits/BYTES.default`: a limit that the processes which hold a shared lock on it gave, or got by
-  default. The smallest that is held by anybody is the directory's.
+Its state is in the names of empty files, so it takes no space:
+- `lock`: the process that holds its lock may change anything here, and add or remove shards.
+- `tally.BOOT.BYTES`: the bytes of all files. It is removed while an admission changes them. If there is none, or only
+  that of another boot, a scan counts them. So a process that dies at any point leaves nothing to repair.
+- `limits/BYTES`, `limits/BYTES.default`: a limit of the processes that hold a shared lock on it, given or default. The
+  smallest locked one is the directory's.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mdsx.storage.cache.policy import Cached
 from mdsx.system import boot
 
 _DEFAULT_SHARE = 0.8
-_PATIENCE = 60.0  # seconds; the lock is held for milliseconds, but by a process that was stopped
+_PATIENCE = 60.0  # seconds; only a stopped process holds the lock for more than milliseconds
 _LONGEST_PAUSE = 0.005
 
 
 class Ledger:
-    """The books of the cache in `directory`, which is made, for its owner only, where it is not there."""
+    """The books of the cache in `directory`, which it makes if missing, only for its owner."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,7 +41,7 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone among all processes and threads. Raises OSError where the directory cannot be written."""
+        """Exclude all other processes and threads. Raise OSError if the directory is not writable."""
         path = self._directory / filenames.LOCK
         while True:
             if not self._directory.is_dir():
@@ -50,7 +50,7 @@ class Ledger:
             try:
                 make_folder(self._limits)
                 hold = Hold(path, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError:  # the directory was removed this instant
+            except FileNotFoundError:  # the directory was just removed
                 continue
             try:
                 _wait_for(hold, path)
@@ -63,7 +63,7 @@ class Ledger:
     # --- the bytes in use; called with the lock held
 
     def take_tally(self) -> int | None:
-        """The tally, which is gone until `write_tally`; None where only a scan can tell."""
+        """Return and remove the tally; None if only a scan can find it."""
         found = [(path, tally) for path in self._directory.iterdir() if (tally := filenames.parse_tally(path.name))]
         for path, _ in found:
             path.unlink()
@@ -73,12 +73,12 @@ class Ledger:
         return total if booted == boot() else None
 
     def write_tally(self, total: int) -> None:
-        """To be done last: all changes are made. Where the disk is full, there is none: a scan finds out."""
+        """Write the tally, after all changes. If the disk is full, there is none: a scan replaces it."""
         with suppress(OSError):
             (self._directory / filenames.tally(boot(), total)).touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
-        """All files that take room, whatever they are, and what was begun."""
+        """Return all files that take space, unfinished ones too."""
         found: list[Cached] = []
         directories = [str(self._directory)]
         while directories:
@@ -102,7 +102,7 @@ class Ledger:
     # --- limits; called with the lock held
 
     def register(self, limit: int | None) -> None:
-        """Make `limit` (None: the default) count as long as this process lives."""
+        """Make `limit` (None: the default) count while this process lives."""
         if self._registered is not None:
             self._registered.release()
         if limit is None:
@@ -115,14 +115,14 @@ class Ledger:
             name = filenames.limit(limit, default=False)
         self._registered = Hold(self._limits / name, os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, self._registered.release)
-        self._registered.lock(fcntl.LOCK_SH)  # only tried for under the lock that we hold: no wait
+        self._registered.lock(fcntl.LOCK_SH)  # no wait: others only try for it, under our lock
 
     def limit(self) -> int:
-        """The smallest limit of the processes that live. One of them is ours, unless the directory was removed."""
+        """Return the smallest limit of live processes. One is ours, unless the directory was removed."""
         return min((limit for path in self._live() if (limit := filenames.limit_of(path.name)) is not None), default=0)
 
     def is_registered(self) -> bool:
-        """Whether this process's limit counts: it does not any more where the directory was removed."""
+        """Whether this process's limit counts: no longer once the directory was removed."""
         registered = self._registered
         return registered is not None and any(registered.leads_to(path) for path in self._limits.iterdir())
 
@@ -133,7 +133,7 @@ class Ledger:
                 continue
             hold = Hold(path, os.O_RDWR)
             if hold.try_lock(fcntl.LOCK_EX):
-                path.unlink()  # nobody's
+                path.unlink()  # unused
             else:
                 live.append(path)
             hold.release()

@@ -3,10 +3,10 @@
 Rules:
 - flock(2) belongs to the open file description: two descriptors of one process exclude each other as two processes do,
   and the kernel frees the lock when the last copy of the descriptor is closed, however its process dies.
-- A forked child inherits copies. They are closed in it at once (close only: unlocking would free the parent's lock),
-  and no fork may fall between opening a file and noting that it is held. Nothing else may duplicate or map the
-  descriptor: that shares the lock, and keeps it.
-- A lock says something about a path only while the path leads to the locked file: `leads_to` is asked after locking.
+- A forked child inherits copies. It closes them at once (close only: unlocking would free the parent's lock), and no
+  fork may fall between opening a file and noting that it is held. No other code may duplicate or map the descriptor:
+  that shares the lock, and keeps it.
+- A lock is about a path only while the path leads to the locked file: call `leads_to` after locking.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from pathlib import Path
 
 from mdsx.process import at_fork
 
-_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait where somebody put a pipe
+_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # do not wait if it is a pipe
 
-_guard = threading.RLock()  # re-entered where a garbage collection inside of it ends a lease
-_held: dict[int, int] = {}  # number of the hold -> descriptor; a number is never used again, also not in a child
+_guard = threading.RLock()  # re-entered if a garbage collection inside ends a lease
+_held: dict[int, int] = {}  # number of the hold -> descriptor; numbers are never reused, not even in a child
 _numbers = itertools.count()
 
 
 def held() -> int:
-    """How many files this process holds: each costs it a descriptor."""
+    """Return how many files this process holds, each with a descriptor."""
     return len(_held)
 
 
 class Hold:
-    """A file held open in this process, and in none of its children. Released by `release`, once."""
+    """A file held open in this process, and in none of its children, until `release`."""
 
     __slots__ = ("_number", "descriptor")
 
     def __init__(self, path: str | Path, flags: int) -> None:
-        """Raises OSError as os.open does; also where `path` is a symbolic link. A new file is for its owner only."""
+        """Raise OSError as os.open does, also if `path` is a symbolic link. Only its owner may use a new file."""
         self._number = -1
         with _guard:
             self.descriptor = os.open(path, flags | _ALWAYS, 0o600)
             self._number = next(_numbers)
             _held[self._number] = self.descriptor
-        if flags & os.O_CREAT and os.fstat(self.descriptor).st_mode & 0o600 != 0o600:  # the umask took from it
+        if flags & os.O_CREAT and os.fstat(self.descriptor).st_mode & 0o600 != 0o600:  # the umask removed bits
             os.fchmod(self.descriptor, 0o600)
 
     def __del__(self) -> None:
-        if _guard is not None:  # at the interpreter's end modules are emptied
-            self.release()  # an interrupt came before its holder could see to that
+        if _guard is not None:  # at the interpreter's end modules are empty
+            self.release()  # an interrupt came before its holder could
 
     def lock(self, kind: int) -> None:
-        """flock; waits as long as it takes."""
+        """Lock with flock; wait without limit."""
         fcntl.flock(self.descriptor, kind)
 
     def try_lock(self, kind: int) -> bool:
-        """flock, where that is possible at once."""
+        """Lock with flock if possible at once."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,7 +71,7 @@ class Hold:
 
     def release(self) -> None:
         with _guard:
-            if _held.pop(self._number, None) is not None:  # in a child it is closed already
+            if _held.pop(self._number, None) is not None:  # a child has closed it already
                 os.close(self.descriptor)
 
 

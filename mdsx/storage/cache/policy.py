@@ -1,9 +1,9 @@
 """Which shards leave first: those needed last. Pure.
 
-A process that reads a dataset in order gives the cache what it knows: a `ShardNeeds` of each dataset. Of other files
-the cache knows the access time, which is the time of the next need (in the future) or of the last use (in the past).
-What is furthest from now, either way, is needed last as far as anyone can tell. A `.part` goes before all of them: if
-it can be evicted, its maker is dead.
+A process that reads a dataset in order gives the cache a `ShardNeeds` of each dataset. For other files the cache uses
+the access time, which is the time of the next need (in the future) or of the last use (in the past). The file furthest
+from now, either way, is probably needed last. A `.part` is evicted before all of them: if it can be locked, its maker
+is dead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShardNames:
         self._sorted_heads = heads[self._by_head]
 
     def numbers(self, raw_hashes: Sequence[str]) -> NDArray[np.int64]:
-        """Return int64 [n]: the numbers of the shards with these hashes, -1 where there is none."""
+        """Return int64 [n]: the numbers of the shards with these hashes, -1 if there is none."""
         if not len(self._by_head):
             return np.full(len(raw_hashes), -1)
         names = [name if _HASH.fullmatch(name) else "0" * 32 for name in raw_hashes]
@@ -74,11 +74,11 @@ Needs = Mapping[str, ShardNeeds]
 
 
 class Candidate(NamedTuple):
-    """A file that may be evicted: how many seconds its next need or last use was away when it was looked at."""
+    """A file that may be evicted, and the seconds to its next need or from its last use when it was scanned."""
 
     distance: float
     file: Cached
-    known: bool  # by the process's needs
+    known: bool  # from the process's needs
 
 
 def candidates(files: Iterable[Cached], now: float, needs: Needs) -> list[Candidate]:

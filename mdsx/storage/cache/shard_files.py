@@ -1,4 +1,4 @@
-"""What is done with single files of the cache: made at their full size, filled, mapped, removed, dated."""
+"""Operations on single files of the cache: make at full size, fill, map, remove, date."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mdsx.storage.cache.policy import Cached
 from mdsx.system import allocate as allocate_blocks
 from mdsx.system import map_file
 
-_FURTHEST = 1e8  # seconds, as far as file systems can note
+_FURTHEST = 1e8  # seconds, as far as file systems can store
 
 Write = Callable[[bytes], object]
 
 
 def allocate(part: Path, size: int) -> Hold:
-    """A new file with real blocks for `size` bytes, exclusively held. Raises OSError, also where the disk is full."""
+    """Return a new, exclusively held file with real blocks for `size` bytes. Raise OSError if the disk is full."""
     make_folder(part.parent)
     hold = Hold(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
@@ -38,14 +38,14 @@ def allocate(part: Path, size: int) -> Hold:
 
 
 class _Unwritten(Exception):
-    """Writing failed, which is no business of who fills the file: he would take an OSError for one of his own."""
+    """Writing to the cache failed. It is no OSError, because `fill` would take that for its own."""
 
     def __init__(self, error: OSError) -> None:
         self.error = error
 
 
 def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
-    """Bytes that `fill` wrote; never more than the file has, so that it does not grow. Raises OSError."""
+    """Return how many bytes `fill` passed on; the file never grows. Raise OSError."""
     size, reached = os.fstat(descriptor).st_size, 0
 
     def write(data: bytes) -> None:
@@ -68,10 +68,10 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
 
 
 def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
-    """The held file, which is at `path`, mapped; the hold ends with the last view of the mapping. None where the file
+    """Map the held file, which is at `path`; the hold ends with the last view of the mapping. Return None if the file
     was removed.
 
-    It is opened once more: a mapping keeps the lock of what it was made from, also in a forked child.
+    It opens the file again: a mapping keeps the lock of its descriptor, also in a forked child.
     """
     try:
         unlocked = Hold(path, os.O_RDONLY)
@@ -89,13 +89,13 @@ def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
 
 
 def evict(path: str | Path) -> bool:
-    """Remove a file unless somebody holds it, or it is another user's. With the ledger's lock held."""
+    """Remove a file unless it is held, or another user's. Call it with the ledger's lock held."""
     try:
         hold = Hold(path, os.O_RDONLY)
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno != errno.ELOOP:  # a symbolic link is nobody's shard
+        if error.errno != errno.ELOOP:  # a symbolic link is no shard
             return False
         hold = None
     try:
@@ -111,7 +111,7 @@ def evict(path: str | Path) -> bool:
 
 
 def look_at(path: str | Path) -> Cached | None:
-    """The file as it is now; None where there is none."""
+    """Return the file as it is now; None if it is missing."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -120,20 +120,20 @@ def look_at(path: str | Path) -> Cached | None:
 
 
 def size_of(path: Path) -> int:
-    """0 where there is no file."""
+    """0 if there is no file."""
     file = look_at(path)
     return file.size if file is not None else 0
 
 
 def date(path: Path, *, needed_in: float, only_later: bool = False) -> None:
-    """Note in the file's access time when it is needed; `only_later`: unless a later time is noted.
+    """Note in the file's access time when it is needed; `only_later`: unless a later time is there.
 
-    The modification time stays: it tells whether somebody wrote to the file.
+    The modification time stays: it shows whether another process wrote to the file.
     """
     now = time.time_ns()
     try:
         status = path.stat()
         if not only_later or status.st_atime_ns < now:
             os.utime(path, ns=(now + int(min(max(needed_in, 0.0), _FURTHEST) * 1e9), status.st_mtime_ns))
-    except OSError:  # a hint only: it may have gone, or be another user's
+    except OSError:  # only a hint: it may be removed, or another user's
         return

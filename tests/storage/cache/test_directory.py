@@ -384,7 +384,7 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("MDSX_CACHE")
     assert CacheDirectory().directory == tmp_path / ".cache" / "mdsx"
     assert CacheDirectory("./~").directory == Path.cwd() / "~"
-    with pytest.raises(mdsx.UsageError, match="no user's home"):
+    with pytest.raises(mdsx.UsageError, match="not a user's home"):
         CacheDirectory("~nobody-of-that-name/cache")
 
 
