@@ -107,8 +107,8 @@ def test_a_phase_with_the_same_weights_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("phases", "says"),
     [
-        ([(0, [1, 1])], "behind the one before"),
-        ([(9, [1, 1]), (9, [2, 1])], "behind the one before"),
+        ([(0, [1, 1])], "after the one before"),
+        ([(9, [1, 1]), (9, [2, 1])], "after the one before"),
         ([(9, [1])], "a weight for each component"),
         ([(9, [0, 0])], "above 0"),
         ([(-1, [1, 1])], "out of range"),
