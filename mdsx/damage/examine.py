@@ -18,7 +18,7 @@ from mdsx.damage.report import ShardRepair
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
 from mdsx.format import Index, Layout, Ranges, Salvage, ShardEntry, StoredIndex, filenames, own_layout, salvage, surplus
 from mdsx.shards import download_shard, inspect_shard
-from mdsx.storage import Entry, Storage
+from mdsx.storage import Entry, Storage, file_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -111,10 +111,6 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Exa
         return Examined.of(storage, key, entry=_entry_of(stored, data, found), layout=layout)
     rebuilt = found.rebuild() if keep and found.sound.any() else None
     return Examined.of(storage, key, problems, layout=layout, lost=found.lost, rebuilt=rebuilt)
-
-
-def file_of(storage: Storage, name: str) -> str:
-    return f"{storage.url.rstrip('/')}/{name}"
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mdsx.damage.examine import file_of, find_damage, in_order
+from mdsx.damage.examine import find_damage, in_order
 from mdsx.damage.report import Verification
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import StoredIndex
 from mdsx.progress import Progress
 from mdsx.shards import read_index
-from mdsx.storage import Storage, open_storage
+from mdsx.storage import Storage, file_of, open_storage
 
 
 def verify(

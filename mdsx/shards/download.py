@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, FormatError
 from mdsx.format import (
     TABLE_END,
     Hashes,
@@ -20,9 +21,18 @@ from mdsx.format import (
 )
 from mdsx.storage import Storage
 
-DOWNLOAD_TRIES = 2  # a shard that is damaged in transfer is fetched again, once
+DOWNLOAD_TRIES = 2  # what is damaged in transfer is fetched again, once
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+
+def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) -> T:
+    """Return what `fetch` does; call it again if it raises `damage`."""
+    for _ in range(DOWNLOAD_TRIES - 1):
+        with suppress(damage):
+            return fetch()
+    return fetch()
 
 
 class _Checks(Protocol[T_co]):

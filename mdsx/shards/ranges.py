@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from mdsx.errors import ChangedError
 from mdsx.format import Range, Reading
-from mdsx.storage import Storage
+from mdsx.storage import Storage, file_of
 
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
 
@@ -53,7 +53,7 @@ class StoredObject:
 
     def __init__(self, storage: Storage, key: str, *, size: int, pool: Executor) -> None:
         self.key = key
-        self.file = f"{storage.url.rstrip('/')}/{key}"
+        self.file = file_of(storage, key)
         self._storage = storage
         self._size = size
         self._pool = pool

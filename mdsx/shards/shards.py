@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import at_fork, keep_freed_memory
-from mdsx.shards.download import download_shard
+from mdsx.shards.download import download_shard, retried
 from mdsx.shards.index import read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
-from mdsx.shards.stored import StoredShards, retried
-from mdsx.storage import Storage, map_whole, open_storage
+from mdsx.shards.stored import StoredShards
+from mdsx.storage import Storage, file_of, map_whole, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.system import network_file_system
 
@@ -115,7 +115,7 @@ class Shards:
 
     def file(self, shard: int) -> str:
         """The shard's full name, for messages."""
-        return f"{self.storage.url.rstrip('/')}/{self.index.name(shard)}"
+        return file_of(self.storage, self.index.name(shard))
 
     def key(self, shard: int) -> CacheKey:
         index = self.index

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError
 from mdsx.format import OpenedShard, RangeReader, Reading, Selection, StoredIndex
 from mdsx.process import REQUESTS, Share
-from mdsx.shards.download import DOWNLOAD_TRIES, download_shard
+from mdsx.shards.download import download_shard, retried
 from mdsx.shards.ranges import StoredObject
-from mdsx.storage import Storage
+from mdsx.storage import Storage, file_of
 
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
 _WHOLE = 2  # shards held in memory
@@ -45,7 +44,7 @@ class StoredShards:
 
     def file(self, shard: int) -> str:
         """Return the shard's full name, for messages."""
-        return f"{self._storage.url.rstrip('/')}/{self._index.name(shard)}"
+        return file_of(self._storage, self._index.name(shard))
 
     def is_whole_only(self, shard: int) -> bool:
         """Return whether the shard's format has no way to read single samples from storage."""
@@ -116,11 +115,3 @@ class StoredShards:
         raw = bytearray()
         download_shard(self._storage, self._index, shard, raw.extend, file=self.file(shard))
         return self._index.open(shard, raw, file=self.file(shard))
-
-
-def retried(fetch: Callable[[], T]) -> T:
-    """Return what `fetch` does; call it again if its bytes were damaged."""
-    for _ in range(DOWNLOAD_TRIES - 1):
-        with suppress(CorruptError):
-            return fetch()
-    return fetch()

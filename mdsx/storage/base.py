@@ -83,6 +83,11 @@ class Storage(Protocol):
 _COMPONENT = re.compile(r"[^/\\\x00]+")
 
 
+def file_of(storage: Storage, key: str) -> str:
+    """Return the object's full name, for messages."""
+    return f"{storage.url.rstrip('/')}/{key}"
+
+
 def check_key(key: str) -> str:
     """Return `key`. Raise UsageError unless it is components joined by single '/', none of them '.' or '..'."""
     for component in key.split("/"):

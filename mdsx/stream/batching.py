@@ -64,5 +64,5 @@ class Batching:
     def after(self, task: Task) -> tuple[int, int]:
         """Return (epoch, position) after `task`: after an epoch's last batch, the next epoch's start."""
         epoch, _, stop = task
-        enough = self.batch_size * self.world_size if self.drop_last else 1  # else one sample makes a batch
+        enough = self.global_batch if self.drop_last else 1  # else one sample makes a batch
         return (epoch, stop) if self.samples - stop >= enough else (epoch + 1, 0)

@@ -65,7 +65,10 @@ class Loader(Protocol):
 
 
 class Peer:
-    """A loader. Its module has an instance as `PEER`."""
+    """A loader. Its module has an instance as `PEER`.
+
+    A peer overrides the methods that it is measured by; the others raise NotImplementedError.
+    """
 
     name: str
     title: str

@@ -17,7 +17,7 @@ import numpy as np
 from tools.conformance.matrix import Cell
 from tools.conformance.task import Task, checked
 from tools.peers import Layout, Loader, Make, Peer
-from tools.peers.torchdata import unsupported_by_stateful_dataloader
+from tools.peers.torchdata import StatefulLoader, unsupported_by_stateful_dataloader
 
 _AT_ONCE = 1000
 
@@ -76,7 +76,7 @@ def _column(values: Any) -> Any:
     return values
 
 
-class _Loader:
+class _Loader(StatefulLoader):
     def __init__(self, task: Task, states: list[Any]) -> None:
         import datasets
         from datasets.distributed import split_dataset_by_node
@@ -99,10 +99,7 @@ class _Loader:
             )
         self._dataset = split_dataset_by_node(dataset, rank=task.rank, world_size=task.shape.world)
         self._loader = StatefulDataLoader(self._dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
-        self.epoch = 0
-        if states:
-            self.epoch = states[task.rank]["epoch"]
-            self._loader.load_state_dict(states[task.rank]["loader"])
+        self.resume(task, states)
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         self.epoch = epoch
@@ -110,9 +107,6 @@ class _Loader:
         for batch in self._loader:
             yield checked(batch["id"].tolist(), batch["text"])
         self.epoch = epoch + 1
-
-    def state(self) -> Any:
-        return {"loader": self._loader.state_dict(), "epoch": self.epoch}
 
 
 PEER = HuggingFace()

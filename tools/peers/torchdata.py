@@ -58,6 +58,22 @@ def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
     return None
 
 
+class StatefulLoader:
+    """A rank's loader, `_loader`, with a state of its own; the epoch is saved beside it."""
+
+    _loader: Any
+    epoch = 0
+
+    def resume(self, task: Task, states: list[Any]) -> None:
+        """Continue from this rank's state; begin if there are no states."""
+        if states:
+            self.epoch = states[task.rank]["epoch"]
+            self._loader.load_state_dict(states[task.rank]["loader"])
+
+    def state(self) -> Any:
+        return {"loader": self._loader.state_dict(), "epoch": self.epoch}
+
+
 class _Samples:
     """A map-style dataset over lines of JSON."""
 
@@ -71,7 +87,7 @@ class _Samples:
         return int(json.loads(self._lines[index])["id"])
 
 
-class _Single:
+class _Single(StatefulLoader):
     def __init__(self, task: Task, states: list[Any]) -> None:
         from torchdata.stateful_dataloader import StatefulDataLoader
         from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
@@ -81,10 +97,7 @@ class _Single:
         self._loader = StatefulDataLoader(
             dataset, task.shape.batch, sampler=self._sampler, num_workers=task.shape.workers
         )
-        self.epoch = 0
-        if states:
-            self.epoch = states[task.rank]["epoch"]
-            self._loader.load_state_dict(states[task.rank]["loader"])
+        self.resume(task, states)
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         self.epoch = epoch
@@ -93,11 +106,8 @@ class _Single:
             yield batch.tolist()
         self.epoch = epoch + 1
 
-    def state(self) -> Any:
-        return {"loader": self._loader.state_dict(), "epoch": self.epoch}
 
-
-class _Mixture:
+class _Mixture(StatefulLoader):
     def __init__(self, task: Task, states: list[Any]) -> None:
         from torchdata import nodes
         from torchdata.nodes.samplers.stop_criteria import StopCriteria
@@ -116,19 +126,13 @@ class _Mixture:
         )
         node = nodes.Prefetcher(nodes.Batcher(node, task.shape.batch, drop_last=False), prefetch_factor=2)
         self._loader = nodes.Loader(node, restart_on_stop_iteration=False)
-        self.epoch = 0
-        if states:
-            self.epoch = states[task.rank]["epoch"]
-            self._loader.load_state_dict(states[task.rank]["loader"])
+        self.resume(task, states)
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         self.epoch = epoch
         for batch in self._loader:
             yield list(batch)
         self.epoch = epoch + 1
-
-    def state(self) -> Any:
-        return {"loader": self._loader.state_dict(), "epoch": self.epoch}
 
 
 PEER = Torchdata()

@@ -95,6 +95,6 @@ class Evictor:
 
 
 def _may_go(candidate: Candidate, needed_in: float, needs: Needs) -> bool:
-    """Return the candidate as it is now: the run has advanced since."""
+    """Return whether the candidate may be evicted now: the run has advanced since the scan."""
     ((distance, _, _),) = candidates([candidate.file], time.time(), needs)
     return may_evict(distance, needed_in)
