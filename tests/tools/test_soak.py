@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from tools.conformance.matrix import Shape
 from tools.processes import members
 from tools.soak import job, plan, processes, reader
 from tools.soak.growth import MOST, Look, Watched, grown, look
-from tools.soak.processes import GAVE_UP
+from tools.soak.processes import GAVE_UP, Process
 from tools.soak.report import Report
 from tools.soak.run import flip_cached, predictions
 from tools.soak.samples import COLUMNS, columns_of, wrong
@@ -315,6 +316,25 @@ def test_ended_processes_leave_no_pipe_open(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
     assert [process.status for process in begun[1:]] == [0, 0]
     begun[1].kill_alone()  # as often as wanted
+
+
+def test_an_interrupt_comes_when_the_process_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody would end it."""
+
+    class Interrupted(Process):
+        def __init__(self, process: ForkServerProcess, output: Path) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            super().__init__(process, output)
+            made.append(self)
+
+    made: list[Process] = []
+    monkeypatch.setattr(processes, "Process", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(time.sleep, tmp_path / "output.txt", {}, 600)
+    assert made[0].status is None
+    processes.end_all()
+    assert made[0].status == -signal.SIGKILL
 
 
 def _nothing() -> None:

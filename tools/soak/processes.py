@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ GAVE_UP = 3
 
 _PRELOAD = ["tools.soak.reader", "tools.soak.writer", "mdsx.torch", "boto3"]
 _context = multiprocessing.get_context("forkserver")
+_started: list[Process] = []
 
 
 def preload() -> None:
@@ -26,9 +28,30 @@ def preload() -> None:
 
 def start(target: Callable[..., None], output: Path, environment: Mapping[str, str], *arguments: Any) -> Process:
     """Run `target(*arguments)` in a process of its own, with its output in a file."""
-    process = _context.Process(target=_run, args=(target, output, dict(environment), arguments))
-    process.start()
-    return Process(process, output)
+    with _interrupts_wait():  # a process that is not in the list would never be ended
+        process = _context.Process(target=_run, args=(target, output, dict(environment), arguments))
+        process.start()
+        _started.append(Process(process, output))
+    return _started[-1]
+
+
+def end_all() -> None:
+    """SIGKILL to every process that was started, and to its workers."""
+    while _started:
+        _started.pop().kill()
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Raise a KeyboardInterrupt after the block, not inside it."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 class Process:
@@ -84,6 +107,9 @@ class Process:
 
 def _run(target: Callable[..., None], output: Path, environment: dict[str, str], arguments: tuple[Any, ...]) -> None:
     end_with_parent()  # in case all of it is killed
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # killed before the line above
+        os._exit(1)
     os.setsid()
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):

@@ -19,12 +19,12 @@ from tools.cache_watch import CacheWatch
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy
 from tools.machine import commit, machine, today
-from tools.processes import end_session, members
+from tools.processes import members
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
 from tools.soak.job import Job
 from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event, events, reshaped
-from tools.soak.processes import preload
+from tools.soak.processes import end_all, preload
 from tools.soak.reader import dataset_of
 from tools.soak.report import Report
 from tools.soak.samples import COLUMNS, columns_of
@@ -64,7 +64,7 @@ class Soak:
             self._proxy = stack.enter_context(Proxy(server, seed=self._seed))
             watch = stack.enter_context(CacheWatch(str(self._cache)))
             preload()
-            stack.callback(self._end)
+            stack.callback(end_all)
             self._start()
             self._storm()
             self._calm()
@@ -254,14 +254,6 @@ class Soak:
         report.counts[job.plan.name] = count(generations, starts, predicted)
         if not job.plan.weights and not once_each(predicted, job.plan.data[0].ids):
             report.failures.append(f"{job.plan.name}: the order itself has not each sample once")
-
-    def _end(self) -> None:
-        """End everything that still runs."""
-        for writer in getattr(self, "_writers", ()):
-            writer.end()
-        for job in getattr(self, "_jobs", ()):
-            for session in job.sessions():
-                end_session(session)
 
 
 def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Iterator[list[int]]:
