@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import cat, convert, info, merge, repair, verify
+from mdsx.cli import damage, make, show
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -57,16 +57,16 @@ def _add(group: typer.Typer, command: Callable[..., None], example: str) -> None
 app = _typer(
     "mdsx",
     "Pack training samples into shards that stream, shuffle and resume exactly; inspect, check and repair them.",
-    info.EXAMPLE,
+    show.INFO_EXAMPLE,
 )
-converters = _typer("convert", "Make a dataset from existing data.", convert.EXAMPLE)
-_add(converters, convert.tar, convert.EXAMPLE)
+converters = _typer("convert", "Make a dataset from existing data.", make.CONVERT_EXAMPLE)
+_add(converters, make.tar, make.CONVERT_EXAMPLE)
 app.add_typer(converters)
-_add(app, info.info, info.EXAMPLE)
-_add(app, verify.verify, verify.EXAMPLE)
-_add(app, repair.repair, repair.EXAMPLE)
-_add(app, cat.cat, cat.EXAMPLE)
-_add(app, merge.merge, merge.EXAMPLE)
+_add(app, show.info, show.INFO_EXAMPLE)
+_add(app, damage.verify, damage.VERIFY_EXAMPLE)
+_add(app, damage.repair, damage.REPAIR_EXAMPLE)
+_add(app, show.cat, show.CAT_EXAMPLE)
+_add(app, make.merge, make.MERGE_EXAMPLE)
 
 
 @converters.callback()

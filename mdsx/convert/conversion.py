@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 from mdsx.convert.columns import check_declared, find_columns
-from mdsx.convert.part import is_finished
-from mdsx.convert.plan import Plan, decode_plan, encode_plan, parts_for
-from mdsx.convert.processes import convert_parts
-from mdsx.convert.reports import WatchReporter
+from mdsx.convert.parts import convert_parts, is_finished
+from mdsx.convert.record import Plan, decode_plan, encode_plan, keep_skips, kept_skips, parts_for, total
 from mdsx.convert.sources import find_sources
-from mdsx.convert.tallies import keep_skips, kept_skips, total
 from mdsx.convert.tar_blocks import printable
 from mdsx.convert.webdataset import KEY, MemberNames, Names
-from mdsx.errors import MissingError, UsageError, shown
+from mdsx.errors import MdsxError, MissingError, UsageError, shown
 from mdsx.format import filenames
 from mdsx.progress import Progress
 from mdsx.shards import read_index
@@ -180,3 +177,49 @@ def _remove_plan(storage: Storage) -> None:
     for entry in list(storage.list(filenames.CONVERT_FOLDER)):
         if entry.key != filenames.CONVERT_SKIPPED:
             storage.delete(entry.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionProgress(Progress):
+    """Progress, and what is converted: `tars` tars to a dataset at `url` in `parts` parts, with these `columns`."""
+
+    url: str
+    columns: Mapping[str, str]
+    tars: int
+    parts: int
+
+
+class WatchReporter:
+    """Adds reports up and passes them to `watch`."""
+
+    def __init__(self, plan: Plan, watch: Callable[[Progress], object]) -> None:
+        self._plan, self._watch = plan, watch
+        self._size = self._samples = 0
+
+    def advance(self, size: int, samples: int) -> None:
+        self._size += size
+        self._samples += samples
+        self._report()
+
+    def skip(self, error: MdsxError) -> None:
+        self._report(error)
+
+    def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
+        """Note that nothing needs to be done."""
+        self._size, self._samples = self._plan.source_bytes, samples
+        self._report(*problems)
+
+    def _report(self, *problems: MdsxError) -> None:
+        plan = self._plan
+        self._watch(
+            ConversionProgress(
+                self._samples,
+                self._size,
+                plan.source_bytes,
+                problems=problems,
+                url=plan.out,
+                columns=plan.columns,
+                tars=len(plan.sources),
+                parts=plan.parts,
+            )
+        )

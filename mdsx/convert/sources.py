@@ -1,21 +1,26 @@
 """The tars to convert: named by path or URL, with braces or globs, and all found before anything is written.
 
-`{0000..0099}` and `{a,b}` are expanded everywhere, `*`, `?` and `[...]` in local paths. Reading is streamed: a few MiB
-are held, never a whole tar.
+Braces are expanded everywhere, as in the shell: `{0000..0099}`, `{a,b}`, nested, several in one text. A brace without a
+range or a comma stays as it is. If an end of a range has leading zeros, all numbers get as many digits. `{0..100..10}`
+steps, `{9..0}` counts down, `{a..e}` are letters. `*`, `?` and `[...]` are expanded in local paths.
+
+Reading is streamed: a few MiB are held, never a whole tar.
 """
 
 from __future__ import annotations
 
 import glob
+import math
 import os
+import re
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
 import xxhash
 
-from mdsx.convert.braces import expand_braces
 from mdsx.convert.tar_blocks import printable
 from mdsx.errors import MissingError, UsageError
 from mdsx.storage import Storage, open_storage
@@ -49,7 +54,7 @@ def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) 
     urls = [url for name in names for expanded in expand_braces(name) for url in _globbed(expanded)]
     if not urls:
         raise UsageError("no tar is named")
-    places = [_split(url) for url in urls]
+    places = [_folder_and_name(url) for url in urls]
     folders: dict[str, set[str]] = defaultdict(set)
     for url, (folder, name) in zip(urls, places, strict=True):
         if name in folders[folder]:
@@ -64,7 +69,7 @@ def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) 
 
 def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[bytes, None, None]:
     """Yield the bytes of `source` in chunks; `count` is called with the size of each."""
-    folder, name = _split(source.url)
+    folder, name = _folder_and_name(source.url)
     storage = open_storage(folder)
 
     def fetch(start: int) -> bytes:
@@ -84,7 +89,7 @@ def _is_remote(url: str) -> bool:
     return "://" in url
 
 
-def _split(url: str) -> tuple[str, str]:
+def _folder_and_name(url: str) -> tuple[str, str]:
     """Return the folder of a tar, and its name there."""
     if not url.isascii() and url.encode(errors="ignore").decode() != url:
         raise UsageError("the tar's name is not UTF-8", file=printable(url), hint="rename it")
@@ -140,3 +145,94 @@ def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> d
         name: Source(f"{storage.url}/{name}", entries[name].size, entries[name].etag, entries[name].etag)
         for name in names
     }
+
+
+_MOST_NAMES = 1_000_000
+_MOST_CHARACTERS = 2**28  # in all names
+_LONGEST = 4096  # characters of a text with braces, as of a path
+_NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?", re.ASCII)
+_LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The texts that a piece can be, and their count."""
+
+    count: int
+    texts: Callable[[], Iterable[str]]
+
+
+def expand_braces(text: str) -> list[str]:
+    """Return every text that `text` stands for, in order; only itself if it has no braces. Raise UsageError."""
+    if "{" not in text:
+        return [text]
+    shown = repr(text[:80])
+    if len(text) > _LONGEST:
+        raise UsageError("a name with braces is too long", found=shown, expected=f"at most {_LONGEST} characters")
+    try:
+        choice = _parse(text)
+        if choice.count > _MOST_NAMES:
+            raise UsageError(f"braces stand for more than {_MOST_NAMES:,} names", found=shown)
+        if choice.count * len(text) > _MOST_CHARACTERS:
+            raise UsageError("braces stand for too many long names", found=shown)
+        return list(choice.texts())
+    except RecursionError:
+        raise UsageError("braces are nested too deeply", found=shown) from None
+
+
+def _parse(text: str) -> _Choice:
+    """Return what `text` can be, counted but not yet expanded."""
+    pieces, start, done = [], 0, 0
+    while (opening := text.find("{", start)) >= 0:
+        start = opening + 1
+        split = _split(text, start)
+        choice = _choice(split[0]) if split else None
+        if split and choice:
+            pieces += [_literal(text[done:opening]), choice]
+            start = done = split[1]
+    pieces.append(_literal(text[done:]))
+    count = math.prod(piece.count for piece in pieces)
+    return _Choice(count, lambda: map("".join, product(*(piece.texts() for piece in pieces))))
+
+
+def _literal(text: str) -> _Choice:
+    return _Choice(1, lambda: (text,))
+
+
+def _split(text: str, start: int) -> tuple[list[str], int] | None:
+    """Return the items of the brace opened before `start`, and where it ends; None if it is never closed."""
+    depth, items = 0, []
+    for place in range(start, len(text)):
+        match text[place]:
+            case "{":
+                depth += 1
+            case "}" if depth:
+                depth -= 1
+            case "," if not depth:
+                items.append(text[start:place])
+                start = place + 1
+            case "}":
+                return [*items, text[start:place]], place + 1
+    return None
+
+
+def _choice(items: list[str]) -> _Choice | None:
+    if len(items) > 1:
+        parsed = [_parse(item) for item in items]
+        return _Choice(sum(item.count for item in parsed), lambda: (text for item in parsed for text in item.texts()))
+    if match := _NUMBERS.fullmatch(items[0]):
+        padded = any(end.lstrip("-").startswith("0") and len(end.lstrip("-")) > 1 for end in match.group(1, 2))
+        width = max(map(len, match.group(1, 2))) if padded else 0
+        return _range(int(match[1]), int(match[2]), match[3], lambda number: f"{number:0{width}}")
+    if match := _LETTERS.fullmatch(items[0]):
+        return _range(ord(match[1]), ord(match[2]), match[3], chr)
+    return None
+
+
+def _range(first: int, last: int, step: str | None, text: Callable[[int], str]) -> _Choice:
+    size = abs(int(step)) if step and int(step) else 1
+
+    def texts() -> Iterator[str]:
+        return map(text, range(first, last + 1, size) if first <= last else range(first, last - 1, -size))
+
+    return _Choice(abs(last - first) // size + 1, texts)

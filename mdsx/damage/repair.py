@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 import xxhash
 
 from mdsx.damage.catalog import Catalog, Place, Schemas, original, read_catalog
-from mdsx.damage.examine import Examined, examine, examine_alone, in_order
 from mdsx.damage.report import Repair
+from mdsx.damage.verify import Examined, examine, examine_alone, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.progress import Progress

@@ -1,24 +1,31 @@
-"""Verifies a whole dataset, local or remote: every byte of every shard against every checksum and rule.
+"""Finds damage: every byte of a shard, or of a whole dataset, against every checksum and rule.
 
 Shards are downloaded, decompressed and checked in memory, at most `threads` of them at once. Damage in a shard is
 reported by sample and column, damage to a compressed frame by the samples in it. If no check locates it, it is reported
 by the hash of the whole. A shard that is missing or cannot be read is damage as well.
+
+A shard that is not sound is read a second time, since damage in transfer is no damage to the shard. An error of storage
+(no answer, no permission) says nothing about the shard, and is raised.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import xxhash
 
-from mdsx.damage.examine import find_damage, in_order
-from mdsx.damage.report import Verification
-from mdsx.errors import CorruptError, MdsxError, MissingError
-from mdsx.format import StoredIndex
+from mdsx.damage.report import ShardRepair, Verification
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
+from mdsx.format import Index, Layout, Ranges, Salvage, ShardEntry, StoredIndex, filenames, own_layout, salvage, surplus
 from mdsx.progress import Progress
-from mdsx.shards import read_index
-from mdsx.storage import Storage, file_of, open_storage
+from mdsx.shards import download_shard, inspect_shard, read_index
+from mdsx.storage import Entry, Storage, file_of, open_storage
 
 
 def verify(
@@ -72,3 +79,141 @@ def _damages(storage: Storage, index: StoredIndex, shard: int, first: int) -> Se
         return [MissingError(message, file=file_of(storage, index.name(shard)))]
     except MdsxError as error:
         return [error]
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A shard of ours as it was examined. It is sound if its report has no problems: then `entry` is its entry in an
+    index. `layout` is None if nothing says how the shard is made. `rebuilt`: a shard of its sound samples, if asked
+    for."""
+
+    name: str
+    report: ShardRepair
+    entry: ShardEntry | None = None
+    layout: Layout | None = None
+    rebuilt: memoryview | None = None
+
+    @classmethod
+    def of(
+        cls,
+        storage: Storage,
+        name: str,
+        problems: Sequence[MdsxError] = (),
+        *,
+        entry: ShardEntry | None = None,
+        layout: Layout | None = None,
+        first: int | None = None,
+        lost: Ranges = (),
+        rebuilt: memoryview | None = None,
+    ) -> Examined:
+        samples = None if layout is None else layout.samples
+        report = ShardRepair(file_of(storage, name), tuple(problems), samples, first, lost)
+        return cls(name, report, entry, layout, rebuilt)
+
+
+def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int) -> Sequence[MdsxError]:
+    """Return the damages of a shard, of any format; `first` is the number in the dataset of its first sample."""
+    name, file = index.name(shard), file_of(storage, index.name(shard))
+    if _is_sound(storage, index, shard):
+        return []
+    stored, size = _read(storage, name, int(index.sizes[shard]))
+    return index.find_damage(shard, stored, size=size, file=file, first=first)
+
+
+def examine(
+    storage: Storage, index: Index, shard: int, name: str, *, first: int | None, keep: bool = False
+) -> Examined:
+    """Examine the shard of ours that `index` calls number `shard`, and that is stored as `name`.
+
+    `first` is the number in the dataset of its first sample. With `keep`, the sound samples of a damaged shard are
+    kept as `rebuilt`.
+    """
+    layout, entry = index.layout(shard), index.entry(shard)._replace(name=name)
+    if _is_sound(storage, index, shard, name):
+        return Examined.of(storage, name, entry=entry, layout=layout)
+    try:
+        stored, size = _read(storage, name, entry.size)
+    except MissingError as error:
+        return Examined.of(storage, name, [error], layout=layout, first=first, lost=((0, layout.samples),))
+    problems, found = index.salvage(shard, stored, size=size, file=file_of(storage, name), first=first)
+    if not problems:
+        return Examined.of(storage, name, entry=entry, layout=layout)
+    rebuilt = found.rebuild() if keep and found.sound.any() else None
+    return Examined.of(storage, name, problems, layout=layout, first=first, lost=found.lost, rebuilt=rebuilt)
+
+
+def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Examined:
+    """Examine a shard of ours that no index names. Raise UnsupportedError for one of a later version."""
+    key = stored.key
+    file, compressed = file_of(storage, key), filenames.is_compressed(key)
+    try:
+        view, entry = inspect_shard(storage, key, stored.size, file=file)
+        return Examined.of(storage, key, entry=entry, layout=view.layout)
+    except (FormatError, MissingError, TruncatedError, ChangedError):
+        pass
+    try:
+        data, size = _read(storage, key, stored.size)
+        layout = own_layout(data, compressed=compressed, file=file)
+    except (CorruptError, MissingError) as error:
+        return Examined.of(storage, key, [error])
+    expected = layout.raw_size if not compressed else stored.size
+    found = salvage(data, layout, compressed=compressed, size=expected, file=file)
+    problems: list[MdsxError] = [*surplus(size, expected, file), *found.problems]
+    layout = found.layout
+    if layout.row_key is None:  # nothing proves what the damaged header says
+        return Examined.of(storage, key, problems)
+    if not layout.samples:
+        problems.append(CorruptError("it has no sample", file=file))
+    if not problems:
+        return Examined.of(storage, key, entry=_entry_of(stored, data, found), layout=layout)
+    rebuilt = found.rebuild() if keep and found.sound.any() else None
+    return Examined.of(storage, key, problems, layout=layout, lost=found.lost, rebuilt=rebuilt)
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield the result for each item, in order. As many items as threads are in flight, counting a finished one that
+    was not taken yet."""
+    running: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="mdsx-damage") as pool:
+        try:
+            for item in items:
+                if len(running) == threads:
+                    yield running.popleft().result()
+                running.append(pool.submit(work, item))
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _is_sound(storage: Storage, index: StoredIndex, shard: int, name: str | None = None) -> bool:
+    name = index.name(shard) if name is None else name
+    raw, file = bytearray(), file_of(storage, name)
+    try:
+        download_shard(storage, index, shard, raw.extend, file=file, name=name)
+        return not index.check(shard, raw, file=file)
+    except (FormatError, MissingError, TruncatedError, ChangedError):
+        return False
+
+
+def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:
+    """Return the first `most` stored bytes, and the object's size. Raise MissingError or TransportError."""
+    size = next((entry.size for entry in storage.list(name) if entry.key == name), None)
+    if size is None:
+        raise MissingError("the shard is not there", file=file_of(storage, name))
+    if size > most:
+        return memoryview(storage.get(name, stop=most).data), size
+    data = bytearray()
+    storage.download(name, data.extend, size=size)
+    return memoryview(data), size
+
+
+def _entry_of(stored: Entry, data: memoryview, found: Salvage) -> ShardEntry:
+    raw, key = found.view.buffer, found.view.row_key
+    hashes = xxhash.xxh3_128_hexdigest(data), xxhash.xxh3_128_hexdigest(raw)
+    return ShardEntry(stored.key, found.layout.samples, key, len(data), hashes[0], len(raw), hashes[1])

@@ -22,10 +22,20 @@ from mdsx.format.frames import (
     parse_seek_table,
     seek_table_size,
 )
-from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, fingerprint
-from mdsx.format.indexparser import MdsxFormat, parse_index
-from mdsx.format.indexwriter import build_index, check_shard_count
-from mdsx.format.jsontext import parse_json
+from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count, fingerprint
+from mdsx.format.index_parser import MdsxFormat, parse_index
+from mdsx.format.protocol import (
+    Decoder,
+    OpenedShard,
+    Range,
+    RangeReader,
+    Reading,
+    Receiver,
+    RowDecoder,
+    StoredFormat,
+    StoredIndex,
+    check_stored,
+)
 from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum, row_key, shard_checksums
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
@@ -40,19 +50,8 @@ from mdsx.format.shard import (
     parse_header,
     raw_size,
 )
-from mdsx.format.stored import (
-    Decoder,
-    OpenedShard,
-    Range,
-    RangeReader,
-    Reading,
-    Receiver,
-    RowDecoder,
-    StoredFormat,
-    StoredIndex,
-    check_stored,
-)
-from mdsx.format.storedbytes import Hashes, RawStream
+from mdsx.format.stored_bytes import Hashes, RawStream
+from mdsx.format.strict_json import parse_json
 from mdsx.format.types import ColumnType, parse_type
 
 __all__ = [

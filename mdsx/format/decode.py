@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.jsontext import parse_json
 from mdsx.format.rows import NULL, check_row, heap_extents, row_checksum
 from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView
+from mdsx.format.strict_json import parse_json
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 Decoder = Callable[[memoryview], object]

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import SampleError
-from mdsx.format.encodevalues import NULL, as_sequence, dimensions_encoder, value_encoder
-from mdsx.format.given import Refused, as_array, describe, each, has_masked
+from mdsx.format.inputs import Refused, as_array, describe, each, has_masked
 from mdsx.format.numbers import to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.schema import Column, Schema
+from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_encoder
 
 
 @dataclass(frozen=True, slots=True)

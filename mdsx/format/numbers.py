@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format.given import Refused, as_array, describe, each, first_true, short
+from mdsx.format.inputs import Refused, as_array, describe, each, first_true, short
 from mdsx.format.types import MAX_DIMENSIONS, SCALARS
 
 _CODES = {

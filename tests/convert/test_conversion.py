@@ -539,7 +539,7 @@ def test_killed_at_any_write_a_rerun_gives_the_same_bytes_and_the_same_count_of_
 
 
 def test_a_rerun_does_not_read_again_the_tars_that_are_done(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.convert.tallies._SAVE_EVERY", 0)
+    monkeypatch.setattr("mdsx.convert.record._SAVE_EVERY", 0)
     with pytest.raises(SampleError):
         convert(large, shard_size="10KB")
     seen: list[Progress] = []

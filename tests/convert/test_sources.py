@@ -1,14 +1,16 @@
-"""Sources are found before anything is read, in the order in which they are named, and read in bounded pieces."""
+"""Sources are found before anything is read, in the order in which they are named, and read in bounded pieces; braces
+expand as in the shell."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from mdsx import ChangedError, MissingError, UsageError
-from mdsx.convert.sources import Source, find_sources, read_chunks
+from mdsx.convert.sources import Source, expand_braces, find_sources, read_chunks
 from mdsx.storage import open_storage
 
 NAMES = ["train-0000.tar", "train-0001.tar", "val.tar"]
@@ -96,3 +98,42 @@ def test_s3_is_the_same(s3_url: str) -> None:
         find_sources([f"{s3_url}/tars/train-{{0000..0002}}.tar"])
     with pytest.raises(MissingError):
         find_sources(["s3://no-such-bucket/x.tar"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain.tar", ["plain.tar"]),
+        ("{0..3}", ["0", "1", "2", "3"]),
+        ("x-{0008..0011}.tar", ["x-0008.tar", "x-0009.tar", "x-0010.tar", "x-0011.tar"]),
+        ("{a,b}", ["a", "b"]),
+        ("{a,b}{1..2}", ["a1", "a2", "b1", "b2"]),
+        ("{train-{0..1},val}.tar", ["train-0.tar", "train-1.tar", "val.tar"]),
+        ("{3..1}", ["3", "2", "1"]),
+        ("{0..10..5}", ["0", "5", "10"]),
+        ("{a..c}", ["a", "b", "c"]),
+        ("{,x}y", ["y", "xy"]),
+        ("a{1}b", ["a{1}b"]),
+        ("{}", ["{}"]),
+        ("{open", ["{open"]),
+        ("{a{1,2}", ["{a1", "{a2"]),
+        ("{x{1,2}}", ["{x1}", "{x2}"]),
+        ("", [""]),
+    ],
+)
+def test_each_form(text: str, expected: list[str]) -> None:
+    assert expand_braces(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{00..100}", "{-2..2}", "{-02..2}", "{1..05}", "a{b,c{d,e}f}g", "{9..0..3}", "{0..9..0}", "}{a,b}{", "{{a,b},c}"],
+)
+def test_agrees_with_bash(text: str) -> None:
+    shell = subprocess.run(["bash", "-c", f"printf '%s\\n' {text}"], capture_output=True, text=True, check=True)
+    assert expand_braces(text) == shell.stdout.splitlines()
+
+
+def test_an_excessive_range_is_refused_in_bounded_memory() -> None:
+    with pytest.raises(UsageError, match="more than 1,000,000"):
+        expand_braces("{0..1000000000000}")

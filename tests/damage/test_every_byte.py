@@ -16,7 +16,7 @@ import zstandard
 
 import mdsx
 from mdsx.damage import ShardRepair
-from mdsx.damage.examine import examine
+from mdsx.damage.verify import examine
 from mdsx.errors import FormatError
 from mdsx.format import parse_index
 from mdsx.storage import Storage, open_storage

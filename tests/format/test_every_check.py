@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from mdsx.errors import FormatError
-from mdsx.format import check, decode, frames, indexparser, parse_index, rows, schema, shard, types
+from mdsx.format import check, decode, frames, index_parser, parse_index, rows, schema, shard, types
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.frames import FrameReader
 from mdsx.format.schema import Schema
@@ -31,7 +31,7 @@ MODULES = {
     check: (".mdsx",),
     decode: (".mdsx",),
     frames: (".zst",),
-    indexparser: (".json",),
+    index_parser: (".json",),
     rows: (".mdsx",),
     schema: (".mdsx", ".json"),
     shard: (".mdsx", ".json"),

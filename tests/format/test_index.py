@@ -301,7 +301,7 @@ def most_shards(count: int = MAX_SHARDS) -> bytes:
 
 def test_more_shards_are_corrupt_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_index(SCHEMA, None, PLAIN)
-    monkeypatch.setattr("mdsx.format.indexparser.MAX_SHARDS", 1)
+    monkeypatch.setattr("mdsx.format.index_parser.MAX_SHARDS", 1)
     with pytest.raises(CorruptError, match="too many shards"):
         parse_index(data)
     with pytest.raises(UsageError, match=r'found 4194305.*shard_size="1024MiB" or more'):

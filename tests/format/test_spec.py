@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.format import filenames, frames, index, jsontext, rows, schema, shard, types
+from mdsx.format import filenames, frames, index, rows, schema, shard, strict_json, types
 from tests.vectors import generate
 
 SPEC = (Path(__file__).parents[2] / "format-spec.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_the_state_is_that_of_the_vectors() -> None:
         (filenames.MAX_NAME_SIZE == 512, "| file name in the index | 512 bytes |"),
         (index.MAX_SHARDS == 2**22, "| shards of a dataset | 2^22; "),
         (index.MAX_METADATA_SIZE == 2**20, "| metadata | 1 MiB |"),
-        (jsontext.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),
+        (strict_json.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),
     ],
 )
 def test_the_limits_are_those_of_the_code(limit: bool, text: str) -> None:

@@ -22,9 +22,9 @@ import numpy as np
 import zstandard
 
 import mdsx
-from mdsx.cli.cat import cat
+from mdsx.cli.show import cat
 from mdsx.convert import convert_tars
-from mdsx.convert.braces import expand_braces
+from mdsx.convert.sources import expand_braces
 from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
 from mdsx.format import Schema, check_shard, decompress_frame, parse_index, parse_type, value_decoder

@@ -29,11 +29,11 @@ from typer.testing import CliRunner
 
 import mdsx
 from mdsx.cli.app import app
-from mdsx.cli.cat import as_line
 from mdsx.cli.output import print_json
+from mdsx.cli.show import as_line
 from mdsx.convert import convert_tars
-from mdsx.convert.braces import expand_braces
-from mdsx.convert.plan import decode_plan
+from mdsx.convert.record import decode_plan
+from mdsx.convert.sources import expand_braces
 from mdsx.convert.values import parse_npy
 from mdsx.damage import verify
 from mdsx.errors import MdsxError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mdsx import ChangedError
 from mdsx.format import FRAME_SIZE, compress
-from mdsx.format.storedbytes import FramedBytes, PlainBytes
+from mdsx.format.stored_bytes import FramedBytes, PlainBytes
 from mdsx.shards.ranges import StoredObject, coalesce
 from mdsx.storage import open_storage
 

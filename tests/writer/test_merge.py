@@ -136,7 +136,7 @@ def test_parts_are_not_merged_while_a_writer_is_at_work_beside_them(root: Path) 
 
 def test_parts_with_too_many_shards_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(root)
-    monkeypatch.setattr("mdsx.format.indexwriter.MAX_SHARDS", 2)
+    monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 2)
     with pytest.raises(UsageError, match=r"at most 2 .*shard_size=\"1MiB\" or more"):
         merge(root)
     assert contents(root) == before

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mdsx import MdsxError
-from mdsx.convert.processes import _noticing_death
+from mdsx.convert.parts import _noticing_death
 
 
 def between_messages(pipe: Any) -> None:

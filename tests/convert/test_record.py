@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
-from mdsx.convert.plan import MAX_PARTS, Plan, decode_plan, encode_plan, parts_for
+from mdsx.convert.record import MAX_PARTS, Plan, decode_plan, encode_plan, parts_for
 from mdsx.convert.sources import Source
 from mdsx.convert.webdataset import Names
 

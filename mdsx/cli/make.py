@@ -1,4 +1,4 @@
-"""`mdsx convert`: make a dataset from existing data."""
+"""`mdsx convert` and `mdsx merge`: make a dataset of existing data, or of parts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from mdsx.sizes import format_size
 if TYPE_CHECKING:
     from mdsx.convert import Conversion, ConversionProgress
 
-EXAMPLE = (
+
+CONVERT_EXAMPLE = (
     "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
     "--rename 'image=jpg;png;webp' --nan null --on-error skip --compression zstd --processes 8"
 )
+MERGE_EXAMPLE = "mdsx merge s3://bucket/corpus"
 _SKIPPED = 3
 _LISTED = 1000  # skips in JSON; all are counted, and all are printed on stderr
 
@@ -190,3 +192,29 @@ def _print_plan(progress: ConversionProgress) -> None:
     print(f"{tars}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
     print_table(progress.columns.items(), indent="  ")
     sys.stdout.flush()  # so that it precedes the skips in a log of both streams
+
+
+def merge(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where part-00000/, part-00001/, ... are.")],
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="How many parts there must be. Default: those found.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")] = False,
+    connect_timeout: ConnectTimeout = None,
+    as_json: Json = False,
+) -> None:
+    """Write one index for finished parts, in the order of their numbers. No shard is touched.
+
+    If a part is missing, unfinished or has other columns, the error names it and nothing is written.
+    """
+    import mdsx
+    from mdsx.shards import read_index
+    from mdsx.storage import open_storage
+
+    mdsx.merge(url, overwrite=overwrite, parts=parts, connect_timeout=connect_timeout)
+    storage = open_storage(url)
+    index = read_index(storage)
+    if as_json:
+        print_json({"url": storage.url, "samples": index.samples, "shards": len(index.counts)})
+    else:
+        print(f"merged into {storage.url}: {index.samples:,} samples in {len(index.counts):,} shards")

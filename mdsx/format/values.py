@@ -25,10 +25,10 @@ import msgpack
 import numpy as np
 from numpy.ma import MaskedArray
 
-from mdsx.format.given import Refused, all_masked, as_array, describe, each
-from mdsx.format.jsontext import MAX_DEPTH
+from mdsx.format.inputs import Refused, all_masked, as_array, describe, each
 from mdsx.format.numbers import scalar_encoder, to_items
 from mdsx.format.rows import NULL as NULL_LENGTH
+from mdsx.format.strict_json import MAX_DEPTH
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
 

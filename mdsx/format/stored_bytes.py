@@ -2,7 +2,7 @@
 
 A raw range is a half-open range of the *uncompressed* shard. In an uncompressed object it is the object's own. In a
 compressed one, the frames that hold it are read, after the seek table at the object's end. No I/O happens here: what
-reads by range yields the ranges that it needs, and is sent their bytes (see `stored.Reading`).
+reads by range yields the ranges that it needs, and is sent their bytes (see `protocol.Reading`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, parse_seek_table, seek_table_size
+from mdsx.format.protocol import Range, Reading
 from mdsx.format.rows import check_row, heap_extents
 from mdsx.format.shard import Layout, Selection, parse_header
-from mdsx.format.stored import Range, Reading
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -1,25 +1,104 @@
-"""The results of tars: the number of samples, and the skips, kept in storage for a rerun.
+"""The record of a conversion in its output, in `_convert/`: its plan, the result of each tar, and what it skipped.
 
-Each part keeps the tally of each of its finished tars in `_convert/part.NNNNN.json`, so that a rerun need not read
-those tars again. Everything skipped is counted; the first 100 errors of each tar are kept. If anything was skipped,
-`_convert/skipped.json` stays with the finished dataset, so that a second run of the same command reports the same
-skips. Its bytes depend only on the tars and the options.
+The plan is kept until the dataset is finished, so that a rerun continues this conversion and no other. Each part is a
+contiguous run of tars. The number of parts depends only on the sources and on whether there are several processes,
+never on how many there are or how fast they are.
+
+Each part keeps the tally of each of its finished tars, so that a rerun need not read those tars again. Everything
+skipped is counted; the first 100 errors of each tar are kept. If anything was skipped, `skipped.json` stays with the
+finished dataset, so that a second run of the same command reports the same skips. Its bytes depend only on the tars and
+the options.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import msgspec
+import xxhash
 
 from mdsx import errors
-from mdsx.convert.plan import decode_plan
+from mdsx.convert.sources import Source
+from mdsx.convert.webdataset import Names
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import filenames
 from mdsx.storage import Storage, open_storage
+
+MAX_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One conversion. A single part is written to `out` itself; several are written to `part-NNNNN/` below it."""
+
+    out: str
+    sources: tuple[Source, ...]
+    columns: Mapping[str, str]
+    shard_size: int
+    compression: str | None
+    names: Names
+    nan: str
+    on_error: str
+    parts: int
+
+    def part_url(self, part: int) -> str:
+        return self.out if self.parts == 1 else f"{self.out.rstrip('/')}/{filenames.part(part)}"
+
+    def part_sources(self, part: int) -> tuple[Source, ...]:
+        count = len(self.sources)
+        return self.sources[part * count // self.parts : (part + 1) * count // self.parts]
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(source.size for source in self.sources)
+
+    @property
+    def digest(self) -> str:
+        """Differs between conversions that would give other samples or other shards.
+
+        It depends on the tars' URLs, sizes and content, but not on a local file's times.
+        """
+        fields = asdict(self)
+        for name in ("out", "on_error", "parts"):
+            del fields[name]
+        fields["sources"] = [source.identity for source in self.sources]
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(fields))
+
+    def difference(self, other: Plan) -> str | None:
+        """Return how `other` differs from this conversion; None if it may continue it."""
+        for mine, theirs in ((asdict(self), asdict(other)), (asdict(self.names), asdict(other.names))):
+            for name in ("shard_size", "compression", "nan", "key_until", "rename", "drop"):
+                if mine.get(name) != theirs.get(name):
+                    return f"{name} {theirs[name]}, not {mine[name]}"
+        if list(self.columns.items()) != list(other.columns.items()):
+            return f"columns {dict(other.columns)}, not {dict(self.columns)}"
+        if len(self.sources) != len(other.sources):
+            return f"{len(other.sources)} tars, not {len(self.sources)}"
+        for old, new in zip(self.sources, other.sources, strict=True):
+            if old.identity != new.identity:
+                return f"{new.url} has changed" if old.url == new.url else f"{new.url}, not {old.url}"
+        return None
+
+
+def parts_for(sources: int, processes: int) -> int:
+    """Return how many parts a new conversion has: one for one process, else one for each tar, up to MAX_PARTS."""
+    return 1 if processes == 1 else min(sources, MAX_PARTS)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    return msgspec.json.encode(asdict(plan))
+
+
+def decode_plan(data: bytes, *, file: str) -> Plan:
+    """Raise CorruptError."""
+    try:
+        return msgspec.json.decode(data, type=Plan)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"not a conversion's plan: {error}", file=file) from None
+
 
 _KEPT = 100
 _SAVE_EVERY = 10.0  # seconds; a rerun reads again what was converted since

@@ -20,9 +20,9 @@ from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.filenames import INDEX, Run, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
-from mdsx.format.jsontext import parse_json, plain_hexadecimal, plain_integers
 from mdsx.format.schema import HEADER_SIZE, Schema, up
 from mdsx.format.shard import MAX_HEADER_SIZE, MAX_SIZE
+from mdsx.format.strict_json import parse_json, plain_hexadecimal, plain_integers
 
 _T = TypeVar("_T")
 
@@ -280,7 +280,7 @@ class _Parser:
 
 
 class MdsxFormat:
-    """Our own format: see `stored.StoredFormat`."""
+    """Our own format: see `protocol.StoredFormat`."""
 
     index_key = INDEX
 

@@ -1,0 +1,123 @@
+"""`mdsx info` and `mdsx cat`: describe a dataset, and print its samples."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from mdsx.cli.output import ConnectTimeout, Json, print_json, print_table
+from mdsx.errors import UsageError, shown
+from mdsx.sizes import format_size
+
+INFO_EXAMPLE = "mdsx info s3://bucket/corpus"
+CAT_EXAMPLE = "mdsx cat s3://bucket/corpus --start 1000 --count 3"
+_METADATA_WIDTH = 1000  # characters shown of a value of the metadata
+_VALUE_WIDTH = 100  # characters shown of a sample's value
+_BATCH = 64  # samples read at once
+
+
+def info(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    connect_timeout: ConnectTimeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show columns, samples, shards, sizes, compression, fingerprint and metadata of a dataset. Long metadata is
+    shortened, except with --json."""
+    from mdsx.shards import read_index
+    from mdsx.storage import open_storage
+
+    storage = open_storage(url, connect_timeout=connect_timeout)
+    index = read_index(storage)
+    columns = {column.name: str(column.type) for column in index.schema.columns}
+    size, raw_size = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
+    if as_json:
+        print_json(
+            {
+                "url": storage.url,
+                "samples": index.samples,
+                "shards": len(index.counts),
+                "size": size,
+                "raw_size": raw_size,
+                "compression": index.compression,
+                "fingerprint": index.fingerprint,
+                "columns": columns,
+                "metadata": index.metadata,
+            }
+        )
+        return
+    print_table(
+        [
+            ("dataset", storage.url),
+            ("samples", f"{index.samples:,}"),
+            ("shards", f"{len(index.counts):,}"),
+            ("size", format_size(size) + (f", {format_size(raw_size)} uncompressed" if index.compression else "")),
+            ("compression", index.compression or "none"),
+            ("fingerprint", index.fingerprint),
+        ]
+    )
+    print("columns")
+    print_table(columns.items(), indent="  ")
+    if index.metadata:
+        print("metadata")
+        print_table(
+            (
+                (json.dumps(name, ensure_ascii=False)[1:-1], _metadata_line(value))
+                for name, value in index.metadata.items()
+            ),
+            indent="  ",
+        )
+
+
+def _metadata_line(value: object) -> str:
+    """Return JSON on one line, shortened if it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _METADATA_WIDTH else f"{text[: _METADATA_WIDTH - 3]}..."
+
+
+def cat(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
+    connect_timeout: ConnectTimeout = None,
+    as_json: Json = False,
+) -> None:
+    """Print samples in the order in which they were written; long values are shortened.
+
+    With --json: one object per line and sample, with complete values; bytes (and images) as base64, arrays as nested
+    lists, numbers that JSON lacks as "NaN", "Infinity", "-Infinity".
+    """
+    from mdsx import Dataset
+
+    dataset = Dataset(url, connect_timeout=connect_timeout)
+    if start >= len(dataset) and start > 0:
+        samples = f"{len(dataset):,} samples"
+        raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)
+    stop = min(start + count, len(dataset))
+    for first in range(start, stop, _BATCH):
+        for number, sample in enumerate(dataset[first : min(first + _BATCH, stop)], first):
+            if as_json:
+                print_json(sample)
+            else:
+                print(f"sample {number}")
+                print_table(((name, as_line(value)) for name, value in sample.items()), indent="  ")
+
+
+def as_line(value: Any) -> str:
+    """Return a value on one line, shortened if it is long."""
+    import numpy as np
+
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, list) and any(isinstance(item, bytes) for item in value):
+        line = f"[{', '.join(map(as_line, value[:16]))}{', ...' if len(value) > 16 else ''}]"
+    elif isinstance(value, np.ndarray) and value.ndim:
+        shape = ",".join(map(str, value.shape))
+        items = " ".join(map(str, value.flat[:16]))
+        line = f"{value.dtype}[{shape}] {items}{' ...' if value.size > 16 else ''}"
+    else:
+        line = (
+            str(value.item()) if isinstance(value, np.generic | np.ndarray) else shown(value, limit=10 * _VALUE_WIDTH)
+        )
+    return line if len(line) <= _VALUE_WIDTH else line[: _VALUE_WIDTH - 3] + "..."
