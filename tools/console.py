@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 from typing import IO, Self
 
 import rich.console
+from rich.markdown import Markdown
 from rich.status import Status
 from rich.text import Text
 
@@ -69,6 +70,13 @@ class Console:
             self.rich.print(Text(text, style=style or ""), soft_wrap=True)
         else:
             print(text, file=self.rich.file, flush=True)
+
+    def page(self, markdown: str) -> None:
+        """Print Markdown: rendered on a terminal, elsewhere as it is."""
+        if self.rich.is_terminal:
+            self.rich.print(Markdown(markdown))
+        else:
+            self.say(markdown)
 
     def step(self, title: str) -> Step:
         return Step(self, title)

@@ -33,7 +33,7 @@ def contestant(name: str, kind: str = "peer", prepare: Call | None = None, **arg
 
 
 def subject(*contestants: Contestant, **more: Any) -> Subject:
-    return Subject("s", "a subject", "samples/s", "samples/s", contestants, **more)
+    return Subject("s", "a subject", contestants, **more)
 
 
 def outcome(of: Subject, *values: list[float]) -> Outcome:
@@ -267,7 +267,7 @@ class TestReport:
     def test_json_comes_back(self, tmp_path: Path) -> None:
         report = self.report()
         (tmp_path / "x.json").write_text(report.to_json())
-        subjects = [report.outcomes[0].subject, Subject("other", "", "", "", ())]
+        subjects = [report.outcomes[0].subject, Subject("other", "", ())]
         (found,) = load(tmp_path / "x.json", subjects)
         assert found.lines == report.outcomes[0].lines
         assert "2026-01-01, commit abc, 3 rounds" in found.origin

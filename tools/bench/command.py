@@ -8,18 +8,14 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-import rich.console
-
 from tools import machine
 from tools.bench.pages import write_pages
-from tools.bench.report import Report, load, terminal_goals, terminal_table
+from tools.bench.report import Report, load, section
 from tools.bench.run import Outcome, Runner
 from tools.bench.subject import Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
 from tools.peers.environments import install_missing
-
-_WIDTH = 140  # columns of the tables, if they are not on a terminal
 
 
 def run(given: argparse.Namespace) -> int:
@@ -61,10 +57,9 @@ def run(given: argparse.Namespace) -> int:
 
 def _measure(console: Console, chosen: Sequence[Subject], runner: Runner, loaders: Sequence[str]) -> list[Outcome]:
     outcomes = []
-    wide = console.rich if console.rich.is_terminal else rich.console.Console(width=_WIDTH)
     for subject in chosen:
         with console.step(subject.title) as step:
             runner.note = step.note
             outcomes.append(runner.run(subject, loaders))
-        wide.print(terminal_table(outcomes[-1]), *terminal_goals(outcomes[-1]), sep="\n")
+        console.page(section(outcomes[-1]))
     return outcomes

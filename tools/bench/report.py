@@ -1,4 +1,4 @@
-"""The results as tables on the terminal and in Markdown, and as JSON, which a later run can load."""
+"""The results as tables in Markdown, and as JSON, which a later run can load."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from tools.bench.run import Line, Outcome, Verdict
 from tools.bench.subject import Subject
 from tools.tables import table
-
-_STYLES = {"mdsx": "bold", "limit": "dim", "peer": ""}
-_VERDICTS = {True: "green", False: "bold red", None: "yellow"}
 
 
 @dataclass(frozen=True)
@@ -33,19 +27,7 @@ class Report:
     seconds: float
 
     def markdown(self) -> str:
-        """A table for each subject, followed by its goals."""
-        parts = []
-        for outcome in self.outcomes:
-            subject, heads = outcome.subject, _heads(outcome)
-            rows = []
-            for line in outcome.lines:
-                bold = "**" if line.contestant.kind == "mdsx" else ""
-                rows.append([f"{bold}{line.contestant.name}{bold}", *_cells(outcome, line)])
-            made = table(heads, rows, range(1, len(heads) - 1))
-            note = f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()
-            goals = "".join(f"- {sentence(verdict)}\n" for verdict in outcome.verdicts)
-            parts.append(f"### {subject.title}\n\n{made}\n{note}\n" + (f"\n{goals}" if goals else ""))
-        return "\n".join(parts)
+        return "\n".join(map(section, self.outcomes))
 
     def goals(self) -> str:
         """All goals in one Markdown table."""
@@ -90,22 +72,19 @@ class Report:
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def terminal_table(outcome: Outcome) -> Table:
-    """The table of one subject for the terminal."""
-    made = Table(title=Text(outcome.subject.title), title_justify="left", pad_edge=False, box=None)
-    heads = _heads(outcome)
-    for place, name in enumerate(heads):
-        made.add_column(name, justify="right" if 0 < place < len(heads) - 1 else "left")
-    for line in outcome.lines:
-        *values, remark = _cells(outcome, line)
-        style = _STYLES.get(line.contestant.kind, "")
-        made.add_row(Text(line.contestant.name, style), *values, Text(remark, "magenta"))
-    return made
+def section(outcome: Outcome) -> str:
+    """A subject in Markdown: its table, followed by its goals."""
+    subject = outcome.subject
+    heads = ("", subject.unit, "min .. max", *subject.more, "")
+    rows = [[_bold(line, line.contestant.name), *_cells(outcome, line)] for line in outcome.lines]
+    made = table(heads, rows, range(1, len(heads) - 1))
+    note = f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()
+    goals = "".join(f"- {each.goal.text}: {each.word} ({_measured(each)})\n" for each in outcome.verdicts)
+    return f"### {subject.title}\n\n{made}\n{note}\n" + (f"\n{goals}" if goals else "")
 
 
-def terminal_goals(outcome: Outcome) -> list[Text]:
-    """How each goal was judged, for the terminal."""
-    return [Text(f"  {sentence(verdict)}", _VERDICTS[verdict.met]) for verdict in outcome.verdicts]
+def _bold(line: Line, text: str) -> str:
+    return f"**{text}**" if line.contestant.kind == "mdsx" else text
 
 
 def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
@@ -114,41 +93,29 @@ def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
     found = {each["name"]: each for each in whole["subjects"]}
     here = f"{whole['machine'].get('processor', '')}, load before {whole['machine'].get('load before', 'unknown')}"
     run = f"{whole['date']}, commit {whole['commit'] or 'unknown'}, {whole['rounds']} rounds, {here}"
+    absent = {"rounds": [], "failure": "left out"}
     outcomes = []
     for subject in (each for each in subjects if each.name in found):
         known = {each["name"]: each for each in found[subject.name]["contestants"]}
-        absent = {"rounds": [], "failure": "left out"}
-        lines = []
-        for each in subject.contestants:
-            earlier = known.get(each.name, absent)
-            lines.append(Line(each, earlier["rounds"], earlier["failure"]))
+        earlier = [(each, known.get(each.name, absent)) for each in subject.contestants]
+        lines = [Line(each, its["rounds"], its["failure"]) for each, its in earlier]
         outcomes.append(Outcome(subject, lines, found[subject.name].get("origin") or run))
     return outcomes
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:
     subject = outcome.subject
-    contestants = []
-    for line in outcome.lines:
-        value = {"name": line.contestant.name, "kind": line.contestant.kind, "median": line.median(subject.figure)}
-        contestants.append({**value, "rounds": line.rounds, "failure": line.failure})
-    return {
-        "name": subject.name,
-        "title": subject.title,
-        "figure": subject.figure,
-        "unit": subject.unit,
-        "origin": outcome.origin,
-        "contestants": contestants,
-        "goals": [
-            {"text": each.goal.text, "measured": each.value, "bound": each.goal.bound, "judged": each.word}
-            for each in outcome.verdicts
-        ],
-    }
-
-
-def sentence(verdict: Verdict) -> str:
-    """A goal and how it was judged."""
-    return f"{verdict.goal.text}: {verdict.word} ({_measured(verdict)})"
+    contestants = [
+        {"name": line.contestant.name, "kind": line.contestant.kind, "median": line.median(subject.figure)}
+        | {"rounds": line.rounds, "failure": line.failure}
+        for line in outcome.lines
+    ]
+    goals = [
+        {"text": each.goal.text, "measured": each.value, "bound": each.goal.bound, "judged": each.word}
+        for each in outcome.verdicts
+    ]
+    about = {name: getattr(subject, name) for name in ("name", "title", "figure", "unit")}
+    return {**about, "origin": outcome.origin, "contestants": contestants, "goals": goals}
 
 
 def number(value: float) -> str:
@@ -160,10 +127,6 @@ def _measured(verdict: Verdict) -> str:
     if verdict.value is None:
         return "-"
     return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {verdict.goal.bound}"
-
-
-def _heads(outcome: Outcome) -> tuple[str, ...]:
-    return ("", outcome.subject.unit, "min .. max", *outcome.subject.more, "")
 
 
 def _cells(outcome: Outcome, line: Line) -> list[str]:

@@ -5,6 +5,7 @@ A module in `subjects/` has a function `subjects(scale)` which returns them; 1.0
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.processes import Call
@@ -55,10 +56,10 @@ class Subject:
 
     name: str
     title: str
-    figure: str
-    unit: str
-    contestants: tuple[Contestant, ...]
-    goals: tuple[Goal, ...] = ()
+    contestants: Sequence[Contestant]
+    goals: Sequence[Goal] = ()
+    figure: str = "samples/s"
+    unit: str = "samples/s"
     higher_is_better: bool = True
     limit: float = 120.0
     more: tuple[str, ...] = ()  # further figures that are shown
@@ -68,7 +69,6 @@ class Subject:
         names = [each.name for each in self.contestants]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.name}: contestants of the same name")
-        for goal in self.goals:
-            for name in (goal.contestant, *goal.against):
-                if name not in names:
-                    raise ValueError(f"{self.name}: a goal names {name!r}, which is no contestant")
+        for name in (name for goal in self.goals for name in (goal.contestant, *goal.against)):
+            if name not in names:
+                raise ValueError(f"{self.name}: a goal names {name!r}, which is no contestant")

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import rich.console
-
 from tools.conformance.matrix import QUICK, Cell, cells
 from tools.conformance.report import Report, Row
 from tools.conformance.run import Result, run_loader
@@ -22,7 +20,6 @@ from tools.peers.environments import install_missing
 from tools.processes import ROOT, end_calls
 from tools.tables import put_between_marks
 
-_WIDTH = 170  # columns of the table, if it is not on a terminal
 _AT_ONCE = 2  # loaders; each runs one cell after the other
 
 
@@ -81,8 +78,7 @@ def _show(console: Console, report: Report, given: argparse.Namespace) -> None:
     if given.json:
         print(report.to_json(), end="")
     else:
-        wide = console.rich if console.rich.is_terminal else rich.console.Console(width=_WIDTH)
-        wide.print(report.table())
+        console.page(report.markdown())
         for row in report.rows:
             for cell, result in zip(report.cells, row.results, strict=True):
                 if result.status not in ("exact", "unsupported", "missing"):

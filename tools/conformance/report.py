@@ -1,4 +1,4 @@
-"""What the matrix found: a table on the terminal, as Markdown and as JSON, and as a picture."""
+"""What the matrix found: a table in Markdown, JSON, and a picture."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from tools.conformance.matrix import Cell
 from tools.conformance.run import Result
 from tools.tables import table
 
-_STYLES = {"exact": "green", "inexact": "bold red", "order": "yellow", "unsupported": "dim", "missing": "dim"}
 _COLOURS = {
     "exact": "#7bc47f",
     "order": "#f2d16b",
@@ -63,15 +59,8 @@ class Report:
         """The command that repeats a cell."""
         return f"python3 -m tools conformance --loaders {row.name} --cells {cell.name} --seed {self.seed}"
 
-    def table(self) -> Table:
-        """The table for the terminal: a line for each cell, a column for each loader."""
-        made = Table("", *(row.heading for row in self.rows), pad_edge=False)
-        for cell, results in self._lines():
-            made.add_row(cell.title, *(Text(each.word, _STYLES.get(each.status, "magenta")) for each in results))
-        return made
-
     def markdown(self) -> str:
-        """The same table in Markdown."""
+        """A line for each cell, a column for each loader."""
         rows = [[cell.title, *(each.word for each in results)] for cell, results in self._lines()]
         return table(["", *(row.heading for row in self.rows)], rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,26 +20,23 @@ TITLES = {
 }
 PEERS = ("litdata", "mosaicml", "webdataset", "grain")
 TOKENS_LOADER = {"tokens_loader": True}  # LitData's
-CONTESTANTS = "tools.bench.contestants"
+_CONTESTANTS = "tools.bench.contestants"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One of the workloads, at its size."""
+    """One of the workloads, at its size. Each measurement gets its `arguments`."""
 
     name: str
     samples: int
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that describe it to each measurement."""
         return {"workload": self.name, "samples": self.samples}
 
 
-def workloads(scale: float) -> Iterator[Workload]:
-    """All of them."""
-    for name in SIZES:
-        yield Workload(name, samples_of(name, scale))
+def workloads(scale: float) -> list[Workload]:
+    return [Workload(name, samples_of(name, scale)) for name in SIZES]
 
 
 def contestant(
@@ -53,7 +50,12 @@ def contestant(
 def call(loader: str, function: str, **arguments: Any) -> Call:
     """A measurement of a loader, in its environment."""
     environment = None if loader == "mdsx" else loader
-    return Call(f"{CONTESTANTS}.{function}", {"loader": loader, **arguments}, environment)
+    return Call(f"{_CONTESTANTS}.{function}", {"loader": loader, **arguments}, environment)
+
+
+def mine(function: str, **arguments: Any) -> Call:
+    """A measurement of mdsx alone, or of the machine."""
+    return Call(f"{_CONTESTANTS}.{function}", arguments)
 
 
 def reads(
@@ -72,7 +74,7 @@ def writes(loader: str, function: str, how: str, workload: Workload, **arguments
 
 def limit(name: str, function: str, made: Call | None = None, module: str = "limits", **more: Any) -> Contestant:
     """A limit of the machine."""
-    return Contestant(name, Call(f"{CONTESTANTS}.{module}:{function}", more), made, "limit")
+    return Contestant(name, mine(f"{module}:{function}", **more), made, "limit")
 
 
 def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects.common import CONTESTANTS, contestant
-from tools.processes import Call
+from tools.bench.subjects.common import contestant, mine
 
-_MODULE = f"{CONTESTANTS}.scale"
 _STREAMED = 10_000_000  # samples
 _SHARDS = 2**22  # the most that a dataset has
 _PEERS_SAMPLES = 10_000_000  # mosaicml-streaming makes the whole epoch's order: 10^8 would be gigabytes
 
 
-def subjects(scale: float) -> tuple[Subject, ...]:
-    return _order(scale), _index(max(int(_SHARDS * scale), 100))
+def subjects(scale: float) -> list[Subject]:
+    return [_order(scale), _index(max(int(_SHARDS * scale), 100))]
 
 
 def _order(scale: float) -> Subject:
     streamed = max(int(_STREAMED * scale), 100_000)
-    sizes = {f"10^{power}": int(10**power * scale) for power in (8, 10, 12)}
     found = [
         Contestant(
-            f"mdsx, {name} samples", Call(f"{_MODULE}:order", {"samples": size, "streamed": streamed}), kind="mdsx"
+            f"mdsx, 10^{power} samples",
+            mine("scale:order", samples=int(10**power * scale), streamed=streamed),
+            kind="mdsx",
         )
-        for name, size in sizes.items()
+        for power in (8, 10, 12)
     ]
+    largest = found[-1].name
     samples = max(int(_PEERS_SAMPLES * scale), 1_000_000)
     arguments = {"samples": samples, "shards": max(samples // 500_000, 1)}
-    found.append(contestant("mosaicml", "loaders:order", "10^7 samples", arguments))
-    largest = found[2].name
     return Subject(
         name="order",
         title="The order of an epoch, in shards of 500,000 samples",
@@ -36,7 +34,7 @@ def _order(scale: float) -> Subject:
         unit="construct, s",
         more=("first batch s", "ns/sample", "MB in all"),
         higher_is_better=False,
-        contestants=tuple(found),
+        contestants=(*found, contestant("mosaicml", "loaders:order", "10^7 samples", arguments)),
         goals=(
             Goal("order of 10^12 samples in 2,000,000 shards: constructed under 1 s", largest, at_most=1.0),
             Goal("its first batch at 10^11: under 0.5 s", largest, at_most=0.5, figure="first batch s"),
@@ -48,12 +46,8 @@ def _order(scale: float) -> Subject:
 
 
 def _index(shards: int) -> Subject:
-    call = Call(f"{_MODULE}:open_index", {"shards": shards})
-    found = tuple(
-        Contestant(name, call, Call(f"{_MODULE}:prepare_index", {"shards": shards, "compression": compression}), "mdsx")
-        for name, compression in (("mdsx", None), ("mdsx, zstd", "zstd"))
-    )
-    of_worker = "bytes/shard of a worker"
+    opened, of_worker = mine("scale:open_index", shards=shards), "bytes/shard of a worker"
+    codecs = {"mdsx": None, "mdsx, zstd": "zstd"}
     return Subject(
         name="index",
         title="Open an index of 2^22 shards, the most that a dataset has",
@@ -61,7 +55,10 @@ def _index(shards: int) -> Subject:
         unit="open, s",
         more=("MB in all", "bytes/shard", "order s", "bytes/shard with order", of_worker),
         higher_is_better=False,
-        contestants=found,
+        contestants=[
+            Contestant(name, opened, mine("scale:prepare_index", shards=shards, compression=codec), "mdsx")
+            for name, codec in codecs.items()
+        ],
         goals=(
             Goal("index of 2^22 shards: opened under 4 s", "mdsx", at_most=4.0),
             Goal("the same of compressed shards: under 4 s", "mdsx, zstd", at_most=4.0),
