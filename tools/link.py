@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Self
@@ -24,7 +24,8 @@ _FORGIVEN = 0.05  # seconds: idle time that is made up for, since this process m
 _BACKLOG = 0.010  # seconds of bytes that queue for the link at most; more than a timer's delay
 _EARLY = 5e-4  # seconds; less than a timer's grain
 _WHOLE = 0.95  # of a round trip counts as one: timers have a grain
-_UNSENT = 8 * 2**20  # bytes in flight in one direction of a connection; above it, reading stops
+_PIECE = 2**18  # bytes that are read at once, at most
+_IN_FLIGHT = 256  # pieces in one direction of a connection; with more, reading stops
 
 
 @dataclass
@@ -96,8 +97,7 @@ class Lane:
         self._rate = rate
         self._clock = clock
         self._free = 0.0  # when all bytes read so far have left
-        self._waiting: deque[Callable[[], None]] = deque()
-        self.turn: asyncio.TimerHandle | None = None
+        self._turns = asyncio.Lock()  # first come, first served
 
     def leave(self, size: int) -> float:
         """Return when the last of `size` bytes, read now, has left."""
@@ -106,133 +106,36 @@ class Lane:
         self._free = begin + (size / self._rate if self._rate else 0.0)
         return max(self._free, now)
 
-    @property
-    def wait(self) -> float:
-        """Seconds until more may be read."""
-        return self._free - self._clock() - _BACKLOG
-
-    def queue(self, resume: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Call `resume` in its turn."""
-        self._waiting.append(resume)
-        if self.turn is None:
-            self.turn = loop.call_later(max(self.wait, 0.0), self._next, loop)
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.turn = None
-        if self._waiting and self.wait <= 0:
-            self._waiting.popleft()()
-        if self._waiting:  # the resumed connection reads first
-            self.turn = loop.call_later(max(self.wait, 1e-4), self._next, loop)
-
-
-class _Way(asyncio.Protocol):
-    """One direction of a connection: bytes that arrive at one end leave later at the other, at the link's rate."""
-
-    def __init__(self, link: _Proxy, lane: Lane, delay: float, heard: Callable[[int], None]) -> None:
-        self._link = link
-        self._lane = lane
-        self._delay = delay
-        self._heard = heard
-        self.not_before = 0.0
-        self.source: asyncio.Transport | None = None
-        self.back: _Way | None = None  # its source is the sink of this direction
-        self._due: deque[tuple[float, bytes]] = deque()
-        self._unsent = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._stopped: set[str] = set()  # why reading is paused
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=_UNSENT)
-        self.source = transport
-        if self.back is not None:
-            self.back.send()  # what was waiting for this end
-
-    def data_received(self, data: bytes) -> None:
-        self._heard(len(data))
-        loop = self._link.loop
-        if not self._link.shaped and not self._due and self.back is not None and self.back.source is not None:
-            self.back.source.write(data)
-            return
-        self._due.append((max(self._lane.leave(len(data)), self.not_before) + self._delay, data))
-        self._unsent += len(data)
-        self._schedule()
-        if self._unsent > _UNSENT:
-            self.stop("unsent")
-        if self._lane.wait > 0:
-            self.stop("turn")
-            self._lane.queue(lambda: self.go_on("turn"), loop)
-
-    def eof_received(self) -> None:
-        self._due.append((self._link.loop.time() + self._delay, b""))
-        self._schedule()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.source = None
-        if self.back is not None:
-            self.eof_received()
-
-    def pause_writing(self) -> None:
-        if self.back is not None:
-            self.back.stop("sink")
-
-    def resume_writing(self) -> None:
-        if self.back is not None:
-            self.back.go_on("sink")
-
-    def stop(self, why: str) -> None:
-        if not self._stopped and self.source is not None:
-            self.source.pause_reading()
-        self._stopped.add(why)
-
-    def go_on(self, why: str) -> None:
-        self._stopped.discard(why)
-        if not self._stopped and self.source is not None and not self.source.is_closing():
-            self.source.resume_reading()
-
-    def send(self) -> None:
-        """Send what is due."""
-        sink = self.back.source if self.back is not None else None
-        if sink is None:
-            return
-        now = self._link.loop.time() + _EARLY
-        while self._due and self._due[0][0] <= now:
-            data = self._due.popleft()[1]
-            self._unsent -= len(data)
-            if not data:
-                sink.close()
-            elif not sink.is_closing():
-                sink.write(data)
-        if self._unsent <= _UNSENT // 2:
-            self.go_on("unsent")
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._timer is None and self._due:
-            self._timer = self._link.loop.call_at(self._due[0][0], self._timed)
-
-    def _timed(self) -> None:
-        self._timer = None
-        self.send()
+    async def turn(self) -> None:
+        """Return when the caller may read more."""
+        async with self._turns:
+            if (wait := self._free - self._clock() - _BACKLOG) > 0:
+                await asyncio.sleep(wait)
 
 
 class _Proxy:
     """All connections, in the process of the proxy."""
 
     def __init__(self, target: str, rtt: float, rate: float | None) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.shaped = rtt > 0 or rate is not None
+        self._loop = asyncio.get_running_loop()
+        self._shaped = rtt > 0 or rate is not None
         self.counts = Counts()
         host, port = target.rsplit(":", 1)
         self._target = host, int(port)
         self._rtt = rtt
         self._trips = RoundTrips(rtt)
-        self._up, self._down = (Lane(rate, self.loop.time) for _ in range(2))
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._up, self._down = (Lane(rate, self._loop.time) for _ in range(2))
 
-    def accept(self) -> _Way:
-        """The client's end of a new connection."""
-        opened = self.loop.time()
+    async def accept(self, listening: socket.socket) -> None:
+        """Accept connections until cancelled."""
+        listening.setblocking(False)
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                client, _ = await self._loop.sock_accept(listening)
+                connections.create_task(self._connect(client, self._loop.time()))
+
+    async def _connect(self, client: socket.socket, opened: float) -> None:
+        """Carry both directions of a connection until both have ended, or one breaks."""
         answered = True  # what the client sends next is a request
 
         def client_sent(size: int) -> None:
@@ -240,7 +143,7 @@ class _Proxy:
             self.counts.sent += size
             if answered:
                 self.counts.requests += 1
-                self._sending(max(self.loop.time(), opened + self._rtt))
+                self._sending(max(self._loop.time(), opened + self._rtt))
             answered = False
 
         def server_sent(size: int) -> None:
@@ -250,35 +153,64 @@ class _Proxy:
 
         self.counts.connections += 1
         self._sending(opened)
-        client = _Way(self, self._up, self._rtt / 2, client_sent)
-        server = _Way(self, self._down, self._rtt / 2, server_sent)
-        client.not_before = opened + self._rtt
-        client.back, server.back = server, client
-        task = self.loop.create_task(self._connect(client, server))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
-        return client
+        with client, socket.socket() as server:
+            for end in (client, server):
+                end.setblocking(False)
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                await self._loop.sock_connect(server, self._target)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._carry(client, server, self._up, opened + self._rtt, client_sent))
+                    both.create_task(self._carry(server, client, self._down, 0.0, server_sent))
+            except* OSError:
+                pass  # both ends are closed
+
+    async def _carry(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        lane: Lane,
+        not_before: float,
+        heard: Callable[[int], None],
+    ) -> None:
+        """Carry one direction: bytes that arrive at `source` leave later at `sink`, at the link's rate."""
+        due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
+        async with asyncio.TaskGroup() as sending:
+            if self._shaped:
+                sending.create_task(self._send(sink, due))
+            while data := await self._loop.sock_recv(source, _PIECE):
+                heard(len(data))
+                if self._shaped:
+                    await due.put((max(lane.leave(len(data)), not_before) + self._rtt / 2, data))
+                    await lane.turn()
+                else:
+                    await self._loop.sock_sendall(sink, data)
+            await due.put((self._loop.time() + self._rtt / 2, b""))
+        sink.shutdown(socket.SHUT_WR)
+
+    async def _send(self, sink: socket.socket, due: asyncio.Queue[tuple[float, bytes]]) -> None:
+        """Send each piece when it is due, until an empty one."""
+        data = b"."
+        while data:
+            at, data = await due.get()
+            if (wait := at - self._loop.time()) > _EARLY:
+                await asyncio.sleep(wait)
+            await self._loop.sock_sendall(sink, data)
 
     def _sending(self, now: float) -> None:
         self._trips.sending(now)
         self.counts.round_trips = self._trips.count
 
-    async def _connect(self, client: _Way, server: _Way) -> None:
-        try:
-            await self.loop.create_connection(lambda: server, *self._target)
-        except OSError:
-            if client.source is not None:
-                client.source.abort()
-
 
 async def _serve(target: str, rtt: float, rate: float | None) -> None:
-    link = _Proxy(target, rtt, rate)
-    server = await link.loop.create_server(link.accept, "127.0.0.1", 0, backlog=1024)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
-    lines = asyncio.StreamReader()
-    await link.loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    while await lines.readline():
-        print(json.dumps(asdict(link.counts)), flush=True)
+    proxy = _Proxy(target, rtt, rate)
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        accepting = asyncio.create_task(proxy.accept(listening))
+        print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(json.dumps(asdict(proxy.counts)), flush=True)
+        accepting.cancel()
+        await asyncio.wait([accepting])
 
 
 if __name__ == "__main__":
