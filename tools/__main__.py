@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     _add_faults(add("faults", "faults.command",
                     "Run data loaders under faults of storage, disk and processes, and report what each does.",
                     "Exit status 1 if mdsx broke a promise in one."))  # fmt: skip
-    _add_soak(add("soak", "soak.command",
+    _add_soak(add("soak", "soak.run",
                   "Run mdsx under load and faults: readers and writers are killed and resumed, storage and cache fail, "
                   "and every delivered sample is checked and counted.",
                   "Exit status 1 if anything was wrong, lost, repeated, leaked or hung."))  # fmt: skip

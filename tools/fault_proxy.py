@@ -12,6 +12,7 @@ hold. Requests without a fault get the real server's answer. (`tools/link.py` is
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import select
@@ -19,7 +20,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from http.client import HTTPConnection
@@ -62,9 +63,8 @@ class Rule:
     _seen: int = field(default=0, repr=False)
 
     def meets(self, exchange: Exchange, chance: random.Random) -> bool:
-        if self.method not in ("*", exchange.method) or not fnmatchcase(exchange.key, self.key):
-            return False
-        if not self.when(exchange):
+        asked = self.method in ("*", exchange.method) and fnmatchcase(exchange.key, self.key)
+        if not asked or not self.when(exchange):
             return False
         self._seen += 1
         if self._seen <= self.skip or (self.times is not None and self.hits >= self.times):
@@ -95,6 +95,7 @@ class Proxy:
         self.server = server
         self.rules: list[Rule] = []
         self.asked: list[Asked] = []
+        self.client = functools.cache(server.client)
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._port = 0
@@ -192,8 +193,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def forward(self) -> Reply:
         """Return the real server's answer."""
-        upstream = HTTPConnection(urlsplit(self.proxy.server.endpoint).netloc, timeout=_UPSTREAM)
-        try:
+        with closing(HTTPConnection(urlsplit(self.proxy.server.endpoint).netloc, timeout=_UPSTREAM)) as upstream:
             upstream.putrequest(self.method, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 if name.lower() not in ("connection", "expect"):  # neither is signed
@@ -201,13 +201,11 @@ class Exchange(BaseHTTPRequestHandler):
             upstream.endheaders(self.body())
             answer = upstream.getresponse()
             return Reply(answer.status, dict(answer.getheaders()), answer.read())
-        finally:
-            upstream.close()
 
     def whole(self) -> Reply:
         """Return the whole object, whatever range was requested."""
         bucket, _, key = self.key.removeprefix("/").partition("/")
-        answer = self.server.client().get_object(Bucket=bucket, Key=key)
+        answer = self.proxy.client().get_object(Bucket=bucket, Key=key)
         return Reply(200, {"ETag": answer["ETag"]}, answer["Body"].read())
 
     def send(self, reply: Reply, *, stop: int | None = None) -> None:
@@ -236,6 +234,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def hang(self, seconds: float | None = None) -> bool:
         """Wait `seconds` (None: forever), or until the client or the proxy ends; return whether one of them did."""
+        self.body()
         return bool(select.select([self.connection], [], [], seconds)[0])
 
     def reset(self) -> None:
@@ -274,8 +273,6 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(address, Exchange)
         self.proxy = proxy
         self._connections: WeakSet[socket.socket] = WeakSet()
-        self._client: Any = None
-        self._client_lock = threading.Lock()
         _listeners.add(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -288,17 +285,6 @@ class _Listener(ThreadingHTTPServer):
             if not struct.unpack("ii", linger)[0]:  # closing alone makes a reset
                 request.shutdown(socket.SHUT_WR)
         self.close_request(request)
-
-    def client(self) -> Any:
-        """A boto3 client of the real server."""
-        import boto3
-
-        with self._client_lock:
-            if self._client is None:
-                server = self.proxy.server
-                session = boto3.session.Session(server.key, server.secret, region_name="us-east-1")
-                self._client = session.client("s3", endpoint_url=server.endpoint)
-            return self._client
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore broken connections: they are intended."""
@@ -339,22 +325,25 @@ def status(code: int, name: str) -> Fault:
 
 def cut(share: float = 0.5) -> Fault:
     """Correct headers, but the body ends after a share of it."""
-
-    def fault(exchange: Exchange) -> None:
-        reply = exchange.forward()
-        exchange.send(reply, stop=int(len(reply.body) * share))
-
-    return fault
+    return _after(share, lambda exchange: None)
 
 
 def reset(share: float | None = 0.5) -> Fault:
     """The connection is reset after a share of the body; None: before the request is forwarded."""
+    return _after(share, Exchange.reset)
 
+
+def stall(share: float | None = 0.5) -> Fault:
+    """Stall forever after a share of the body; None: before the request is forwarded."""
+    return _after(share, Exchange.hang)
+
+
+def _after(share: float | None, end: Callable[[Exchange], object]) -> Fault:
     def fault(exchange: Exchange) -> None:
         if share is not None:
             reply = exchange.forward()
             exchange.send(reply, stop=int(len(reply.body) * share))
-        exchange.reset()
+        end(exchange)
 
     return fault
 
@@ -363,18 +352,6 @@ def lost(exchange: Exchange) -> None:
     """The request succeeds, but its answer never arrives: the connection is reset."""
     exchange.forward()
     exchange.reset()
-
-
-def stall(share: float | None = 0.5) -> Fault:
-    """Stall forever after a share of the body; None: before any answer."""
-
-    def fault(exchange: Exchange) -> None:
-        reply = exchange.forward()
-        if share is not None:
-            exchange.send(reply, stop=int(len(reply.body) * share))
-        exchange.hang()
-
-    return fault
 
 
 def trickle(pause: float, share: float = 0.1) -> Fault:

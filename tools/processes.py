@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -74,9 +74,21 @@ def stream(
         "TOKENIZERS_PARALLELISM": "false",
     }
     arguments = json.dumps({**what.arguments, **more})
+    process = launch([str(python), "-m", "tools.processes", what.function, arguments], scratch, environment)
+    _sessions.add(process.pid)
+    try:
+        yield from answers(process, scratch, limit)
+    finally:
+        end_session(process.pid)
+        process.wait()
+        _sessions.discard(process.pid)
+
+
+def launch(command: Sequence[str], scratch: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program in ROOT that leads a session of its own. What it prints goes to files in `scratch`."""
     with (scratch / "stdout").open("wb") as output, (scratch / "stderr").open("wb") as errors:
-        process = subprocess.Popen(
-            [str(python), "-m", "tools.processes", what.function, arguments],
+        return subprocess.Popen(
+            command,
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -84,16 +96,10 @@ def stream(
             stderr=errors,
             start_new_session=True,
         )
-    _sessions.add(process.pid)
-    try:
-        yield from _answers(process, scratch, limit)
-    finally:
-        end_session(process.pid)
-        process.wait()
-        _sessions.discard(process.pid)
 
 
-def _answers(process: subprocess.Popen[bytes], scratch: Path, limit: float) -> Iterator[Any]:
+def answers(process: subprocess.Popen[bytes], scratch: Path, limit: float) -> Iterator[Any]:
+    """Yield what a launched program prints, lines of JSON, until it ends. `limit` is for each. Raise CallFailed."""
     deadline, line, count = time.monotonic() + limit, "", 0
     with (scratch / "stdout").open() as lines:
         while True:

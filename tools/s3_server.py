@@ -16,11 +16,10 @@ import sysconfig
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, Self
 
 from tools.processes import end_with_parent, free_port
 
-KEY = "mdsx-local-key-id"
-SECRET = "mdsx-local-secret-key"
 _START = 30.0  # seconds
 _STOP = 10.0
 
@@ -32,24 +31,17 @@ class S3Server:
     the MD5 of the whole object, and once more when it was read to its end. That takes a real S3 no time.
     """
 
-    def __init__(
-        self,
-        directory: str | Path,
-        *,
-        port: int | None = None,
-        key: str = KEY,
-        secret: str = SECRET,
-        checksums: bool = True,
-    ) -> None:
+    key = "mdsx-local-key-id"
+    secret = "mdsx-local-secret-key"
+
+    def __init__(self, directory: str | Path, *, checksums: bool = True) -> None:
         self.directory = Path(directory)
-        self.key = key
-        self.secret = secret
-        self._port = port
+        self._port = 0
         self._checksums = checksums
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the server
 
-    def __enter__(self) -> S3Server:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -73,23 +65,24 @@ class S3Server:
             "NO_PROXY": "127.0.0.1",
         }
 
-    def make_bucket(self, name: str) -> str:
-        """Create a bucket and return its URL."""
+    def client(self) -> Any:
+        """A new boto3 client of this server."""
         import boto3
 
-        client = boto3.session.Session(self.key, self.secret, region_name="us-east-1").client(
-            "s3", endpoint_url=self.endpoint
-        )
-        client.create_bucket(Bucket=name)
-        client.close()
+        session = boto3.session.Session(self.key, self.secret, region_name="us-east-1")
+        return session.client("s3", endpoint_url=self.endpoint)
+
+    def make_bucket(self, name: str) -> str:
+        """Create a bucket and return its URL."""
+        with contextlib.closing(self.client()) as client:
+            client.create_bucket(Bucket=name)
         return f"s3://{name}"
 
     def start(self) -> None:
         """Start, and wait until it answers; try another free port if one was taken meanwhile."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        given = self._port
         for _ in range(5):
-            self._port = given or free_port()
+            self._port = free_port()
             self._process = subprocess.Popen(
                 [
                     *(_rclone(), "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
@@ -112,14 +105,13 @@ class S3Server:
     def stop(self) -> None:
         """End the server, if it runs."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(_STOP)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(_STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def _answers(self) -> bool:
         assert self._process is not None

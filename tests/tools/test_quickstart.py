@@ -17,33 +17,8 @@ import pytest
 from tests.tools import TOOLS
 from tools.cache_watch import CacheWatch
 from tools.quickstart import documents
-from tools.quickstart.run import Run
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(
-        number=0,
-        ranks=2,
-        workers=1,
-        batch_size=2,
-        url="s3://bucket/x",
-        cache="cache",
-        cache_limit=1,
-        seed=7,
-        lanes=4,
-        shuffle_block=8,
-        checkpoint="checkpoint.pt",
-        checkpoint_every=5,
-        kill_at=23,
-        logs=str(tmp_path),
-    )
-
-
-def test_a_run_crosses_process_borders(run: Run) -> None:
-    assert Run.from_json(run.to_json()) == run
 
 
 def test_over_a_thousand_real_documents_are_packed_as_text_and_metadata(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
 
 
 def test_a_wrongly_written_dataset_is_found(tmp_path: Path) -> None:
-    writer = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, {})
+    writer = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, tmp_path / "output", {})
     (tmp_path / "0" / "_mdsx").mkdir(parents=True)
     (tmp_path / "0" / "index.json").write_bytes(b"right")
     writer._look()

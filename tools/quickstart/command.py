@@ -19,10 +19,9 @@ from tools.account import count, counted, read_log
 from tools.cache_watch import CacheWatch
 from tools.console import Console
 from tools.link import Link
-from tools.processes import ROOT
+from tools.processes import ROOT, CallFailed
 from tools.quickstart import documents
-from tools.quickstart.job import Job, JobFailed
-from tools.quickstart.run import Report, Run
+from tools.quickstart.job import Job, Run, StepReport
 from tools.s3_server import S3Server
 
 _PICTURE = "quickstart.png"
@@ -53,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
             runs = _runs(data, work)
             reports = [_train(console, each, data) for each in runs]
             return 0 if _conclude(console, data, runs, reports, watch, Path(_PICTURE).absolute()) else 1
-    except JobFailed as error:
+    except CallFailed as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -125,7 +124,7 @@ def _second_batch_size(first: Run, samples: int) -> int:
     )
 
 
-def _train(console: Console, run: Run, data: _Data) -> list[Report]:
+def _train(console: Console, run: Run, data: _Data) -> list[StepReport]:
     """Run the training: the first until it is killed, the second to the epoch's end."""
     killed = run.number == 0
     title = "3. Train" if killed else "   Resume"
@@ -146,7 +145,12 @@ def _train(console: Console, run: Run, data: _Data) -> list[Report]:
 
 
 def _conclude(
-    console: Console, data: _Data, runs: tuple[Run, Run], reports: list[list[Report]], watch: CacheWatch, target: Path
+    console: Console,
+    data: _Data,
+    runs: tuple[Run, Run],
+    reports: list[list[StepReport]],
+    watch: CacheWatch,
+    target: Path,
 ) -> bool:
     with console.step("4. Compare what was read with what the order predicts"):
         lives = [[[read_log(run.log_file(rank), (0, 0))] for rank in range(run.ranks)] for run in runs]
@@ -195,7 +199,7 @@ def _predicted(data: _Data, run: Run) -> list[int]:
 def _draw(
     path: Path,
     titles: Sequence[str],
-    reports: Sequence[Sequence[Report]],
+    reports: Sequence[Sequence[StepReport]],
     resumed_at: int,
     points: Sequence[Sequence[tuple[int, int]]],
 ) -> None:

@@ -6,6 +6,7 @@ resumes from it, on any number of ranks and workers and with any batch size.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -20,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.account import Delivered
+from tools.quickstart.job import Run, StepReport
 from tools.quickstart.model import LENGTH, PADDING, ByteModel
-from tools.quickstart.run import Report, Run
 
 
 def first_bytes(sample: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def train(run: Run, rank: int) -> None:
                 if step % run.checkpoint_every == 0:
                     state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
                     save({**state, "data": loader.state_dict(), "step": step}, Path(run.checkpoint))
-                print(Report(step, start, loss.item() / run.ranks).to_line(), flush=True)
+                print(json.dumps(vars(StepReport(step, start, loss.item() / run.ranks))), flush=True)
 
 
 def _batches(loader: StreamingDataLoader) -> Iterator[Any]:
@@ -85,7 +86,7 @@ def save(checkpoint: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    run, rank = Run.from_json(sys.argv[1]), int(os.environ["RANK"])
+    run, rank = Run(**json.loads(sys.argv[1])), int(os.environ["RANK"])
     run.group_file(rank).write_text(str(os.getpgrp()))  # torchrun gives each rank a process group of its own
     distributed.init_process_group("gloo")
     try:

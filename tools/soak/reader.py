@@ -43,7 +43,15 @@ class Reading:
 
     @property
     def start(self) -> Key:
-        return (self.state["epoch"], self.state["position"]) if self.state else (0, 0)
+        return key_of(self.state)
+
+    def last_state(self) -> dict[str, Any] | None:
+        """The state that it saved last, or the one that it began with."""
+        return json.loads(self.saved.read_text()) if self.saved.exists() else self.state
+
+
+def key_of(state: dict[str, Any] | None) -> Key:
+    return (state["epoch"], state["position"]) if state is not None else (0, 0)
 
 
 def dataset_of(plan: JobPlan, root: str, **options: Any) -> StreamingDataset:

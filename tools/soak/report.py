@@ -10,6 +10,7 @@ from typing import Any
 
 from mdsx.sizes import format_size
 from tools.account import Count
+from tools.tables import table
 
 _MEMORY = "memory"
 
@@ -77,8 +78,7 @@ class Report:
                 yield f"growth of {what}", f"not judged: no process lived long enough for it; {seen}"
 
     def markdown(self) -> str:
-        lines = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in self.rows())]
-        return "\n".join(lines) + "\n"
+        return table(("", ""), self.rows())
 
     def to_json(self) -> str:
         value: dict[str, Any] = {**vars(self), "counts": {name: vars(each) for name, each in self.counts.items()}}

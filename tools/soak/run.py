@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import fcntl
 import os
 import random
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +22,7 @@ from tools.cache_watch import CacheWatch
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy
 from tools.machine import commit, machine, today
-from tools.processes import members
+from tools.processes import ROOT, members
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
 from tools.soak.job import Job
@@ -30,6 +33,7 @@ from tools.soak.report import Report
 from tools.soak.samples import COLUMNS, columns_of
 from tools.soak.weather import weather
 from tools.soak.writer import WriterJob, contents
+from tools.tables import put_between_marks
 
 _TICK = 0.05  # seconds
 _LOOK = 1.0
@@ -37,6 +41,22 @@ _DOWN = 0.3  # seconds without a server
 _END = 120.0  # seconds in which everything must end when asked to
 _LONG = 150.0  # seconds for which a process must be watched to judge its growth
 _ORPHANED = 60.0  # seconds in which the workers of a killed reader must end
+
+
+def run(given: argparse.Namespace) -> int:
+    """Return 1 if anything was wrong. Everything it started has ended then."""
+    print(f"Soaking for {given.minutes:g} minutes, --seed {given.seed}", flush=True)
+    report = Soak(given.minutes, given.seed, lambda text: print(text, flush=True)).run()
+    for name, text in report.rows():
+        print(f"{name}: {text}")
+    for problem in report.problems():
+        print(f"PROBLEM: {problem}")
+    if given.json:
+        Path(given.json).write_text(report.to_json())
+    if given.docs:
+        put_between_marks(ROOT / "docs" / "reliability.md", "soak", "figures", report.markdown())
+    print(report.verdict())
+    return 1 if report.problems() else 0
 
 
 class Soak:
@@ -88,10 +108,10 @@ class Soak:
         limit = self.report.cache_limit
         self._jobs = [Job(each, "s3://soak/data", self._cache, limit, self._scratch, environment) for each in JOBS]
         expected = contents(self._work / "expected")
-        where = {"disk": str(self._work / "out"), "S3": "s3://soak/out"}
-        roots = {"disk": self._work / "out", "S3": self._local / "out"}
+        where = {"disk": (str(self._work / "out"), self._work / "out"), "S3": ("s3://soak/out", self._local / "out")}
         self._writers = [
-            WriterJob(name, OUTPUT, url, roots[name], expected, environment) for name, url in where.items()
+            WriterJob(name, OUTPUT, url, root, expected, self._scratch / f"writer-{name}.txt", environment)
+            for name, (url, root) in where.items()
         ]
         self._mortal = [job for job in self._jobs if not job.plan.steady]
         for job in self._jobs:
@@ -112,7 +132,7 @@ class Soak:
             for job in self._jobs:
                 job.tick()
             for writer in self._writers:
-                writer.tick(self._scratch / f"writer-{writer.name}.txt")
+                writer.tick()
             if now - looked >= _LOOK:
                 looked = now
                 self._look(now - begun)
@@ -141,8 +161,7 @@ class Soak:
         elif event.what == plan.FLIP:
             done = flip_cached(self._cache, chance)
         elif event.what == plan.KILL_WRITER:
-            writer = chance.choice(self._writers)
-            writer.kill(self._scratch / f"writer-{writer.name}.txt")
+            chance.choice(self._writers).kill()
         elif event.what == plan.DOWN:
             with self._proxy.down():
                 time.sleep(_DOWN)
@@ -151,13 +170,11 @@ class Soak:
 
     def _kill_a_worker(self, chance: random.Random) -> bool:
         found = [pid for job in self._mortal for process in job.processes for pid in process.workers()]
-        if not found:
-            return False
-        try:
-            os.kill(chance.choice(found), 9)
-        except ProcessLookupError:
-            return False
-        return True
+        with contextlib.suppress(ProcessLookupError):
+            if found:
+                os.kill(chance.choice(found), signal.SIGKILL)
+                return True
+        return False
 
     def _reshape(self, chance: random.Random, draw: int) -> None:
         pair = chance.sample(self._mortal, 2)
@@ -184,12 +201,15 @@ class Soak:
     def _tell(self, at: float) -> None:
         killed = sum(count for what, count in self.report.events.items() if "kill" in what)
         finished = sum(writer.finished for writer in self._writers)
-        problems = [text for job in self._jobs for text in job.failures]
-        problems += [text for writer in self._writers for text in writer.failures]
+        problems = self._failures()
         self._say(
             f"  {at:4.0f} s  {self._weather:<20}{killed:4} kills, {self.report.requests + len(self._proxy.asked):,} "
             f"requests, {finished} datasets written" + (f", {len(problems)} PROBLEMS" if problems else "")
         )
+
+    def _failures(self) -> list[str]:
+        of_jobs = [text for job in self._jobs for text in job.failures]
+        return of_jobs + [text for writer in self._writers for text in writer.failures]
 
     # --- the end
 
@@ -202,7 +222,7 @@ class Soak:
         for job in self._jobs:
             job.stopped(time.monotonic() + _END)
         for writer in self._writers:
-            writer.finish(self._scratch / f"writer-{writer.name}.txt", _END)
+            writer.finish(_END)
         self._wait_for_orphans()
         for job in self._jobs:
             state = job.kill_all()
@@ -228,11 +248,10 @@ class Soak:
         report.cache_highest, report.cache_looks = watch.highest, watch.looks
         for job in self._jobs:
             self._count(job)
-            report.failures += job.failures
         for writer in self._writers:
             report.written += writer.finished
             report.writer_kills += writer.kills
-            report.failures += writer.failures
+        report.failures += self._failures()
         for what in growth.MOST:
             report.growth[what], report.highest[what] = self._watched.growth(what, _LONG), self._watched.highest(what)
         report.failures += self._watched.problems(_LONG)

@@ -39,68 +39,66 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 class WriterJob:
-    """Writes `data` again and again, below `url`, which is `root` on this machine."""
+    """Writes `data` again and again, below `url`, which is `root` on this machine; what it prints goes to `output`."""
 
     def __init__(
-        self, name: str, data: Data, url: str, root: Path, expected: Mapping[str, bytes], environment: Mapping[str, str]
+        self,
+        name: str,
+        data: Data,
+        url: str,
+        root: Path,
+        expected: Mapping[str, bytes],
+        output: Path,
+        environment: Mapping[str, str],
     ) -> None:
         self.name = name
-        self.finished = self.kills = self.resumes = self.looks = 0
+        self.finished = self.kills = 0
         self.failures: list[str] = []
         self._data, self._url, self._root = data, url, root
         self._expected = expected
-        self._environment = environment
+        self._output, self._environment = output, environment
         self._process: Process | None = None
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
-
-    def tick(self, output: Path) -> None:
+    def tick(self) -> None:
         """Start it if it does not run; check what it finished."""
         process = self._process
-        if process is not None and process.status is None:
-            return
-        if process is not None and process.status == 0:
-            self._look()
-            self.finished += 1
-            shutil.rmtree(self._root / str(self.finished - 1), ignore_errors=True)
-        elif process is not None and process.status != GAVE_UP:
-            self.failures.append(f"writer {self.name} ended with {process.status}: {process.last_words()}")
-        self._start(output)
+        if process is not None:
+            if process.status is None:
+                return
+            if process.status == 0:
+                self._look()
+                self.finished += 1
+                shutil.rmtree(self._root / str(self.finished - 1), ignore_errors=True)
+            elif process.status != GAVE_UP:
+                self.failures.append(f"writer {self.name} ended with {process.status}: {process.last_words()}")
+        self._start()
 
-    def kill(self, output: Path) -> None:
+    def kill(self) -> None:
         """SIGKILL; then resume it."""
-        if self._process is None or self._process.status is not None:
-            return
-        self._process.kill()
-        self.kills += 1
-        self._look()
-        self._start(output)
-
-    def end(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._process.status is None:
             self._process.kill()
+            self.kills += 1
+            self._look()
+            self._start()
 
-    def finish(self, output: Path, limit: float) -> None:
+    def finish(self, limit: float) -> None:
         """Let it finish its dataset, within `limit` seconds."""
         before, deadline = self.finished, time.monotonic() + limit
         while self.finished == before and not self.failures:
             if time.monotonic() > deadline:
                 self.failures.append(f"writer {self.name} made no end in {limit:.0f} s")
-            self.tick(output)
+            self.tick()
             time.sleep(0.1)
-        self.end()
+        if self._process is not None:
+            self._process.kill()
 
-    def _start(self, output: Path) -> None:
-        self.resumes += 1
-        self._process = start(write, output, self._environment, f"{self._url}/{self.finished}", self._data)
+    def _start(self) -> None:
+        url = f"{self._url}/{self.finished}"
+        self._process = start(write, self._output, self._environment, url, self._data)
 
     def _look(self) -> None:
         """If there is an index, all files must be as an undisturbed writer leaves them."""
         root = self._root / str(self.finished)
         done = self._process is not None and self._process.status == 0
-        if done or (root / "index.json").exists():
-            self.looks += 1
-            if contents(root) != self._expected:
-                self.failures.append(f"writer {self.name}: dataset {self.finished} is not as expected")
+        if (done or (root / "index.json").exists()) and contents(root) != self._expected:
+            self.failures.append(f"writer {self.name}: dataset {self.finished} is not as expected")
