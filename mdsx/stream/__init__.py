@@ -4,16 +4,19 @@ from mdsx.stream.background import Background
 from mdsx.stream.batching import Batching, Task
 from mdsx.stream.costs import warn_of_small_cache, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.iteration import NOTHING, Iteration
 from mdsx.stream.machine import Pace
 from mdsx.stream.reader import Batch, RankReader
-from mdsx.stream.run import Run, warn_of_left
+from mdsx.stream.run import Run
 from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
 
 __all__ = [
+    "NOTHING",
     "Background",
     "Batch",
     "Batching",
     "Failure",
+    "Iteration",
     "OrderIdentity",
     "Pace",
     "Phases",
@@ -22,7 +25,6 @@ __all__ = [
     "Task",
     "WorkerShare",
     "place_of",
-    "warn_of_left",
     "warn_of_small_cache",
     "warn_of_spread",
 ]

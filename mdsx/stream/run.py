@@ -19,7 +19,6 @@ from weakref import ref
 
 from mdsx.errors import UsageError, shown
 from mdsx.stream.batching import Batching, Task
-from mdsx.warn import warn
 
 
 class Left(NamedTuple):
@@ -169,15 +168,3 @@ class Run:
     def _move(self, epoch: int, position: int) -> None:
         self.epoch, self.position = epoch, position
         self._unfinished, self._iteration, self._quit = False, None, False
-
-
-def warn_of_left(left: Left, batching: Batching, rank: int, owner: str) -> None:
-    """Warn on rank 0 that the new pass skips batches; `owner`: the object on which to call `resume()`."""
-    if rank:
-        return
-    missed = batching.count(left.position)
-    message = (
-        f"epoch {left.epoch} was left with {missed} of its {batching.count()} batches not taken, and "
-        f"this is epoch {left.following}; {owner}.resume() before the `for` takes the batches that are left"
-    )
-    warn(message, seen_by="process")  # each time: it skips other batches

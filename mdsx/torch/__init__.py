@@ -7,6 +7,7 @@ except ModuleNotFoundError as error:
 
 from mdsx.torch.collation import collate
 from mdsx.torch.dataset import StreamingDataset
-from mdsx.torch.loader import StreamingDataLoader, WorkerOptions
+from mdsx.torch.loader import StreamingDataLoader
+from mdsx.torch.workers import WorkerOptions
 
 __all__ = ["StreamingDataLoader", "StreamingDataset", "WorkerOptions", "collate"]

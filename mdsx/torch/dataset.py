@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from itertools import islice
 from typing import Any
 from weakref import WeakSet
 
@@ -18,14 +17,7 @@ from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import Shuffle, Weight
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage.cache import Cache, CacheLike
-from mdsx.stream import (
-    Batching,
-    RankReader,
-    Run,
-    Task,
-    WorkerShare,
-    warn_of_left,
-)
+from mdsx.stream import NOTHING, Batching, Iteration, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
 from mdsx.torch.rank_data import RankData
 from mdsx.torch.ranks import rank_and_world_size
@@ -254,7 +246,7 @@ class StreamingDataset(IterableDataset[Any]):
 
     def _iterate(
         self, batching: Batching, epoch: int, position: int, worker: int, workers: int
-    ) -> Iterator[tuple[Task, list[Any]]]:
+    ) -> Iterator[tuple[Task, Any]]:
         """Yield the tasks from a position to the epoch's end, with their results."""
         origin = self._share.origin if self._share is not None and workers > 1 and position else position
         self._share = None
@@ -272,10 +264,10 @@ class StreamingDataset(IterableDataset[Any]):
         finally:
             reader.close()
 
-    def _results(self, reader: RankReader, run: list[Task]) -> Iterator[list[Any]]:
-        """Yield each task's results: its batch; or one sample, or none on a rank beyond the tail."""
+    def _results(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
+        """Yield each task's result: its batch; or a sample, or NOTHING on a rank beyond the tail."""
         if self._batch_size is not None:
-            yield from ([self._data.assemble(batch, None)] for batch in reader.read_each(run))
+            yield from (self._data.assemble(batch) for batch in reader.read_each(run))
             return
         try:
             batch = next(reader.read(run, joined=True))
@@ -287,7 +279,7 @@ class StreamingDataset(IterableDataset[Any]):
             return
         samples = transformed(self._data.view.schema, batch, self._data.transform)
         for share in reader.shares(run):
-            yield list(islice(samples, share))
+            yield next(samples) if share else NOTHING
 
     def _checked_share(self, share: WorkerShare) -> WorkerShare:
         """Raise StateError if the batches of several workers have another size than in the state."""
@@ -304,56 +296,21 @@ class StreamingDataset(IterableDataset[Any]):
         return share
 
 
-class _Iteration(Iterator[Any]):
-    """One iteration over a dataset: `make(epoch, position)` makes the rest of that epoch.
+class _Iteration(Iteration):
+    """One iteration over a dataset: `begin(epoch, position)` yields the rest of that epoch.
 
-    After an exception it continues in the same place. torchdata saves and loads its state beside the dataset's: after
-    an epoch's last batch, the dataset is in the next epoch, but a StatefulDataLoader that resumes there is still in
-    the iteration that has nothing left.
+    torchdata saves and loads its state beside the dataset's: after an epoch's last batch, the dataset is in the next
+    epoch, but a StatefulDataLoader that resumes there is still in the iteration that has nothing left.
     """
 
     def __init__(
-        self, run: Run, batching: Batching, rank: int, make: Callable[[int, int], Iterator[tuple[Task, list[Any]]]]
+        self, run: Run, batching: Batching, rank: int, begin: Callable[[int, int], Iterator[tuple[Task, Any]]]
     ) -> None:
-        self._run, self._batching, self._rank, self._make = run, batching, rank, make
-        self._items: Iterator[tuple[Task, list[Any]]] | None = None
-        self._epoch = -1  # of the items
-        self._taken = self._over = False
+        super().__init__(run, batching, "dataset", warns=rank == 0 and get_worker_info() is None)
+        self._begin_at = begin
 
-    def __next__(self) -> Any:
-        run, taken = self._run, self._taken
-        if taken and not self._over and not run.has(self):
-            raise UsageError("this iteration was left: another one was begun, or a state loaded, on its dataset")
-        while not self._over:
-            before = run.mark()
-            try:
-                if self._items is None:
-                    self._items = self._begin()
-                task, results = next(self._items)
-                self._taken, self._over = True, not run.hand_out(self, task, self._batching)
-                if results:
-                    return results[0]
-            except StopIteration:
-                self._over = True
-                if run.place(self)[0] == self._epoch:
-                    run.end(self._epoch)
-            except BaseException as error:
-                self._items, self._taken, self._over = None, taken, False
-                run.back_to(before)
-                if isinstance(error, KeyboardInterrupt):
-                    run.quit(self)
-                else:
-                    run.failed(self)
-                raise
-        self._items = None
-        raise StopIteration
-
-    def _begin(self) -> Iterator[tuple[Task, list[Any]]]:
-        left = self._run.left_before(self)
-        if left is not None and get_worker_info() is None:  # a worker's read-ahead is not the user's concern
-            warn_of_left(left, self._batching, self._rank, "dataset")
-        self._epoch, position = self._run.place(self)
-        return self._make(self._epoch, position)
+    def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+        return self._begin_at(epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch of this iteration."""

@@ -8,12 +8,10 @@ ahead, and fits any number of workers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from copy import copy
-from multiprocessing.process import BaseProcess
-from traceback import clear_frames
-from typing import Any, TypedDict, Unpack
+from functools import partial
+from typing import Any, Unpack
 from weakref import WeakSet, ref
 
 # NumPy imports these two on first use. Import them before workers are forked: a worker may garbage-collect inherited
@@ -21,48 +19,23 @@ from weakref import WeakSet, ref
 import numpy.ma
 import numpy.random  # noqa: F401
 import torch
-from torch.utils.data import DataLoader, _utils
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
-from mdsx.stream import Background, Batching, Phases, Task, warn_of_left
+from mdsx.stream import Batching, Iteration, Phases, Task
 from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset
+from mdsx.torch.handover import batches_of_thread
 from mdsx.torch.skipping import OnError, Short
-from mdsx.torch.slots import Slots
 from mdsx.torch.uneven import VALID, Uneven
-from mdsx.torch.workers import Answer, BeginWorker, Produce, TaskSampler, Worker
+from mdsx.torch.workers import WorkerOptions, Workers
 
 _log = logging.getLogger("mdsx")
 
-_READY_BYTES = 2**23  # batches kept ready by the thread, at about this many bytes
-_READY_BATCHES = 64
-_TOGETHER_BYTES = 2**21
-_TOGETHER = 16
-_GRACE = 1.0  # seconds
 _FAILURES = 3  # of one batch in a row, until the error says how to skip it
-_SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
-
-
-class WorkerOptions(TypedDict, total=False):
-    """Options of PyTorch's `DataLoader` for worker processes, for `StreamingDataLoader(num_workers=n)` with n > 0.
-
-    Attributes:
-        prefetch_factor: Batches that each worker prepares ahead.
-        persistent_workers: Whether workers stay for the next epoch.
-        multiprocessing_context: "fork", "spawn", "forkserver", or a context of `multiprocessing`.
-        worker_init_fn: Called in each worker with its number.
-        timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
-    """
-
-    prefetch_factor: int | None
-    persistent_workers: bool
-    multiprocessing_context: Any
-    worker_init_fn: Callable[[int], None] | None
-    timeout: float
 
 
 class StreamingDataLoader:
@@ -151,19 +124,14 @@ class StreamingDataLoader:
         if on_error not in ("raise", "skip"):
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
         self._data.on_error = on_error
+        self._data.collate = collate_fn
         self.skipped = 0
         """Return how many samples on_error="skip" left out of the batches handed out on this rank."""
-        if uneven == "repeat" and not self._per_sample and VALID in dataset.columns:
+        if uneven == "repeat" and not self._data.per_sample and VALID in dataset.columns:
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         self._checked_tail = False
         self._current: ref[_Epoch] | None = None  # weak: an iteration ends when its user drops it
-        self._worker_options: dict[str, Any] = {
-            **worker_options,
-            "num_workers": num_workers,
-            "worker_init_fn": BeginWorker(worker_options.get("worker_init_fn")),
-        }
-        self._workers: tuple[DataLoader[Any], TaskSampler] | None = None
-        self._workers_batching: Batching | None = None
+        self._workers = Workers(num_workers, worker_options)
         if num_workers == 0 and (prefetch_factor is not None or worker_options.get("persistent_workers")):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
         if (known := self._data.known_batching(batch_size, drop_last)) is not None:
@@ -176,7 +144,7 @@ class StreamingDataLoader:
             "_data": self._data.copy(),
             "_run": copy(self._run),
             "_current": None,
-            "_workers": None,
+            "_workers": copy(self._workers),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -261,7 +229,7 @@ class StreamingDataLoader:
         """Drop what was prepared in the old order."""
         if self._data.phases != before:
             self._begin_anew(None)
-            self._workers = None
+            self._workers.forget()
 
     def _close_if_left(self) -> None:
         if (iteration := self._iteration) is not None and not self._run.has(iteration):
@@ -287,14 +255,8 @@ class StreamingDataLoader:
         if self.collate_fn is None or self._data.uneven == "repeat" or self._checked_tail:
             return
         if 0 < size < batching.world_size:
-            self._data.check_empty(self._run.coming[0], batching.samples - size, self.collate_fn)
+            self._data.check_empty(self._run.coming[0], batching.samples - size)
             self._checked_tail = True
-
-    def _count(self, epoch: int, skipped: Sequence[str]) -> None:
-        """Log and count samples left out of a batch handed out."""
-        for line in skipped:
-            _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", epoch, line)
-        self.skipped += len(skipped)
 
     def _skip_cures(self, error: Exception, task: Task, batching: Batching) -> bool:
         """Whether giving on_error="skip" would leave out what raised `error`."""
@@ -304,7 +266,7 @@ class StreamingDataLoader:
             return True
         if not isinstance(error, CorruptError):
             return False
-        reader = self._data.reader(batching, stand_in=self._one_by_one)
+        reader = self._data.reader(batching, stand_in=self._data.one_by_one)
         try:  # samples may be damaged, or the whole shard wrong
             reader.read_sound(task)
         except Exception:
@@ -313,19 +275,6 @@ class StreamingDataLoader:
             reader.close()
         return True
 
-    def _start_workers(self, batching: Batching) -> tuple[DataLoader[Any], TaskSampler]:
-        """Start new workers, unless they persist: the old ones may still write to their slots."""
-        if self._workers is None or self._workers_batching != batching or not self._workers[0].persistent_workers:
-            slots = None if self._one_by_one else Slots(self.num_workers * _SLOTS, self._slot_bytes)
-            asks = TaskSampler(self.num_workers, self._together, slots)
-            views = slots is not None or self._data.zero_copy
-            self._data.warn_of_costs(batching)
-            reader = self._data.reader(batching, self.num_workers, views=views, stand_in=self._one_by_one)
-            worker = Worker(self._data, reader, self.collate_fn, slots)
-            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._worker_options)
-            self._workers, self._workers_batching = (workers, asks), batching
-        return self._workers
-
     @property
     def _iteration(self) -> _Epoch | None:
         """The iteration that prepared batches last, if alive."""
@@ -333,131 +282,46 @@ class StreamingDataLoader:
 
     def _open(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
         """Yield batches to the epoch's end, prepared ahead."""
-        open_ = self._from_workers if self.num_workers > 0 else self._from_thread
-        return open_(batching, epoch, position)
+        if self.num_workers > 0:
+            return self._workers.batches(self._data, batching, epoch, position)
+        return batches_of_thread(self._data, batching, epoch, position)
 
-    def _from_thread(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
-        tasks = batching.tasks(epoch, position)
-        size, together = self._batch_bytes, self._together
-        self._data.warn_of_costs(batching)
-        produce = Produce(
-            self._data, self._data.reader(batching, stand_in=self._one_by_one), tasks, self.collate_fn, together
-        )
-        depth = min(max(_READY_BYTES // max(size, 1), 2), _READY_BATCHES)
-        background = Background(produce, max(depth // together, 1))
-        try:
-            for batches in background:
-                yield from batches
-        finally:
-            background.close()
-
-    def _from_workers(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
-        broken = True
-        while broken:  # after a broken run, make the next batch alone: it raises the error in its place
-            workers, asks = self._start_workers(batching)
-            asks.start(batching, epoch, position)
-            broken, answers = False, None
-            try:
-                answers = iter(workers)
-                while (answer := _next(answers)) is not None:
-                    for batch in asks.batches(answer, self._data):
-                        position += batching.global_batch
-                        yield batch
-                    if broken := answer.broken:
-                        break
-            except BaseException as error:
-                clear_frames(error.__traceback__)  # PyTorch's frames are in a cycle that would keep the workers
-                if not isinstance(error, GeneratorExit):  # some may be dead, or hang
-                    self._workers = None
-                raise
-            finally:
-                stay = workers.persistent_workers and self._workers is not None
-                with _end_soon(None if stay else answers):
-                    del answers, workers
-
-    @property
-    def _together(self) -> int:
-        """How many batches to hand over together: each handover costs as much as copying 100 kB."""
-        if self._one_by_one:
-            return 1
-        return min(max(_TOGETHER_BYTES // max(self._batch_bytes, 1), 1), _TOGETHER)
-
-    @property
-    def _one_by_one(self) -> bool:
-        """Whether each batch is completed where it is read."""
-        return self._per_sample or self._data.uneven == "repeat"
-
-    @property
-    def _per_sample(self) -> bool:
-        """Whether samples are made one by one, not columns."""
-        return self._data.transform is not None or self.collate_fn is not None
-
-    @property
-    def _slot_bytes(self) -> int:
-        """Room for a run: its fixed-size columns, and one and a half times its average encoded bytes."""
-        columns = [column.type for column in self._data.view.schema.columns]
-        fixed = sum(kind.nbytes * self.batch_size + 64 for kind in columns if kind.fixed_size)
-        encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
-        return self._together * (fixed + (self._batch_bytes * 3 // 2 if encoded else 0))
-
-    @property
-    def _batch_bytes(self) -> int:
-        return self._data.view.sample_bytes * self.batch_size
+    def _finish(self, epoch: int, batch: Any) -> Any:
+        """Return a batch as it is handed out; log and count the samples left out of it."""
+        if type(batch) is Short:
+            batch, skipped = batch
+            for line in skipped:
+                _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", epoch, line)
+            self.skipped += len(skipped)
+        if self.pin_memory and torch.cuda.is_available():
+            batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
+        return batch
 
 
-class _Epoch(Iterator[Any]):
+class _Epoch(Iteration):
     """One iteration over the rest of an epoch; dead in a forked child, which has none of its threads."""
 
     def __init__(self, loader: StreamingDataLoader, batching: Batching) -> None:
+        super().__init__(loader._run, batching, "loader", warns=loader._data.ranks[0] == 0)
         _alive.add(self)
         self._owner = Owner()
-        self.batching = batching
         self._loader = loader
-        self._source: Generator[Any, None, None] | None = None  # open only while this iteration has the run's pass
-        self._taken = self._over = False
+        self._prepared: Generator[Any, None, None] | None = None
 
     def __next__(self) -> Any:
-        loader, run, taken = self._loader, self._loader._run, self._taken
         if not self._owner.here:
             raise UsageError("this iteration belongs to the process that began it", hint="begin one in this process")
-        if self._over:
-            raise StopIteration
-        if taken and not run.has(self):
-            raise UsageError("this iteration was left: another one was begun, or a state loaded, on its loader")
-        epoch, position = run.place(self)
-        if self.batching.count(position) == 0:
-            run.end(epoch)
-            self._over = True
-            raise StopIteration
-        if not taken and (left := run.left_before(self)) is not None:
-            warn_of_left(left, self.batching, loader._data.ranks[0], "loader")
-        before = run.mark()
-        try:
-            if self._source is None:
-                loader._begin_anew(self)
-                self._source = loader._open(self.batching, epoch, position)
-            batch, skipped = next(self._source), tuple[str, ...]()
-            if type(batch) is Short:
-                batch, skipped = batch
-            if loader.pin_memory and torch.cuda.is_available():
-                batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
-            self._taken, self._over = True, not run.hand_out(self, self.batching.task(epoch, position), self.batching)
-            if self._over:
-                self.close()
-            if skipped:
-                loader._count(epoch, skipped)
-            return batch
-        except BaseException as error:  # Ctrl-C may also come when the batch is made but not handed out
-            self._taken, self._over = taken, False
-            run.back_to(before)
-            self.close()
-            if isinstance(error, KeyboardInterrupt):
-                run.quit(self)
-            elif run.failed(self) >= _FAILURES and isinstance(error, Exception):
-                error.add_note(self._way_past(error, epoch, position))
-            if isinstance(error, StopIteration):
-                raise RuntimeError("the batches ended before the epoch did") from error
-            raise
+        return super().__next__()
+
+    def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+        loader, batching = self._loader, self.batching
+        loader._begin_anew(self)
+        self._prepared = loader._open(batching, epoch, position)
+        return zip(batching.tasks(epoch, position), map(partial(loader._finish, epoch), self._prepared), strict=True)
+
+    def _failed(self, error: BaseException, times: int) -> None:
+        if times >= _FAILURES and isinstance(error, Exception):
+            error.add_note(self._way_past(error, *self._run.place(self)))
 
     def _way_past(self, error: Exception, epoch: int, position: int) -> str:
         task = self.batching.task(epoch, position)
@@ -469,10 +333,10 @@ class _Epoch(Iterator[Any]):
         )
 
     def close(self) -> None:
-        """Drop what was prepared: `next()` makes the next batch again."""
-        source, self._source = self._source, None
-        if source is not None:
-            source.close()
+        super().close()
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.close()
 
     def __del__(self) -> None:
         self.close()
@@ -484,54 +348,9 @@ _of_the_parent: list[Any] = []
 
 def _forget_in_child() -> None:
     """Keep the parent's iterations for ever: ending them here would end the parent's workers."""
-    _of_the_parent.extend(iteration._source for iteration in _alive)
     for iteration in _alive:
-        iteration._source = None
+        _of_the_parent.extend((iteration._prepared, iteration._items))
+        iteration._prepared = iteration._items = None
 
 
 at_fork(after_in_child=_forget_in_child)
-
-
-def _next(answers: Any) -> Answer | None:
-    """Return the next answer, or None at the end.
-
-    When a worker dies, PyTorch raises an error wherever the main thread is. Allow that only here, where the loader
-    waits for a batch, and not in the middle of the user's code.
-    """
-    signals: Any = _utils.signal_handling
-    if not answers._worker_pids_set:
-        signals._set_worker_pids(id(answers), tuple(worker.pid for worker in answers._workers))
-        answers._worker_pids_set = True
-        signals._error_if_any_worker_fails()  # one that died in between
-    try:
-        answer: Answer | None = next(answers, None)
-        return answer
-    finally:
-        if answers._worker_pids_set:  # not after the last answer, when they end
-            signals._remove_worker_pids(id(answers))
-            answers._worker_pids_set = False
-
-
-@contextmanager
-def _end_soon(answers: Any) -> Iterator[None]:
-    """Wait one second for all busy workers before killing them; PyTorch waits five for each.
-
-    A worker may be killed at any instant: the kernel releases what it holds.
-    """
-    workers: Sequence[BaseProcess] = getattr(answers, "_workers", ())
-    if getattr(answers, "_worker_pids_set", False):  # a worker found dead now would interrupt the shutdown
-        _utils.signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]  # PyTorch's C
-        answers._worker_pids_set = False
-    del answers
-    before = _utils.MP_STATUS_CHECK_INTERVAL
-    _utils.MP_STATUS_CHECK_INTERVAL = _GRACE / max(len(workers), 1)
-    try:
-        yield
-    finally:
-        _utils.MP_STATUS_CHECK_INTERVAL = before
-    for worker in workers:
-        worker.join(before)  # PyTorch asked it to end, and kills it if it does not
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -58,6 +58,7 @@ class RankData:
         self.zero_copy = zero_copy
         self.uneven: Uneven = "empty"
         self.on_error: OnError = "raise"
+        self.collate: Collate | None = None
         self._ranks = ranks
         self._pace = Pace()
 
@@ -149,20 +150,34 @@ class RankData:
             warn_of_small_cache(self.view, self.course, ranks_here=ranks_on_this_node(), world_size=batching.world_size)
             warn_of_spread(self.course, batching)
 
-    def assemble(self, batch: Batch, collate: Collate | None) -> Any:
-        """Return `batch` as a training loop gets it."""
-        return assemble(self.view.schema, batch, self.transform, collate, self.uneven)
+    @property
+    def per_sample(self) -> bool:
+        """Whether samples are made one by one, not columns."""
+        return self.transform is not None or self.collate is not None
 
-    def assembled(self, reader: RankReader, run: list[Task], collate: Collate | None) -> Iterator[Any]:
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each batch is completed where it is read."""
+        return self.per_sample or self.uneven == "repeat"
+
+    def batch_bytes(self, batching: Batching) -> int:
+        """Return the average bytes of a batch, at least 1."""
+        return max(self.view.sample_bytes * batching.batch_size, 1)
+
+    def assemble(self, batch: Batch) -> Any:
+        """Return `batch` as a training loop gets it."""
+        return assemble(self.view.schema, batch, self.transform, self.collate, self.uneven)
+
+    def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
         """Yield for each task of a run what a loader gets: a batch, or Short."""
         if self.on_error == "raise":
-            yield from (self.assemble(batch, collate) for batch in reader.read_each(run))
+            yield from (self.assemble(batch) for batch in reader.read_each(run))
             return
         for task, batch in zip(run, reader.read_each(run), strict=True):
             stand_ins = partial(reader.stand_ins, task)
-            yield assemble_sound(self.view.schema, batch, self.transform, collate, self.uneven, stand_ins)
+            yield assemble_sound(self.view.schema, batch, self.transform, self.collate, self.uneven, stand_ins)
 
-    def check_empty(self, epoch: int, position: int, collate: Collate) -> None:
+    def check_empty(self, epoch: int, position: int) -> None:
         """Raise UsageError if the batch that `collate` makes at `position` cannot be cut to 0 samples."""
         positions = np.array([epoch * self.course.epoch_samples + position])
         shards, samples = self.course.locate(positions)
@@ -175,7 +190,9 @@ class RankData:
             if self.on_error == "skip":  # its own batch handles it
                 return
             raise
-        check_empty(self.view.schema, Batch(columns, positions, shards, samples, True), self.transform, collate)
+        batch = Batch(columns, positions, shards, samples, True)
+        assert self.collate is not None
+        check_empty(self.view.schema, batch, self.transform, self.collate)
 
 
 def _course(

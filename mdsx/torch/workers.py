@@ -1,188 +1,115 @@
-"""Hands batches from a thread or from worker processes to `next()`, several together.
-
-A handover costs some 20 us between threads and 200 us between processes, more than making a small batch.
-"""
+"""The worker processes of a loader, as its own process sees them: requests, answers, and their end."""
 
 from __future__ import annotations
 
-import pickle
-import signal
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, count, islice, pairwise, zip_longest
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from multiprocessing.process import BaseProcess
+from traceback import clear_frames
+from typing import Any, TypedDict
 
-from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import DataLoader, _utils
 
-from mdsx.errors import CorruptError, UsageError
-from mdsx.process import end_with_parent
-from mdsx.shards import joined
-from mdsx.stream import Batch, Batching, RankReader, Task
-from mdsx.torch.assembly import Collate, tensors
+from mdsx.stream import Batching, Task
+from mdsx.torch.assembly import tensors
+from mdsx.torch.handover import together
 from mdsx.torch.rank_data import RankData
-from mdsx.torch.skipping import Short, skipped_lines
+from mdsx.torch.skipping import Short
 from mdsx.torch.slots import Slots
-from mdsx.warn import leave_warnings_to_others
+from mdsx.torch.worker import Answer, Ask, BeginWorker, Failed, Worker, unpacked
+
+_SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
+_GRACE = 1.0  # seconds
 
 
-class Produce:
-    """Makes the batches of `tasks` in the background thread, in lists of up to `together`.
+class WorkerOptions(TypedDict, total=False):
+    """Options of PyTorch's `DataLoader` for worker processes, for `StreamingDataLoader(num_workers=n)` with n > 0.
 
-    It must not hold the loader: the loader's end stops the thread.
+    Attributes:
+        prefetch_factor: Batches that each worker prepares ahead.
+        persistent_workers: Whether workers stay for the next epoch.
+        multiprocessing_context: "fork", "spawn", "forkserver", or a context of `multiprocessing`.
+        worker_init_fn: Called in each worker with its number.
+        timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
     """
 
-    def __init__(
-        self,
-        data: RankData,
-        reader: RankReader,
-        tasks: Iterator[Task],
-        collate: Collate | None,
-        together: int,
-    ) -> None:
-        self._data, self._reader, self._tasks, self._collate = data, reader, tasks, collate
-        self._together = together
-
-    def __call__(self) -> Iterator[list[Any]]:
-        try:
-            for run in self._reader.runs(self._tasks):
-                yield from self._lists(self._data.assembled(self._reader, run, self._collate))
-        finally:
-            self._reader.close()
-
-    def _lists(self, batches: Iterator[Any]) -> Iterator[list[Any]]:
-        made: list[Any] = []
-        try:
-            for batch in batches:
-                made.append(batch)
-                if len(made) == self._together:
-                    yield made
-                    made = []
-        except Exception:
-            if made:
-                yield made  # those before the error
-            raise
-        if made:
-            yield made
+    prefetch_factor: int | None
+    persistent_workers: bool
+    multiprocessing_context: Any
+    worker_init_fn: Callable[[int], None] | None
+    timeout: float
 
 
-class Ask(NamedTuple):
-    """A request to a worker: a run of batches, and where to put it."""
+class Workers:
+    """`count` worker processes. A copy, also by pickle, starts its own."""
 
-    run: list[Task]
-    slot: int | None
+    def __init__(self, number: int, options: WorkerOptions) -> None:
+        self._number = number
+        self._options: dict[str, Any] = {
+            **options,
+            "num_workers": number,
+            "worker_init_fn": BeginWorker(options.get("worker_init_fn")),
+        }
+        self._started: tuple[DataLoader[Any], _Asks] | None = None
+        self._batching: Batching | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_started": None, "_batching": None}
 
-class Failed(NamedTuple):
-    """An exception of a worker, as it was raised. PyTorch would make one from its text, without its attributes."""
+    def forget(self) -> None:
+        """Start new processes for the next iteration, even if the present ones persist."""
+        self._started = None
 
-    error: BaseException
-    notes: Sequence[str]
-    text: str  # its traceback
-
-    @classmethod
-    def of(cls, error: BaseException) -> Failed:
-        """Raise RuntimeError with the whole text if pickle cannot copy the exception."""
-        text = "".join(traceback.format_exception(error))
-        try:
-            same = type(pickle.loads(pickle.dumps(error))) is type(error)
-        except Exception:
-            same = False
-        if not same:
-            raise RuntimeError(f"in a worker process:\n{text}") from None
-        return cls(error, getattr(error, "__notes__", ()), text)
-
-    def again(self) -> BaseException:
-        """Return the exception, to be raised in the loader's process."""
-        if self.notes:
-            self.error.__notes__ = list(self.notes)
-        self.error.__cause__ = WorkerTraceback(self.text)
-        return self.error
-
-
-class WorkerTraceback(Exception):
-    """The cause of an exception that a worker raised: its traceback there, as text."""
-
-    def __str__(self) -> str:
-        return f"in a worker process:\n{self.args[0]}"
-
-
-class Answer(NamedTuple):
-    """A worker's result: a packed batch; with slots, the columns of a run in storage form, not cut yet; or Failed."""
-
-    made: Any
-    sizes: Sequence[int] = ()  # samples of the run's batches
-    slot: int | None = None
-    broken: bool = False  # only the run's first batches are here, because a later one failed
-    skipped: Sequence[tuple[str, ...]] = ()  # samples left out of each batch; empty if there are none at all
-
-
-class Worker(TorchDataset[Answer]):
-    """The dataset of a worker process: maps each Ask to its Answer."""
-
-    def __init__(self, data: RankData, reader: RankReader, collate: Collate | None, slots: Slots | None) -> None:
-        self._data, self._reader, self._collate, self._slots = data, reader, collate, slots
-
-    def __getitem__(self, ask: Ask) -> Answer:
-        try:
-            return self._answer(ask)
-        except KeyboardInterrupt:
-            raise  # the main process got it too
-        except BaseException as error:
-            return Answer(Failed.of(error))
-
-    def _answer(self, ask: Ask) -> Answer:
-        run, slots = ask.run, self._slots
-        if slots is None:
-            return Answer(_packed(next(self._data.assembled(self._reader, run, self._collate))))
-        try:
-            columns = next(self._reader.read(run, joined=True)).columns
-        except Exception as error:
-            if self._data.on_error == "skip" and isinstance(error, CorruptError):
-                return self._sound(ask)
-            if len(run) == 1:
+    def batches(self, data: RankData, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
+        """Yield the batches from there to the epoch's end."""
+        broken = True
+        while broken:  # after a broken run, make the next batch alone: it raises the error in its place
+            workers, asks = self._start(data, batching)
+            asks.start(batching, epoch, position)
+            broken, answers = False, None
+            try:
+                answers = iter(workers)
+                while (answer := _next(answers)) is not None:
+                    for batch in asks.batches(answer, data):
+                        position += batching.global_batch
+                        yield batch
+                    if broken := answer.broken:
+                        break
+            except BaseException as error:
+                clear_frames(error.__traceback__)  # PyTorch's frames are in a cycle that would keep the workers
+                if not isinstance(error, GeneratorExit):  # some may be dead, or hang
+                    self.forget()
                 raise
-            run = run[:1]  # first the batches before the error
-            columns = next(self._reader.read(run, joined=True)).columns
-        return Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
+            finally:
+                stay = workers.persistent_workers and self._started is not None
+                with _end_soon(None if stay else answers):
+                    del answers, workers
 
-    def _sound(self, ask: Ask) -> Answer:
-        """Return the batches of a run without damaged samples; after another error, those before it."""
-        batches = list[Batch]()
-        try:
-            batches += self._reader.read_each(ask.run)
-        except Exception:
-            if not batches:
-                raise
-        columns = joined([batch.columns for batch in batches])
-        return Answer(
-            self._slots.put(ask.slot, columns) if self._slots is not None else columns,
-            [len(batch.positions) for batch in batches],
-            ask.slot,
-            broken=len(batches) < len(ask.run),
-            skipped=[skipped_lines(batch.damaged) for batch in batches],
-        )
+    def _start(self, data: RankData, batching: Batching) -> tuple[DataLoader[Any], _Asks]:
+        """Start new processes unless they persist: the old ones may still write to their slots."""
+        if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
+            size = together(data, batching)
+            slots = None if data.one_by_one else Slots(self._number * _SLOTS, _slot_bytes(data, batching, size))
+            asks = _Asks(self._number, size, slots)
+            data.warn_of_costs(batching)
+            views = slots is not None or data.zero_copy
+            reader = data.reader(batching, self._number, views=views, stand_in=data.one_by_one)
+            worker = Worker(data, reader, slots)
+            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._options)
+            self._started, self._batching = (workers, asks), batching
+        return self._started
 
 
-class BeginWorker:
-    """Initialises a worker: it ends with its parent, however the parent ends.
-
-    Ctrl-C reaches all processes of a terminal, but only the main process decides what happens then.
-    """
-
-    def __init__(self, then: Callable[[int], None] | None) -> None:
-        self._then = then
-
-    def __call__(self, worker: int) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if worker > 0:
-            leave_warnings_to_others()
-        end_with_parent()
-        if self._then is not None:
-            self._then(worker)
+def _slot_bytes(data: RankData, batching: Batching, batches: int) -> int:
+    """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes."""
+    columns = [column.type for column in data.view.schema.columns]
+    fixed = sum(kind.nbytes * batching.batch_size + 64 for kind in columns if kind.fixed_size)
+    encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
+    return batches * (fixed + (data.batch_bytes(batching) * 3 // 2 if encoded else 0))
 
 
-class TaskSampler:
+class _Asks:
     """The sampler of the workers: the batches of the new iteration, in runs that grow from one batch each."""
 
     def __init__(self, workers: int, together: int, slots: Slots | None) -> None:
@@ -199,7 +126,7 @@ class TaskSampler:
         if isinstance(answer.made, Failed):
             raise answer.made.again()
         if self.slots is None:
-            yield _unpacked(answer.made)
+            yield unpacked(answer.made)
             return
         columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
         columns = tensors(data.view.schema, columns)
@@ -218,20 +145,46 @@ class TaskSampler:
             yield Ask(run, self.slots.reserve() if self.slots is not None else None)
 
 
-def _packed(batch: Any) -> bytes:
-    """Pickle a batch here: PyTorch's queue would drop one that fails, and its reader would wait for ever."""
+def _next(answers: Any) -> Answer | None:
+    """Return the next answer, or None at the end.
+
+    When a worker dies, PyTorch raises an error wherever the main thread is. Allow that only here, where the loader
+    waits for a batch, and not in the middle of the user's code.
+    """
+    signals: Any = _utils.signal_handling
+    if not answers._worker_pids_set:
+        signals._set_worker_pids(id(answers), tuple(worker.pid for worker in answers._workers))
+        answers._worker_pids_set = True
+        signals._error_if_any_worker_fails()  # one that died in between
     try:
-        return bytes(ForkingPickler.dumps(batch))
-    except Exception as error:
-        raise UsageError(
-            f"what transform or collate_fn made cannot go to another process: {error}",
-            hint="return tensors, arrays, numbers, str or bytes (of a memory view that zero_copy gave, bytes(view)), "
-            "or use num_workers=0",
-        ) from error
+        answer: Answer | None = next(answers, None)
+        return answer
+    finally:
+        if answers._worker_pids_set:  # not after the last answer, when they end
+            signals._remove_worker_pids(id(answers))
+            answers._worker_pids_set = False
 
 
-def _unpacked(packed: bytes) -> Any:
+@contextmanager
+def _end_soon(answers: Any) -> Iterator[None]:
+    """Wait one second for all busy workers before killing them; PyTorch waits five for each.
+
+    A worker may be killed at any instant: the kernel releases what it holds.
+    """
+    workers: Sequence[BaseProcess] = getattr(answers, "_workers", ())
+    if getattr(answers, "_worker_pids_set", False):  # a worker found dead now would interrupt the shutdown
+        _utils.signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]  # PyTorch's C
+        answers._worker_pids_set = False
+    del answers
+    before = _utils.MP_STATUS_CHECK_INTERVAL
+    _utils.MP_STATUS_CHECK_INTERVAL = _GRACE / max(len(workers), 1)
     try:
-        return pickle.loads(packed)
-    except (OSError, EOFError) as error:  # PyTorch fetches each tensor's memory from the worker
-        raise RuntimeError("a worker ended before its batch was taken: was it killed, for want of memory?") from error
+        yield
+    finally:
+        _utils.MP_STATUS_CHECK_INTERVAL = before
+    for worker in workers:
+        worker.join(before)  # PyTorch asked it to end, and kills it if it does not
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -5,29 +5,31 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx import UsageError
-from mdsx.stream import Batching, Run, Task, warn_of_left
+from mdsx.stream import NOTHING, Batching, Iteration, Run, Task
 
 EPOCH = Batching(samples=10, batch_size=2, world_size=2, drop_last=False)  # batches at 0, 4, 8
 
 
-class Iteration:
-    """Takes batches of a run as a loader's iteration does."""
+class Pass(Iteration):
+    """An iteration whose batches are its tasks."""
 
-    def __init__(self, run: Run, batching: Batching = EPOCH) -> None:
-        self.run, self.batching = run, batching
+    def __init__(self, run: Run, batching: Batching = EPOCH, *, warns: bool = False) -> None:
+        super().__init__(run, batching, "loader", warns=warns)
 
-    def take(self, batches: int = 1) -> Iteration:
+    def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+        return ((task, task) for task in self.batching.tasks(epoch, position))
+
+    def take(self, batches: int = 1) -> Pass:
         for _ in range(batches):
-            epoch, position = self.run.place(self)
-            stop = min(position + self.batching.global_batch, self.batching.samples)
-            self.run.hand_out(self, Task(epoch, position, stop), self.batching)
+            next(self)
         return self
 
 
@@ -47,7 +49,7 @@ def nothing(run: Run) -> None:
 
 
 def exhausted(run: Run) -> None:
-    Iteration(run).take(3)
+    Pass(run).take(3)
 
 
 def loaded(run: Run) -> None:
@@ -55,21 +57,21 @@ def loaded(run: Run) -> None:
 
 
 def loaded_over_a_pass(run: Run) -> None:
-    Iteration(run).take(2)
+    Pass(run).take(2)
     run.load(4, 4)
 
 
 def failed(run: Run) -> None:
-    iteration = Iteration(run).take()
+    iteration = Pass(run).take()
     run.failed(iteration)
 
 
 def failed_at_first(run: Run) -> None:
-    run.failed(Iteration(run))
+    run.failed(Pass(run))
 
 
 def left(run: Run) -> None:
-    Iteration(run).take()
+    Pass(run).take()
 
 
 def left_and_resumed(run: Run) -> None:
@@ -78,14 +80,14 @@ def left_and_resumed(run: Run) -> None:
 
 
 def left_after_a_failure(run: Run) -> None:
-    iteration = Iteration(run).take()
+    iteration = Pass(run).take()
     run.failed(iteration)
     iteration.take()
 
 
 def only_begun(run: Run) -> None:
     run.load(2, 4)
-    Iteration(run)
+    Pass(run)
 
 
 def set_to_the_loaded_epoch(run: Run) -> None:
@@ -143,7 +145,7 @@ def test_an_abandoned_unshuffled_pass_starts_again() -> None:
     assert state(run) == (0, 4)
     assert run.coming == (0, 0)
     assert run.left_before(object()) is None  # there is nothing to warn of
-    Iteration(run).take(3)
+    Pass(run).take(3)
     assert run.coming == (1, 0)
 
 
@@ -154,16 +156,16 @@ def test_an_abandoned_pass_reports_its_missed_batches() -> None:
     assert found == (0, 4, 1)
     message = r"epoch 0 was left with 2 of its 3 batches .* epoch 1; loader\.resume\(\)"
     with pytest.warns(UserWarning, match=message) as warned:
-        warn_of_left(found, EPOCH, 0, "loader")
+        Pass(run, warns=True).take()
     assert [warning.filename for warning in warned] == [__file__]  # the caller's line
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_left(found, EPOCH, 1, "loader")  # rank 0 has said it
+        Pass(run, warns=False).take()  # another rank has said it
 
 
 def test_a_pass_continues_until_another_yields_a_batch() -> None:
     run = make()
-    first, second = Iteration(run).take(), Iteration(run)
+    first, second = Pass(run).take(), Pass(run)
     assert run.coming == (0, 4)
     assert (run.place(first), run.place(second)) == ((0, 4), (1, 0))
     run.failed(second)  # nothing came of it
@@ -177,15 +179,15 @@ def test_a_pass_continues_until_another_yields_a_batch() -> None:
 
 def test_consecutive_failures_of_a_batch_are_counted() -> None:
     run = make()
-    iteration = Iteration(run).take()
-    assert [run.failed(iteration), run.failed(Iteration(run)), run.failed(iteration)] == [1, 2, 3]
+    iteration = Pass(run).take()
+    assert [run.failed(iteration), run.failed(Pass(run)), run.failed(iteration)] == [1, 2, 3]
     iteration.take()
     assert run.failed(iteration) == 1
 
 
 def test_a_withdrawn_batch_comes_again() -> None:
     run = make()
-    iteration = Iteration(run).take()
+    iteration = Pass(run).take()
     mark = run.mark()
     iteration.take(2)
     assert state(run) == (1, 0)
@@ -193,16 +195,54 @@ def test_a_withdrawn_batch_comes_again() -> None:
     assert run.place(iteration) == (0, 4)
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_is_raised_at_its_batch_which_comes_again(error: type[BaseException]) -> None:
+    raised: list[tuple[BaseException, int]] = []
+
+    class Fails(Pass):
+        def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+            for task, made in super()._begin(epoch, position):
+                if task.start == 4 and len(raised) < 2:
+                    raise error
+                yield task, made
+
+        def _failed(self, error: BaseException, times: int) -> None:
+            raised.append((error, times))
+
+    run = make()
+    iteration = Fails(run).take()
+    for times in (1, 2):
+        if error is KeyboardInterrupt:
+            raised.append((KeyboardInterrupt(), times))
+        with pytest.raises(error):
+            next(iteration)
+        assert len(raised) == times
+        assert state(run) == (0, 4)
+    assert [task.start for task in iteration] == [4, 8]
+    assert [times for _, times in raised] == [1, 2]
+    assert run.coming == (1, 0)
+
+
+def test_tasks_of_other_ranks_are_passed_over() -> None:
+    class Second(Pass):
+        def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+            return ((task, task if task.start == 4 else NOTHING) for task in self.batching.tasks(epoch, position))
+
+    run = make()
+    assert [task.start for task in Second(run)] == [4]
+    assert run.coming == (1, 0)
+
+
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
 def test_a_copy_is_independent_and_begins_at_the_next_batch(how: Callable[[Run], Run]) -> None:
     run = make()
-    iteration = Iteration(run).take()
+    iteration = Pass(run).take()
     during = how(run)
     assert during.coming == run.coming == (0, 4)
     del iteration
     after = how(run)
     assert after.coming == run.coming == (1, 0)
-    Iteration(during).take()
+    Pass(during).take()
     assert (state(during), state(run), state(after)) == ((0, 8), (0, 4), (0, 4))
 
 
@@ -236,7 +276,7 @@ def test_the_predicted_state_equals_that_after_reading(
     remaining = batching.count(run.position)
     number = data.draw(st.integers(0, remaining))
     ahead = run.after(number, batching)
-    Iteration(run, batching).take(number)
+    Pass(run, batching).take(number)
     assert ahead == state(run) == run.after(number, batching)
     with pytest.raises(UsageError, match="the epoch has fewer batches left"):
         run.after(remaining + 1, batching)
