@@ -1,9 +1,7 @@
 """A process's threads, limits and children, and its ownership of objects after a fork."""
 
-from mdsx.process.children import end_with_parent, ignoring_interrupts
-from mdsx.process.forks import Owner, at_fork
-from mdsx.process.limits import exhausted, most_descriptors, most_leases, naming_limits
-from mdsx.process.memory import keep_freed_memory
+from mdsx.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
+from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
 
 __all__ = [

@@ -22,8 +22,8 @@ from itertools import count
 from threading import Condition, Thread
 from typing import Any, NamedTuple, TypeVar
 
-from mdsx.process.forks import Owner, at_fork
-from mdsx.process.memory import share_arenas
+from mdsx.process.children import Owner, at_fork
+from mdsx.process.limits import share_arenas
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import mdsx
-from mdsx.process.forks import Owner
+from mdsx.process.children import Owner
 from tests.forks import forked
 
 PACKAGE = Path(mdsx.__file__).parent
@@ -34,18 +34,18 @@ def _check(true: bool) -> None:
 
 
 def test_owners_are_forgotten_with_their_objects() -> None:
-    from mdsx.process import forks
+    from mdsx.process import children
 
     owner = Owner()
-    before = len(forks._owners)
+    before = len(children._owners)
     del owner
     gc.collect()
-    assert len(forks._owners) == before - 1
+    assert len(children._owners) == before - 1
 
 
 HOOKS = """
 import os
-from mdsx.process.forks import Owner, at_fork
+from mdsx.process.children import Owner, at_fork
 
 owner, log = Owner(), []
 for name in ("first", "second"):

@@ -38,10 +38,10 @@ _CALLS = {
 _ALLOWED = {
     ("__init__.py", "importlib.import_module"),  # the public page's own modules, when their names are asked for
     ("__init__.py", "globals"),
-    ("process/memory.py", "ctypes"),  # limits the arenas of the C library
+    ("process/limits.py", "ctypes"),  # limits the arenas of the C library
     ("system.py", "ctypes"),  # maps a file over memory of its own, so that no descriptor is kept
     ("storage/s3_client.py", "socket"),  # asks the configured endpoint whether it speaks TLS
-    ("torch/workers.py", "pickle"),  # between the processes of one job, as multiprocessing does itself
+    ("torch/worker.py", "pickle"),  # between the processes of one job, as multiprocessing does itself
 }
 
 

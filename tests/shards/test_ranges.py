@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mdsx import ChangedError
 from mdsx.format import FRAME_SIZE, compress
 from mdsx.format.stored_bytes import FramedBytes, PlainBytes
-from mdsx.shards.ranges import StoredObject, coalesce
+from mdsx.shards.stored import StoredObject, coalesce
 from mdsx.storage import open_storage
 
 POOL = ThreadPoolExecutor(4)
