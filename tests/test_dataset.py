@@ -105,7 +105,7 @@ def test_columns_of_many_samples(dataset: mdsx.Dataset) -> None:
     assert columns["text"] == ["text 9 é", "text 2 é", "text 400 é"]
 
 
-def test_it_crosses_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
+def test_a_dataset_works_across_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
     check(dataset[3], 3)  # so that there is something that must not cross
     check(pickle.loads(pickle.dumps(dataset))[77], 77)
     with multiprocessing.get_context("fork").Pool(2) as processes:
@@ -116,7 +116,7 @@ def test_it_crosses_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
             check(found, number)
 
 
-def test_what_it_tells_of_itself(local_url: str) -> None:
+def test_a_dataset_has_its_attributes(local_url: str) -> None:
     dataset = mdsx.Dataset(local_url)
     assert dataset.columns == COLUMNS
     assert dataset.metadata == {"made": "by hand"}
@@ -125,19 +125,19 @@ def test_what_it_tells_of_itself(local_url: str) -> None:
 
 
 @pytest.mark.parametrize("place", [N, -N - 1, [0, N]])
-def test_out_of_range_is_an_index_error_of_ours(local_url: str, place: Any) -> None:
+def test_out_of_range_raises_index_and_usage_error(local_url: str, place: Any) -> None:
     with pytest.raises(IndexError, match=str(N)) as caught:
         mdsx.Dataset(local_url)[place]
     assert isinstance(caught.value, mdsx.UsageError)
 
 
 @pytest.mark.parametrize("place", ["3", 1.5, [[1]], [0.5], None])
-def test_what_is_no_sample_number_is_refused(local_url: str, place: Any) -> None:
+def test_invalid_sample_numbers_are_refused(local_url: str, place: Any) -> None:
     with pytest.raises(mdsx.UsageError, match="integer"):
         mdsx.Dataset(local_url)[place]
 
 
-def test_where_no_dataset_is_the_error_says_so(tmp_path: Path, s3_url: str) -> None:
+def test_a_place_without_a_dataset_raises(tmp_path: Path, s3_url: str) -> None:
     for url in (str(tmp_path), str(tmp_path / "absent"), f"{s3_url}/absent"):
         with pytest.raises(mdsx.MissingError, match=r"index\.json"):
             mdsx.Dataset(url)
@@ -227,7 +227,7 @@ def test_a_damaged_cache_never_returns_wrong_samples(s3_url: str, tmp_path: Path
             check(dataset[number] if single else dataset[[number]][0], number)
 
 
-def test_a_cached_shard_that_rotted_is_fetched_anew(s3_url: str, tmp_path: Path) -> None:
+def test_a_damaged_cached_shard_is_downloaded_again(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
     options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB")}
     list(mdsx.Dataset(f"{s3_url}/dataset", **options))
@@ -260,7 +260,7 @@ def test_ten_samples_of_a_remote_dataset_do_not_download_it(s3_url: str, tmp_pat
     assert not list((tmp_path / "cache").rglob("*.mdsx"))
 
 
-def test_the_index_is_refused_with_the_url_of_its_dataset(local_url: str, s3_url: str) -> None:
+def test_the_url_of_an_index_raises_with_advice(local_url: str, s3_url: str) -> None:
     write(f"{s3_url}/x")
     for url in (local_url, f"{s3_url}/x"):
         with pytest.raises(mdsx.MissingError, match=r"without /index\.json") as caught:
@@ -282,13 +282,13 @@ def test_indices_of_any_integer_dtype_reach_every_sample(local_url: str) -> None
         dataset[np.array([2**63], np.uint64)]
 
 
-def test_masks_are_refused_with_the_way_out(local_url: str) -> None:
+def test_masks_raise_with_advice(local_url: str) -> None:
     for mask in ([True, False], np.zeros(N, bool), True):
         with pytest.raises(mdsx.UsageError, match=r"np\.flatnonzero"):
             mdsx.Dataset(local_url)[mask]
 
 
-def test_odd_indices_are_usage_errors(local_url: str) -> None:
+def test_other_indices_raise_usage_error(local_url: str) -> None:
     import torch
 
     dataset = mdsx.Dataset(local_url)

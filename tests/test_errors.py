@@ -29,7 +29,7 @@ def drawn_tree() -> dict[str, str]:
     return parents
 
 
-def test_the_drawn_tree_is_the_tree_of_classes() -> None:
+def test_the_drawn_tree_matches_the_classes() -> None:
     actual = {kind.__name__: kind.__bases__[0].__name__ for kind in CLASSES}
     assert drawn_tree() == actual
 
@@ -38,12 +38,12 @@ def test_each_error_is_on_the_public_page() -> None:
     assert all(getattr(mdsx, kind.__name__) is kind and kind.__name__ in mdsx.__all__ for kind in CLASSES)
 
 
-def test_a_mistake_in_a_call_is_a_value_error_too() -> None:
+def test_a_usage_error_is_a_value_error() -> None:
     assert issubclass(mdsx.UsageError, ValueError)
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_the_text_names_file_place_found_expected_and_the_way_out(kind: type[errors.MdsxError]) -> None:
+def test_the_text_has_every_attribute(kind: type[errors.MdsxError]) -> None:
     error = kind("the size differs", file="s3://b/x", place="header", found=7, expected=8, hint="fetch it again")
     assert str(error) == "s3://b/x: header: the size differs (expected 8, found 7); fetch it again"
     assert (error.file, error.place, error.found, error.expected, error.hint) == (
@@ -55,13 +55,13 @@ def test_the_text_names_file_place_found_expected_and_the_way_out(kind: type[err
     )
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_attributes_are_left_out() -> None:
     assert str(mdsx.MdsxError("it failed")) == "it failed"
     assert str(mdsx.MdsxError("it failed", place="row 3", found=0)) == "row 3: it failed (found 0)"
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_an_error_crosses_process_borders_whole(kind: type[errors.MdsxError]) -> None:
+def test_an_error_keeps_its_attributes_across_processes(kind: type[errors.MdsxError]) -> None:
     error = kind("the size differs", file="s3://b/x", place="header", found=0, expected=8, hint="fetch it again")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind

@@ -108,7 +108,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("make", "says"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
-def test_mistakes_are_told(urls: dict[str, str], make: Any, says: str) -> None:
+def test_mistakes_raise_usage_error(urls: dict[str, str], make: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         make(urls)
 
@@ -118,7 +118,7 @@ def test_a_missing_component_is_named(tmp_path: Path) -> None:
         Mixture([str(tmp_path / "nowhere")])
 
 
-def test_selections_of_a_dataset(urls: dict[str, str]) -> None:
+def test_selections_have_their_samples(urls: dict[str, str]) -> None:
     data = mdsx.Dataset(urls["c"])
     assert [sample["id"] for sample in data.select(10, 13)] == [10, 11, 12]
     train, valid = data.select(0.0, 0.8, seed=3), data.select(0.8, 1.0, seed=3)
@@ -134,13 +134,13 @@ def test_selections_of_a_dataset(urls: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("cut", [(0.0, 1), (0, 1.0), (0, 0.5), (0.5, 1)])
-def test_a_selection_mixes_no_integer_with_a_share(urls: dict[str, str], cut: tuple[float, float]) -> None:
+def test_a_selection_refuses_an_integer_with_a_float(urls: dict[str, str], cut: tuple[float, float]) -> None:
     """select(0, 1) is one sample, select(0.0, 1.0) all of them: a mixture of both could be meant either way."""
     with pytest.raises(UsageError, match=r"two integers .* or two floats"):
         mdsx.Dataset(urls["c"]).select(*cut)
 
 
-def test_a_projection_decodes_only_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_projection_decodes_only_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with mdsx.Writer(tmp_path / "d", {"good": "int64", "long": "json", "more": "str"}) as out:
         out.write({"good": 1, "long": [0] * 1000, "more": "text"})
     decoded = []

@@ -49,7 +49,7 @@ def test_no_argument_of_ours_is_refused(
     assert not set(inspect.signature(call).parameters) & set(names)
 
 
-def test_every_name_of_theirs_is_ours_or_explained() -> None:
+def test_every_mosaicml_name_is_ours_or_explained() -> None:
     for call, theirs, names in (
         (StreamingDataset, STREAMING_0_13, mosaicml.STREAMING_DATASET),
         (mdsx.Writer, MDS_WRITER_0_13, mosaicml.WRITER),
@@ -57,7 +57,7 @@ def test_every_name_of_theirs_is_ours_or_explained() -> None:
         assert not theirs - set(inspect.signature(call).parameters) - set(names)
 
 
-def test_what_the_errors_name_exists() -> None:
+def test_names_in_the_errors_exist() -> None:
     text = " ".join(hint for _, _, names in CALLS for hint in names.values())
     named = re.findall(r"mdsx\.(\w+)\(([^)]*)\)?", text)
     assert len(named) > 10
@@ -74,7 +74,7 @@ def test_another_unknown_name_is_a_type_error() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["py1e", "naive", 1, None])
-def test_an_algorithm_is_no_way_to_shuffle(algorithm: Any, tmp_path: Any) -> None:
+def test_an_algorithm_as_shuffle_raises_with_advice(algorithm: Any, tmp_path: Any) -> None:
     with mdsx.Writer(tmp_path, {"a": "int64"}) as out:
         out.write({"a": 1})
     with pytest.raises(mdsx.UsageError, match=r"shuffle must be True, False or an mdsx\.Shuffle"):

@@ -33,14 +33,14 @@ def test_the_list_of_names_is_sorted(page: object) -> None:
 
 
 @pytest.mark.parametrize("name", mdsx.__all__)
-def test_each_name_is_there_and_documented(name: str) -> None:
+def test_each_public_name_is_documented(name: str) -> None:
     thing = getattr(mdsx, name)
     assert inspect.getdoc(thing)
     assert name in dir(mdsx)
 
 
 @pytest.mark.parametrize("name", mdsx.torch.__all__)
-def test_each_name_for_training_is_there_and_documented(name: str) -> None:
+def test_each_public_name_for_training_is_documented(name: str) -> None:
     assert inspect.getdoc(getattr(mdsx.torch, name))
 
 
@@ -92,7 +92,7 @@ def test_import_mdsx_alone_reaches_the_training_reader() -> None:
     subprocess.run([sys.executable, "-c", "import mdsx; mdsx.torch.collate"], check=True)
 
 
-def test_every_error_has_a_row_that_says_what_to_do() -> None:
+def test_every_error_has_a_row_in_the_docs() -> None:
     page = (Path(__file__).parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
     rows = "\n".join(line for line in page.splitlines() if line.startswith("|"))
     named = set(re.findall(r"`([A-Za-z]+Error)`", rows))

@@ -25,7 +25,7 @@ from mdsx.sizes import format_size, parse_size
         ("3EiB", 3 * 2**60),
     ],
 )
-def test_binary_and_decimal_units_are_told_apart(text: str, size: int) -> None:
+def test_binary_and_decimal_units_differ(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
@@ -33,7 +33,7 @@ def test_binary_and_decimal_units_are_told_apart(text: str, size: int) -> None:
     "size",
     ["", "MB", "-1", "1,5GB", "64 Mo", "1e9", "9 parsecs", "٣MB", 0, -5, "0", "0.1B", 1.5, None, True, 5000 * "9"],
 )
-def test_what_is_no_size_is_refused_with_the_option_s_name(size: object) -> None:
+def test_an_invalid_size_raises_naming_the_option(size: object) -> None:
     with pytest.raises(UsageError, match="shard_size"):
         parse_size(size, name="shard_size")  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def test_an_integer_is_bytes(size: int) -> None:
 
 
 @given(st.integers(1, 2**62))
-def test_what_is_shown_reads_back_to_three_digits(size: int) -> None:
+def test_a_shown_size_parses_to_three_digits(size: int) -> None:
     assert abs(parse_size(format_size(size)) - size) <= size * 0.005
 
 

@@ -15,7 +15,7 @@ import pytest
 from mdsx import system
 
 
-def test_training_works_without_what_only_linux_has(tmp_path: Path) -> None:
+def test_training_works_without_linux_features(tmp_path: Path) -> None:
     program = Path(__file__).with_name("other_system.py")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), str(tmp_path)],
@@ -46,7 +46,7 @@ def test_allocated_files_are_zeros_on_real_blocks(
         assert os.fstat(file.fileno()).st_blocks * 512 >= size
 
 
-def test_a_full_disk_is_an_error_not_another_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_without_a_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
@@ -84,7 +84,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.parametrize("size", [1, 4095, 4096, 100_001])
-def test_it_shows_the_file_and_holds_no_descriptor(tmp_path: Path, size: int) -> None:
+def test_a_mapping_shows_the_file_and_holds_no_descriptor(tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     (tmp_path / "file").write_bytes(data)
     before = descriptors(), system.mapped_files()
@@ -103,7 +103,7 @@ def test_it_shows_the_file_and_holds_no_descriptor(tmp_path: Path, size: int) ->
     assert system.mapped_files() == before[1]
 
 
-def test_what_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
+def test_an_unmappable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="empty"):
         system.map_file(0, 0)
     descriptor = os.open(tmp_path, os.O_RDONLY)

@@ -78,7 +78,7 @@ def test_only_the_first_rank_warns(data: StreamingDataset, monkeypatch: pytest.M
     assert len(said(lambda: next(iter(loader)))) == 2  # of the cache, and of lanes that do not fit
 
 
-def test_a_rank_that_was_given_counts(data: StreamingDataset, tmp_path: Path) -> None:
+def test_a_given_rank_decides_who_warns(data: StreamingDataset, tmp_path: Path) -> None:
     for rank, expected in ((1, 0), (0, 2)):
         one = StreamingDataset(tmp_path / "d", cache=mdsx.Cache(tmp_path / "c", limit=65536), rank=rank, world_size=2)
         assert len(said(lambda one=one: next(iter(StreamingDataLoader(one, 10))))) == expected  # type: ignore[misc]
@@ -94,7 +94,7 @@ def test_a_rank_that_was_given_counts(data: StreamingDataset, tmp_path: Path) ->
         ({"RANK": "1"}, False, False),
     ],
 )
-def test_the_environment_says_which_rank_is_first(
+def test_the_environments_rank_decides_who_warns(
     environment: dict[str, str], run: bool, node: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RANK", "LOCAL_RANK"):
@@ -115,7 +115,7 @@ def test_a_worker_leaves_shared_warnings_to_others() -> None:
     assert forked(worker) == (False, True)
 
 
-def test_a_thread_of_ours_points_to_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_in_our_thread_points_to_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace: dict[str, object] = {"__name__": "mdsx.anything", "warn": warn}
     exec("def work(): warn('from a thread')", namespace)
     work = namespace["work"]
@@ -129,7 +129,7 @@ def test_a_thread_of_ours_points_to_the_main_thread(monkeypatch: pytest.MonkeyPa
     assert warning.filename == __file__
 
 
-def test_a_main_thread_in_a_queue_is_passed_over() -> None:
+def test_a_main_thread_in_pytorch_is_passed_over() -> None:
     asked: queue.Queue[int] = queue.Queue()
     main = threading.get_ident()
 

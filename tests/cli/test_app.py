@@ -27,7 +27,7 @@ WRONG = ["nonsense", "info", "info a b", "cat x --start -1", "cat x --count many
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_a_wrong_command_line_is_status_2(run: Run, line: str) -> None:
+def test_a_wrong_command_line_exits_with_status_2(run: Run, line: str) -> None:
     status, out, err = run(*line.split())
     assert (status, out) == (2, "")
     assert "Usage: mdsx" in err
@@ -37,7 +37,7 @@ MISTAKES = [["info"], ["verify"], ["repair"], ["cat"], ["merge"], ["convert", "t
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_users_mistake_is_one_line_and_status_1(run: Run, tmp_path: Path, command: list[str]) -> None:
+def test_a_users_mistake_prints_one_line_with_status_1(run: Run, tmp_path: Path, command: list[str]) -> None:
     status, out, err = run(*command, tmp_path / "nothing")
     assert (status, out) == (1, "")
     assert err.startswith("mdsx: error: ")
@@ -57,7 +57,7 @@ def test_mdsx_and_python_m_mdsx_are_the_same(dataset: Path) -> None:
     assert answers[0] == answers[1] != ""
 
 
-def test_the_version(run: Run) -> None:
+def test_version_prints_the_version(run: Run) -> None:
     assert run("--version").out == f"mdsx {mdsx.__version__}\n"
 
 
@@ -66,7 +66,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_error_message(dataset: Path) -> None:
+def test_a_closed_pipe_prints_no_error(dataset: Path) -> None:
     command = f"{sys.executable} -m mdsx cat {dataset} --json --count 300 | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env={**os.environ})
     assert (result.stdout.count("\n"), result.stderr) == (1, "")

@@ -19,7 +19,7 @@ def test_cat_prints_ten_samples_by_default(run: Run, dataset: Path) -> None:
     assert out.count("\nsample ") == 9
 
 
-def test_start_and_count(run: Run, dataset: Path) -> None:
+def test_start_and_count_choose_the_samples(run: Run, dataset: Path) -> None:
     output = [
         json.loads(line) for line in run("cat", dataset, "--start", 150, "--count", 100, "--json").out.splitlines()
     ]
@@ -36,7 +36,7 @@ def test_a_start_beyond_the_end_is_an_error(run: Run, dataset: Path, tmp_path: P
     assert run("cat", tmp_path / "empty") == (0, "", "")
 
 
-def test_json_holds_every_type_whole(run: Run, tmp_path: Path) -> None:
+def test_json_holds_values_of_every_type_uncut(run: Run, tmp_path: Path) -> None:
     sample: dict[str, Any] = {
         "flag": True, "half": 1.5, "nan": float("nan"), "array": [[1, 2], [3, 4]], "floats": [1.0, float("-inf")],
         "raw": b"\0\xff", "text": "ä\n", "tree": {"a": [None, 1]}, "packed": {1: b"x", "t": [float("inf")]},

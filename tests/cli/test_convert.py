@@ -58,7 +58,7 @@ def test_json_is_one_object(run: Run, tars: Path) -> None:
     }
 
 
-def test_all_options(run: Run, tars: Path) -> None:
+def test_all_options_reach_the_conversion(run: Run, tars: Path) -> None:
     options = ["--shard-size", "500B", "--compression", "zstd:1", "--processes", "2", "--column", "meta=json?"]
     assert run("convert", "tar", f"{tars}/*.tar", tars / "out", *options).status == 0
     dataset = mdsx.Dataset(tars / "out", cache=tars / "cache")
@@ -66,7 +66,7 @@ def test_all_options(run: Run, tars: Path) -> None:
     assert len(list((tars / "out").glob("part-0000[012]/shard.*.mdsx.zst"))) > 3
 
 
-def test_an_error_is_one_line_and_status_1(run: Run, tars: Path) -> None:
+def test_an_error_prints_one_line_with_status_1(run: Run, tars: Path) -> None:
     write_tar(tars / "x-0001.tar", [("1.txt", b"a"), ("1.cls", b"cat")])
     status, _, err = run("convert", "tar", f"{tars}/*.tar", tars / "out")
     assert status == 1
@@ -95,7 +95,7 @@ def test_skipping_reports_each_error_and_ends_with_status_3(run: Run, tars: Path
     assert text == f"{tars}/out was finished before: 21 samples, 2 skipped; nothing to do\n"
 
 
-def test_options_for_names_and_nan(run: Run, tmp_path: Path) -> None:
+def test_options_for_names_and_nan_reach_the_conversion(run: Run, tmp_path: Path) -> None:
     members = [
         ("a/LICENSE", b""),
         ("a/1.x.JPG", b"\xff\xd8\xff"),
@@ -131,7 +131,7 @@ def test_a_finished_conversion_is_not_repeated(run: Run, tars: Path) -> None:
     assert run(*command).out == f"{tars}/out was finished before: 30 samples; nothing to do\n"
 
 
-def test_a_missing_tar_is_an_error_before_anything_is_written(run: Run, tars: Path) -> None:
+def test_a_missing_tar_raises_before_any_write(run: Run, tars: Path) -> None:
     status, _, err = run("convert", "tar", f"{tars}/x-{{0000..0003}}.tar", tars / "out")
     assert status == 1
     assert "x-0003.tar" in err

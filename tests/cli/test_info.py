@@ -9,7 +9,7 @@ import mdsx
 from tests.cli.conftest import Run
 
 
-def test_text_for_people(run: Run, dataset: Path) -> None:
+def test_text_shows_the_index(run: Run, dataset: Path) -> None:
     status, out, _ = run("info", dataset)
     assert status == 0
     lines = [line.split(maxsplit=1) for line in out.splitlines()]
@@ -19,7 +19,7 @@ def test_text_for_people(run: Run, dataset: Path) -> None:
     assert lines[-3:] == [["name", "str"], ["label", "int64?"], ["bits", "bytes"]]
 
 
-def test_json_for_programs(run: Run, dataset: Path) -> None:
+def test_json_has_the_whole_index(run: Run, dataset: Path) -> None:
     output = json.loads(run("info", dataset, "--json").out)
     shards = list(dataset.glob("*.mdsx"))
     size = sum(path.stat().st_size for path in shards)

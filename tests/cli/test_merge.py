@@ -15,7 +15,7 @@ def write_parts(folder: Path, count: int) -> None:
             out.write({"number": part})
 
 
-def test_joins_parts_in_their_order(run: Run, tmp_path: Path) -> None:
+def test_merge_joins_parts_in_their_order(run: Run, tmp_path: Path) -> None:
     write_parts(tmp_path, 3)
     status, out, _ = run("merge", tmp_path, "--json")
     assert status == 0

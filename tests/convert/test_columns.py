@@ -53,7 +53,7 @@ def test_a_numpy_column_takes_dtype_and_shape_of_its_arrays(arrays: list[ArrayLi
         ([np.array(["text"])], "no column type for dtype <U4"),
     ],
 )
-def test_arrays_without_one_type_are_an_error_that_knows_a_way_out(arrays: list[ArrayLike], message: str) -> None:
+def test_arrays_without_a_common_type_raise_with_advice(arrays: list[ArrayLike], message: str) -> None:
     samples = [sample(str(number), npy=npy(array)) for number, array in enumerate(arrays)]
     with pytest.raises(SampleError, match=f"{message}.*--column npy=bytes"):
         infer(*samples)
@@ -80,7 +80,7 @@ def test_numbers_are_int64_unless_one_is_none(values: list[bytes], kind: str) ->
         assert infer(*(sample(str(number), **{name: data}) for number, data in enumerate(values)))[name] == kind
 
 
-def test_a_number_among_names_is_warned_of() -> None:
+def test_a_number_among_names_warns() -> None:
     warnings: list[str] = []
     samples = [sample("1", cls=b"1"), sample("2", cls=b"cat")]
     infer_columns(samples, {}, file="x.tar", warn=warnings.append)
@@ -96,7 +96,7 @@ def test_a_number_among_names_is_warned_of() -> None:
     [("jpg;jpeg", "jpeg"), ("jpg;png", "bytes"), ("jpg;webp", "bytes"), ("txt;text", "str"), ("cls;id", "int64"),
      ("npy;emb.npy", "float32[2]"), ("npy;jpg", "bytes"), ("seg.png;png", "png")],
 )  # fmt: skip
-def test_a_column_of_several_extensions_is_bytes_unless_all_mean_one_type(extensions: str, kind: str) -> None:
+def test_extensions_of_several_types_become_bytes(extensions: str, kind: str) -> None:
     names = Names.parse("first-dot", {"x": extensions}, ())
     first = extensions.split(";")[0]  # what others mean counts, though none was looked at
     data = npy(np.zeros(2, np.float32)) if "npy" in first else b"1"
@@ -104,12 +104,12 @@ def test_a_column_of_several_extensions_is_bytes_unless_all_mean_one_type(extens
     assert infer_columns(samples, {}, file="x.tar", names=names)["x"] == kind
 
 
-def test_declared_types_override_and_declared_columns_are_added() -> None:
+def test_declared_columns_override_and_add_to_inferred_ones() -> None:
     columns = infer(sample("1", cls=b"cat", bin=b""), cls="str", extra="int64?")
     assert columns == {"__key__": "str", "cls": "str", "bin": "bytes", "extra": "int64?"}
 
 
-def test_the_extensions_of_most_samples_win_and_nullable_ones_do_not_count() -> None:
+def test_the_extensions_of_most_samples_become_columns() -> None:
     odd, usual, more = sample("1", txt=b""), sample("2", txt=b"", cls=b""), sample("3", txt=b"", cls=b"", meta=b"")
     assert list(infer(odd, usual, more, usual, meta="json?")) == ["__key__", "txt", "cls", "meta"]
 
@@ -125,7 +125,7 @@ def test_invalid_declarations_are_refused(texts: list[str]) -> None:
         check_declared(parse_declared(texts))
 
 
-def test_names_that_columns_cannot_have_are_refused_naming_the_member() -> None:
+def test_invalid_column_names_raise_naming_the_member() -> None:
     for name in ('a"b', "__key__", "x" * 300):
         with pytest.raises(SampleError, match=r"x.tar: member .*1\."):
             infer(sample("1", **{name: b""}))

@@ -65,7 +65,7 @@ def large(tmp_path: Path) -> Path:
 # --- what comes out
 
 
-def test_every_type_that_is_inferred(tmp_path: Path) -> None:
+def test_every_inferred_type_is_converted(tmp_path: Path) -> None:
     emb = np.arange(6, dtype=np.float32).reshape(2, 3)
     members = {
         "a/0001.jpg": JPEG, "a/0001.seg.png": png(), "a/0001.cls": b"7\n", "a/0001.txt": "grüße".encode(),
@@ -125,7 +125,7 @@ def warned(recwarn: pytest.WarningsRecorder) -> list[str]:
     return [str(warning.message) for warning in recwarn]
 
 
-def test_dots_belong_to_the_key_until_the_last_one(tmp_path: Path) -> None:
+def test_with_last_dot_keys_contain_dots(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [(f"cam.{number:05d}.txt", b"") for number in range(399)])
     with pytest.warns(UserWarning, match=r"a single sample, 'cam', of 399 columns; .*--key-until last-dot") as warnings:
         assert convert(tmp_path).samples == 1
@@ -135,7 +135,7 @@ def test_dots_belong_to_the_key_until_the_last_one(tmp_path: Path) -> None:
     assert Dataset(tmp_path / "dots")[398]["__key__"] == "cam.00398"
 
 
-def test_more_than_50_inferred_columns_are_warned_of(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_more_than_50_inferred_columns_warn(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     days = [(f"{year}.{day:02d}.txt", b"") for year in (2023, 2024) for day in range(51)]
     write_tar(tmp_path / "x.tar", days)
     assert len(convert(tmp_path).columns) == 52
@@ -161,7 +161,7 @@ def test_several_extensions_become_one_column(tmp_path: Path) -> None:
         convert(tmp_path, rename={"image": "jpg;jpeg;png"}, drop="webp")
 
 
-def test_two_members_that_are_one_column_are_an_error_before_anything_is_written(tmp_path: Path) -> None:
+def test_two_members_of_one_column_raise_before_any_write(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [("1.jpg", JPEG), ("1.png", png())])
     with pytest.raises(SampleError, match=r"member '1\.png', offset 1024: .*'jpg' and 'png' become it; --drop png"):
         convert(tmp_path, rename={"image": ["jpg", "png"]})
@@ -189,7 +189,7 @@ def test_dropped_files_and_links_are_left_out(tmp_path: Path) -> None:
     assert samples(tmp_path) == [{"__key__": "1", "txt": "1", "cls": 1}]
 
 
-def test_an_option_for_what_no_tar_has_is_refused_or_warned_of(four: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_an_option_that_matches_nothing_raises_or_warns(four: Path, recwarn: pytest.WarningsRecorder) -> None:
     write_tar(four / "one.tar", sample_members(range(3)))
     for options, option in (({"drop": ["jsn"]}, "--drop jsn"), ({"rename": {"a": "b;c"}}, "--rename a=b;c")):
         with pytest.raises(UsageError, match=rf"one\.tar: {option}: no member has .*; there are cls, txt"):
@@ -230,7 +230,7 @@ def test_invalid_options_are_refused(four: Path, options: dict[str, Any], proble
 # --- several processes
 
 
-def test_processes_write_parts_and_their_number_and_speed_change_nothing(four: Path) -> None:
+def test_any_number_of_processes_gives_the_same_dataset(four: Path) -> None:
     convert(four)
     alone = samples(four)
     seen = []
@@ -244,7 +244,7 @@ def test_processes_write_parts_and_their_number_and_speed_change_nothing(four: P
     assert not any(name.startswith("_") for name in seen[0])
 
 
-def test_an_error_in_one_process_ends_all_and_names_its_tar(four: Path) -> None:
+def test_an_error_in_one_process_ends_all(four: Path) -> None:
     write_tar(four / "x-0002.tar", [*sample_members(range(100, 120)), ("bad.txt", b"")])
     with pytest.raises(SampleError, match=r"x-0002\.tar: member 'bad\.txt', offset 40960: missing member"):
         convert(four, processes=2)
@@ -360,7 +360,7 @@ def test_an_invalid_image_names_its_member(tmp_path: Path) -> None:
         convert(tmp_path)
 
 
-def test_an_array_of_another_shape_than_the_first_names_a_type_that_takes_it(tmp_path: Path) -> None:
+def test_an_array_of_another_shape_raises_with_a_fitting_type(tmp_path: Path) -> None:
     arrays = [np.zeros((2, 3), np.float32)] * 70 + [np.zeros((5, 3), np.float32)]
     write_tar(tmp_path / "x.tar", [(f"{number:03d}.npy", npy(array)) for number, array in enumerate(arrays)])
     with pytest.raises(SampleError, match=r"member '070\.npy', .*float32\[2,3\].*--column 'npy=float32\[\*,3\]'"):
@@ -368,7 +368,7 @@ def test_an_array_of_another_shape_than_the_first_names_a_type_that_takes_it(tmp
     assert convert(tmp_path, columns={"npy": "float32[*,3]"}).samples == 71
 
 
-def test_empty_tars_among_others_are_no_error(tmp_path: Path) -> None:
+def test_empty_tars_among_others_are_allowed(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [])
     write_tar(tmp_path / "b.tar", sample_members(range(3)))
     write_tar(tmp_path / "c.tar", [])
@@ -376,7 +376,7 @@ def test_empty_tars_among_others_are_no_error(tmp_path: Path) -> None:
     assert convert_tars([f"{tmp_path}/*.tar"], tmp_path / "parts", processes=2).samples == 3
 
 
-def test_a_source_that_is_missing_is_an_error_before_anything_is_written(four: Path) -> None:
+def test_a_missing_source_raises_before_any_write(four: Path) -> None:
     with pytest.raises(MissingError, match=r"x-0004\.tar"):
         convert(four, "x-{0000..0004}.tar")
     assert not (four / "out").exists()
@@ -416,7 +416,7 @@ def test_a_rerun_reports_the_same_skips(four: Path, processes: int) -> None:
     assert sorted(name for name in kept if name.startswith("_")) == ["_convert/skipped.json"]
 
 
-def test_a_kill_after_the_index_does_not_forget_what_was_skipped(large: Path) -> None:
+def test_a_kill_after_the_index_keeps_the_skips(large: Path) -> None:
     undisturbed = convert(large, shard_size="10KB", on_error="skip")
     assert undisturbed.skipped == 1
     code = KILLED.replace("left -= 1", "left -= key.endswith('skipped.json')")
@@ -438,7 +438,7 @@ def test_the_first_100_skips_of_each_tar_are_kept(tmp_path: Path) -> None:
     assert len(skips.errors) == 100
 
 
-def test_another_conversion_onto_a_finished_one_is_refused(four: Path) -> None:
+def test_another_conversion_to_a_finished_place_is_refused(four: Path) -> None:
     convert(four)
     for names, options in ((["x-0000.tar"], {}), ([], {"shard_size": 1000}), ([], {"columns": {"cls": "int32"}})):
         with pytest.raises(UsageError, match="not one of this conversion"):
@@ -471,7 +471,7 @@ def test_without_a_shard_a_corrected_command_works(four: Path) -> None:
     assert convert(four, columns={"cls": "str"}).samples == 151
 
 
-def test_another_conversion_onto_an_unfinished_one_is_refused_but_skipping_may_come_later(large: Path) -> None:
+def test_a_rerun_may_add_skipping_but_change_no_option(large: Path) -> None:
     with pytest.raises(SampleError):
         convert(large, shard_size="10KB")
     for options, field in (
@@ -495,7 +495,7 @@ def test_a_conversion_begun_with_skipping_keeps_skipping(large: Path) -> None:
         convert(large, shard_size="10KB")
 
 
-def test_parts_are_finished_as_parts_whatever_the_processes(large: Path) -> None:
+def test_a_rerun_with_other_processes_keeps_the_parts(large: Path) -> None:
     with pytest.raises(SampleError):
         convert(large, shard_size="10KB", processes=2)
     assert convert(large, shard_size="10KB", on_error="skip", processes=1).samples == 6000
@@ -522,7 +522,7 @@ convert_tars([sys.argv[2]], sys.argv[3], shard_size="10KB", on_error="skip")
 """
 
 
-def test_killed_at_any_write_a_rerun_gives_the_same_bytes_and_the_same_count_of_skips(large: Path) -> None:
+def test_a_rerun_after_any_kill_gives_the_same_result(large: Path) -> None:
     for tar in (0, 2):  # bad samples at the start, in the middle and at the end
         good = list(sample_members(range(1500 * tar, 1500 * tar + 1500)))
         bad = [("a.txt", b""), *good[:1000], ("b.txt", b""), ("b.cls", b"9" * 30), *good[1000:], ("c.txt", b"")]
@@ -538,7 +538,7 @@ def test_killed_at_any_write_a_rerun_gives_the_same_bytes_and_the_same_count_of_
     assert files(large / "again") == files(large / "out")
 
 
-def test_a_rerun_does_not_read_again_the_tars_that_are_done(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_does_not_read_finished_tars(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.convert.record._SAVE_EVERY", 0)
     with pytest.raises(SampleError):
         convert(large, shard_size="10KB")

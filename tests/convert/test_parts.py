@@ -31,7 +31,7 @@ def before_it_read_ours(pipe: Any) -> None:
 
 
 @pytest.mark.parametrize("die", [between_messages, in_the_middle_of_one, before_it_read_ours])
-def test_a_worker_that_died_is_an_error_that_says_so(die: Callable[[Any], None]) -> None:
+def test_a_dead_worker_raises_an_error(die: Callable[[Any], None]) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     worker = context.Process(target=die, args=(theirs,))

@@ -33,7 +33,7 @@ def test_parts_are_contiguous_runs_of_all_tars(tars: int, parts: int) -> None:
     assert max(map(len, divided)) - min(map(len, divided)) <= 1
 
 
-def test_all_numbers_of_processes_above_one_give_the_same_parts() -> None:
+def test_any_number_of_processes_above_one_gives_the_same_parts() -> None:
     assert [parts_for(100, processes) for processes in (1, 2, 3, 64)] == [1, 100, 100, 100]
     assert parts_for(1, 8) == 1
     assert parts_for(10_000, 8) == MAX_PARTS
@@ -73,7 +73,7 @@ def test_a_plan_survives_encoding() -> None:
         ),
     ],
 )
-def test_another_conversion_is_named_by_what_differs(other: Plan, difference: str | None) -> None:
+def test_another_conversion_raises_naming_the_difference(other: Plan, difference: str | None) -> None:
     found = plan().difference(other)
     assert found == difference or (found and difference and found.startswith(difference))
     assert (plan().digest == other.digest) == (difference is None)

@@ -31,7 +31,7 @@ def found(names: list[str]) -> list[str]:
     return [source.url.rpartition("/")[2] for source in find_sources(names)]
 
 
-def test_names_braces_and_globs_in_the_order_given(folder: Path) -> None:
+def test_sources_keep_the_order_given(folder: Path) -> None:
     assert found([f"{folder}/val.tar", f"{folder}/train-{{0000..0001}}.tar"]) == [NAMES[2], *NAMES[:2]]
     assert found([f"{folder}/{{val,train-0000}}.tar"]) == [NAMES[2], NAMES[0]]
     assert found([f"{folder}/train-*.tar", f"{folder}/v?l.tar"]) == NAMES
@@ -43,13 +43,13 @@ def test_a_relative_path_is_the_same_source_from_everywhere(folder: Path, monkey
     assert find_sources(["val.tar"]) == find_sources([f"{folder}/val.tar"])
 
 
-def test_a_name_with_magic_that_is_a_file_is_that_file(folder: Path) -> None:
+def test_an_existing_file_with_glob_characters_is_that_file(folder: Path) -> None:
     (folder / "odd[1].tar").touch()
     assert found([f"{folder}/odd[1].tar"]) == ["odd[1].tar"]
 
 
 @pytest.mark.parametrize("name", ["lost.tar", "train-{0000..0002}.tar", "lost-*.tar"])
-def test_a_missing_tar_is_an_error_that_names_it(folder: Path, name: str) -> None:
+def test_a_missing_tar_raises_naming_it(folder: Path, name: str) -> None:
     with pytest.raises(MissingError, match=r"lost|train-0002\.tar"):
         find_sources([f"{folder}/val.tar", f"{folder}/{name}"])
 
@@ -65,7 +65,7 @@ def test_invalid_names_are_refused(folder: Path) -> None:
         find_sources(["s3://bucket"])
 
 
-def test_reads_the_bytes_and_counts_them(tmp_path: Path) -> None:
+def test_chunks_have_all_bytes_and_are_counted(tmp_path: Path) -> None:
     content = os.urandom(20 * 2**20)  # several ranges
     (tmp_path / "x.tar").write_bytes(content)
     (source,) = find_sources([f"{tmp_path}/x.tar"])
@@ -80,7 +80,7 @@ def test_an_empty_file_has_no_bytes(tmp_path: Path) -> None:
     assert read(find_sources([f"{tmp_path}/x.tar"])[0]) == b""
 
 
-def test_a_source_that_is_replaced_after_it_was_found_is_an_error(folder: Path) -> None:
+def test_a_source_replaced_after_discovery_raises(folder: Path) -> None:
     (source,) = find_sources([f"{folder}/val.tar"])
     (folder / "new").write_bytes(b"other")
     (folder / "new").rename(folder / "val.tar")
@@ -88,7 +88,7 @@ def test_a_source_that_is_replaced_after_it_was_found_is_an_error(folder: Path) 
         read(source)
 
 
-def test_s3_is_the_same(s3_url: str) -> None:
+def test_s3_sources_read_like_local_ones(s3_url: str) -> None:
     storage = open_storage(f"{s3_url}/tars")
     for name in NAMES:
         storage.put(name, name.encode())
@@ -121,7 +121,7 @@ def test_s3_is_the_same(s3_url: str) -> None:
         ("", [""]),
     ],
 )
-def test_each_form(text: str, expected: list[str]) -> None:
+def test_each_form_of_braces_is_expanded(text: str, expected: list[str]) -> None:
     assert expand_braces(text) == expected
 
 
@@ -129,7 +129,7 @@ def test_each_form(text: str, expected: list[str]) -> None:
     "text",
     ["{00..100}", "{-2..2}", "{-02..2}", "{1..05}", "a{b,c{d,e}f}g", "{9..0..3}", "{0..9..0}", "}{a,b}{", "{{a,b},c}"],
 )
-def test_agrees_with_bash(text: str) -> None:
+def test_braces_expand_as_in_bash(text: str) -> None:
     shell = subprocess.run(["bash", "-c", f"printf '%s\\n' {text}"], capture_output=True, text=True, check=True)
     assert expand_braces(text) == shell.stdout.splitlines()
 

@@ -84,7 +84,7 @@ GNU_TAR = {
 
 
 @pytest.mark.parametrize("options", GNU_TAR.values(), ids=GNU_TAR)
-def test_reads_what_gnu_tar_writes(tree: Path, tmp_path: Path, options: list[str]) -> None:
+def test_tars_of_gnu_tar_are_read(tree: Path, tmp_path: Path, options: list[str]) -> None:
     path = tmp_path / "x.tar"
     subprocess.run(["tar", *options, "-cf", path, "-C", tree.parent, tree.name], stderr=subprocess.DEVNULL, check=False)
     got = [item for item in read(path.read_bytes(), 2**20) if isinstance(item, Member)]
@@ -97,14 +97,14 @@ def test_reads_what_gnu_tar_writes(tree: Path, tmp_path: Path, options: list[str
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @settings(deadline=None)
 @given(members=st.lists(st.tuples(st.from_regex(r"[a-z/é.]{1,80}", fullmatch=True), st.binary(max_size=1200))))
-def test_reads_what_python_writes_whatever_the_chunks(format: int, members: list[tuple[str, bytes]]) -> None:
+def test_tars_of_python_are_read_in_any_chunks(format: int, members: list[tuple[str, bytes]]) -> None:
     members = [(name.strip("/") or "x", data) for name, data in members]
     got = read(tar_bytes(members, format=format), 333)
     assert [(item.name, item.data) for item in got if isinstance(item, Member)] == members
     assert len(got) == len(members)
 
 
-def test_links_and_devices_say_that_they_have_no_bytes(tree: Path, tmp_path: Path) -> None:
+def test_links_and_devices_have_no_bytes(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     subprocess.run(["tar", "-cf", path, "-C", tree, "a.b", "pipe.x"], check=True)
     problems = {item.name: item.problem for item in read(path.read_bytes()) if isinstance(item, Member)}
@@ -127,7 +127,7 @@ def test_a_file_whose_name_ends_in_a_slash_is_a_file() -> None:
     assert names(pax_named) == ["b.txt/", "c.txt"]
 
 
-def test_an_old_directory_has_no_bytes_or_is_an_error() -> None:
+def test_an_old_directory_with_bytes_raises() -> None:
     assert names(header("old/", 0, b"\0") + header("c.txt", 0) + bytes(1024)) == ["c.txt"]
     inner = header("smuggled.txt", 0) * 2
     directory, after = read(header("old/", len(inner), b"\0") + inner + header("c.txt", 0) + bytes(1024))
@@ -141,7 +141,7 @@ def sparse_members(count: int, holes: int) -> bytes:
     return b"".join(old_gnu([], holes, b"", f"{number}.bin") for number in range(count)) + bytes(1024)
 
 
-def test_holes_of_a_tar_are_bounded_by_what_is_stored_of_it() -> None:
+def test_holes_of_a_tar_are_bounded_by_its_stored_bytes() -> None:
     """Compressed or not: the bytes of its file count."""
     data = sparse_members(5, 2**25)
     for stored in (data, gzip.compress(data)):
@@ -170,7 +170,7 @@ MAPS = {
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_records_and_pieces_of_a_tar_are_bounded_by_what_is_stored_of_it(name: str) -> None:
+def test_records_and_pieces_are_bounded_by_the_tars_bytes(name: str) -> None:
     """Each of these alone would pass."""
     member = MAPS[name] + (b"" if "1.0" in name or "S" in name else header("a.bin", 0))
     assert not any("too many records" in error for error in errors(member + bytes(1024)))
@@ -214,7 +214,7 @@ def test_an_empty_tar_has_no_members_and_no_errors() -> None:
 
 
 @pytest.mark.parametrize("data", [b"hello", b"no tar at all\n" * 1000, os.urandom(5000), bytes(range(256)) * 4])
-def test_what_is_not_a_tar_is_called_so(data: bytes) -> None:
+def test_another_file_is_reported_as_no_tar(data: bytes) -> None:
     assert errors(data) == ["x.tar: offset 0: is not a tar"]
 
 
@@ -222,7 +222,7 @@ def test_a_file_of_no_bytes_is_an_error() -> None:
     assert errors(b"") == ["x.tar: offset 0: is empty, without even an end-of-archive block"]
 
 
-def test_every_cut_before_the_end_is_an_error_and_keeps_what_is_whole() -> None:
+def test_any_truncation_raises_after_the_whole_members() -> None:
     for size in range(1, END + 512):
         got = read(CLOSED[:size], 10**6)
         assert isinstance(got[-1], CorruptError), size
@@ -254,7 +254,7 @@ def test_every_flipped_byte_of_a_header_is_found() -> None:
             assert error.startswith("x.tar: offset 2048, after member 'doc/00000.cls': header is damaged")
 
 
-def test_what_follows_damage_is_read_from_the_next_sound_header_on() -> None:
+def test_reading_continues_at_the_next_sound_header() -> None:
     data = bytearray(CLOSED)
     data[2048] ^= 0xFF
     got = [item.name if isinstance(item, Member) else "damage" for item in read(bytes(data))]
@@ -282,7 +282,7 @@ def test_a_damaged_pax_header_is_an_error(place: int) -> None:
     assert len(errors(bytes(data))) >= 1
 
 
-def test_an_extended_header_of_absurd_size_is_damage_not_an_allocation() -> None:
+def test_a_huge_extended_header_is_damage_without_allocation() -> None:
     info = tarfile.TarInfo("x")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 2**40
     assert "size of an extended header is damaged" in errors(info.tobuf(tarfile.GNU_FORMAT) + CLOSED)[0]
@@ -297,7 +297,7 @@ def test_any_damage_is_found_or_harmless(place: int, lost: int, inserted: bytes)
         assert isinstance(item, CorruptError) or item.name in known
 
 
-def test_old_checksums_of_signed_bytes_are_right_too() -> None:
+def test_checksums_of_signed_bytes_are_accepted() -> None:
     header = bytearray(CLOSED[:512])
     header[265:269] = b"\xe9\xe9\xe9\xe9"  # the owner's name
     total = sum(header[:148]) + sum(header[156:]) + 8 * 32 - 4 * 256

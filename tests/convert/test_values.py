@@ -88,7 +88,7 @@ def test_big_endian_arrays_come_in_native_order() -> None:
         ("float32[3]", npy(np.array([{}]), allow_pickle=True), "pickled objects, which are never loaded", "bytes"),
     ],
 )
-def test_a_misfit_names_tar_member_offset_and_the_way_out(kind: str, data: bytes, problem: str, fix: str) -> None:
+def test_an_unfitting_value_raises_with_place_and_advice(kind: str, data: bytes, problem: str, fix: str) -> None:
     with pytest.raises(SampleError) as caught:
         read(kind, data)
     message = str(caught.value)
@@ -97,7 +97,7 @@ def test_a_misfit_names_tar_member_offset_and_the_way_out(kind: str, data: bytes
     assert message.endswith(f"; --column 'x={fix}' would take it")
 
 
-def test_a_missing_member_is_an_error_unless_the_column_takes_null() -> None:
+def test_a_missing_member_raises_unless_nullable() -> None:
     with pytest.raises(SampleError, match=r"a.tar: member '1.other', offset 0: missing member: .*'x=int64\?'"):
         read("int64", None)
     torn = TarSample("1", {"other": Member("1.other", 0)}, torn=True)
@@ -116,14 +116,14 @@ def json_sample(data: bytes) -> TarSample:
     return TarSample("1", {"x": Member("1.x", 0, data)})
 
 
-def test_nan_and_infinity_are_null_where_that_is_asked_for() -> None:
+def test_nan_and_infinity_become_null_on_request() -> None:
     assert json_reader().read(json_sample(NAN))["x"] == {"a": [None, None, None, None, None, 1.5], "b": 0.0}
     assert json_reader().read(json_sample(b"NaN"))["x"] is None
     assert json_reader("bytes").read(json_sample(NAN))["x"] == NAN
 
 
 @pytest.mark.parametrize("data", [b"{", b"[nan]", b"NAN", b"[" * 100_000, b"\xff", b"'a'", b"9" * 5000])
-def test_nothing_else_is_json_then(data: bytes) -> None:
+def test_other_invalid_json_stays_an_error(data: bytes) -> None:
     with pytest.raises(SampleError, match=r"does not fit column 'x' of type json: .*--column 'x=bytes'"):
         json_reader().read(json_sample(data))
 
@@ -141,7 +141,7 @@ def test_the_error_for_nan_names_the_option(data: bytes) -> None:
     assert "; --nan null makes NaN and Infinity null; --column 'x=bytes' would take it" in str(error)
 
 
-def test_json_and_msgpack_are_parsed_within_bounds_of_what_is_stored() -> None:
+def test_parsing_is_bounded_by_the_stored_bytes() -> None:
     large = b"[" + b"0," * 2**20 + b"0]"
     for kind in ("json", "msgpack"):
         with pytest.raises(SampleError, match=r"json and msgpack of this sample have far more bytes.*decompress it"):
@@ -154,7 +154,7 @@ def test_json_and_msgpack_are_parsed_within_bounds_of_what_is_stored() -> None:
     assert json_reader("bytes", stored=0).read(json_sample(large))["x"] == large
 
 
-def test_an_extension_that_is_no_column_is_an_error_even_where_another_is_absent() -> None:
+def test_an_unknown_extension_raises_even_with_a_missing_one() -> None:
     sample = TarSample("1", {"new.txt": Member("1.new.txt", 512)})
     ways = r"'new.txt=str\?' takes it.*--rename 'NEW=x;new.txt'.*--drop new.txt .*--key-until last-dot"
     with pytest.raises(SampleError, match=rf"mixed extensions: sample '1' has 'new.txt'.*{ways}"):

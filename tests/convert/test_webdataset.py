@@ -26,16 +26,16 @@ def error(items: list[TarSample | MdsxError]) -> str:
     return str(next(item for item in items if isinstance(item, MdsxError)))
 
 
-def test_adjacent_members_of_one_key_are_a_sample() -> None:
+def test_adjacent_members_with_one_key_form_a_sample() -> None:
     assert shape(group("1.jpg", "1.cls", "2.jpg", "2.cls")) == [("1", "jpg cls"), ("2", "jpg cls")]
 
 
-def test_hidden_files_are_left_out_and_part_nothing() -> None:
+def test_hidden_files_are_left_out_without_splitting_a_sample() -> None:
     items = group("._1.jpg", "1.jpg", "._1.cls", "1.cls", ".DS_Store", "d/._2.x", "2.jpg")
     assert shape(items) == [("1", "jpg cls"), ("2", "jpg")]
 
 
-def test_a_key_that_comes_back_is_an_error_and_the_sample_is_none() -> None:
+def test_a_repeated_key_is_an_error_and_no_sample() -> None:
     items = group("1.jpg", "2.jpg", "1.cls", "1.txt", "3.jpg")
     assert shape(items) == [("1", "jpg"), ("2", "jpg"), "error", ("3", "jpg")]
     assert error(items).startswith(
@@ -58,13 +58,13 @@ def test_two_members_renamed_to_one_column_are_an_error_that_names_both() -> Non
     )
 
 
-def test_dropped_members_are_left_out_and_part_nothing() -> None:
+def test_dropped_members_do_not_split_a_sample() -> None:
     link = Member("1.bak", 0, problem="is a FIFO")
     items = group("README", "1.jpg", link, "a/README", "1.cls", "2.txt", names=Names(drop=("BAK", "README", "txt")))
     assert shape(items) == [("1", "jpg cls")]
 
 
-def test_holes_of_a_sample_are_bounded_by_what_is_stored_of_it() -> None:
+def test_holes_of_a_sample_are_bounded_by_its_stored_bytes() -> None:
     holes = bytes(2**25 + 1)
     sparse = [Member(f"1.{column}", 0, holes, holes=len(holes)) for column in "abc"]
     stored = Member("1.stored", 0, bytes(2**16))
@@ -94,11 +94,11 @@ def test_a_member_without_column_bytes_or_name_is_an_error(member: Member, probl
     assert error(items).endswith("; --on-error skip leaves out the sample")
 
 
-def test_a_sample_is_reported_once_however_much_is_wrong() -> None:
+def test_a_sample_with_many_faults_is_reported_once() -> None:
     assert shape(group(Member("1.a", 0, problem="is a FIFO"), "1.b", "1.b", "2.b")) == ["error", ("2", "b")]
 
 
-def test_damage_tears_the_sample_before_and_invalidates_the_one_after() -> None:
+def test_damage_invalidates_the_samples_on_both_sides() -> None:
     before, damage, sample, behind, last = group("0.jpg", "1.jpg", DAMAGE, "2.cls", "3.jpg")[0:5]
     assert (before, sample) == (
         TarSample("0", {"jpg": Member("0.jpg", 0)}),
@@ -147,7 +147,7 @@ def test_renames_are_parsed_and_add_up() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a=", "=b", ""])
-def test_a_rename_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_rename_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"NEW=OLD\[;OLD...\]"):
         parse_renames([text])
 
@@ -170,7 +170,7 @@ def test_contradictory_options_are_refused(options: dict[str, Any], problem: str
         Names.parse(**{"key_until": "first-dot", "rename": {}, "drop": (), **options})
 
 
-def test_a_declared_column_that_nothing_becomes_is_refused() -> None:
+def test_a_declared_column_without_an_extension_is_refused() -> None:
     names = Names.parse("first-dot", {"image": "jpg", "txt": "text;txt"}, ["json"])
     names.check_declared(["image", "txt", "cls"])
     with pytest.raises(UsageError, match="column 'jpg' is declared, but renamed to 'image'; declare 'image'"):

@@ -80,7 +80,7 @@ def lost(finding: ShardRepair, first: int) -> set[int]:
     return {first + number for start, stop in finding.lost for number in range(start, stop)}
 
 
-def test_every_byte_of_every_shard(dataset: Path, often: Often) -> None:
+def test_every_changed_byte_of_a_shard_is_found(dataset: Path, often: Often) -> None:
     examined = Examined(dataset)
     plain = plain_shards(dataset) if examined.index.compression is None else None
     unpack = zstandard.ZstdDecompressor().decompress
@@ -109,7 +109,7 @@ def test_every_byte_of_every_shard(dataset: Path, often: Often) -> None:
                 assert blamed(finding) == named, (name, place, change)
 
 
-def test_every_length_of_every_shard(dataset: Path) -> None:
+def test_every_wrong_length_of_a_shard_is_found(dataset: Path) -> None:
     examined = Examined(dataset)
     for shard, name in enumerate(examined.names):
         stored = examined.storage.files[name]
@@ -123,7 +123,7 @@ def test_every_length_of_every_shard(dataset: Path) -> None:
             assert finding.lost == ()
 
 
-def test_every_other_shard_in_the_place_of_one_and_none(dataset: Path) -> None:
+def test_a_swapped_or_missing_shard_is_found(dataset: Path) -> None:
     examined = Examined(dataset)
     for shard, name in enumerate(examined.names):
         for other in examined.names:
@@ -134,7 +134,7 @@ def test_every_other_shard_in_the_place_of_one_and_none(dataset: Path) -> None:
         assert isinstance(problem, mdsx.MissingError)
 
 
-def test_every_byte_and_every_length_of_the_index(dataset: Path, often: Often) -> None:
+def test_every_changed_byte_or_length_of_the_index_is_found(dataset: Path, often: Often) -> None:
     data = (dataset / "index.json").read_bytes()
     damaged = [data[:size] for size in range(len(data))] + [data + b"\n", data + b" ", b" " + data, data[:-1]]
     for place in range(len(data)):
@@ -147,7 +147,7 @@ def test_every_byte_and_every_length_of_the_index(dataset: Path, often: Often) -
                 parse_index(one)
 
 
-def test_what_the_examination_finds_the_command_finds(dataset: Path, tmp_path: Path, often: Often) -> None:
+def test_the_command_finds_the_same_damage(dataset: Path, tmp_path: Path, often: Often) -> None:
     """A sample of all that, as a user does it: exit status 1, and a line that names the file."""
     rng, root = random.Random(5), tmp_path / "x"
     shutil.copytree(dataset, root)
@@ -167,7 +167,7 @@ def test_what_the_examination_finds_the_command_finds(dataset: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("compression", STORED)
-def test_on_s3(compression: str | None, s3_url: str, often: Often) -> None:
+def test_changed_bytes_are_found_on_s3(compression: str | None, s3_url: str, often: Often) -> None:
     url = f"{s3_url}/x"
     write(url, WRITTEN, shard_size=1500, compression=compression)
     storage = open_storage(url)

@@ -35,7 +35,7 @@ def job(url: Path | str) -> partial[Repair]:
 
 @pytest.mark.parametrize("index", ["sound", "damaged"])
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_killed_before_any_change_of_the_disk(
+def test_a_kill_before_any_disk_change_loses_nothing(
     compression: str | None, index: str, tmp_path: Path, often: Often
 ) -> None:
     source = tmp_path / "damaged"
@@ -77,7 +77,7 @@ def finished(found: Contents) -> Contents:
     return {name: data for name, data in found.items() if not name.startswith(".")}
 
 
-def test_killed_before_any_request_to_s3(s3_url: str, tmp_path: Path, often: Often) -> None:
+def test_a_kill_before_any_s3_request_loses_nothing(s3_url: str, tmp_path: Path, often: Often) -> None:
     damaged(tmp_path, None)
     before = (tmp_path / "index.json").read_bytes()
     deaths = 0

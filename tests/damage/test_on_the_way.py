@@ -38,7 +38,7 @@ class Flaky(MemoryStorage):
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("index", ["there", "missing"])
-def test_bits_that_flip_on_the_way_are_no_damage(
+def test_bits_flipped_in_transit_are_no_damage(
     compression: str | None, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, samples(50), shard_size=1500, compression=compression)

@@ -102,7 +102,7 @@ def test_a_missing_index_is_rebuilt_byte_for_byte(compression: str | None, tmp_p
     "lost", [["index.json"], ["index.json", "part-00001/index.json"], ["index.json", "part-*/index.json"]]
 )
 @pytest.mark.parametrize("compression", STORED)
-def test_a_merged_dataset_is_found_by_its_parts_or_by_names_alone(
+def test_a_merged_dataset_is_rebuilt_from_its_parts_or_names(
     compression: str | None, lost: list[str], tmp_path: Path
 ) -> None:
     write_parts(tmp_path, WRITTEN, 3, compression=compression)
@@ -114,7 +114,7 @@ def test_a_merged_dataset_is_found_by_its_parts_or_by_names_alone(
     assert (tmp_path / "index.json").read_bytes() == before
 
 
-def test_the_metadata_of_the_parts_is_kept_where_they_agree(tmp_path: Path) -> None:
+def test_metadata_on_which_the_parts_agree_is_kept(tmp_path: Path) -> None:
     write_parts(tmp_path, WRITTEN, 2, metadata={"a": 1})
     before = (tmp_path / "index.json").read_bytes()
     (tmp_path / "index.json").unlink()
@@ -159,7 +159,7 @@ def test_damaged_metadata_is_dropped_only_on_request(dataset: Path) -> None:
     assert read(dataset) == WRITTEN
 
 
-def test_an_index_cut_anywhere_is_not_believed(plain: Path) -> None:
+def test_a_truncated_index_is_not_trusted(plain: Path) -> None:
     index = plain / "index.json"
     before = index.read_bytes()
     for size in range(0, len(before), 50):
@@ -181,7 +181,7 @@ def test_a_damaged_index_shows_a_missing_last_shard(plain: Path) -> None:
 # --- damaged shards
 
 
-def test_random_damage_costs_exactly_the_samples_that_it_touches(tmp_path: Path, often: Often) -> None:
+def test_random_damage_costs_only_the_samples_it_touches(tmp_path: Path, often: Often) -> None:
     write(tmp_path / "sound", WRITTEN)
     sound = plain_shards(tmp_path / "sound")
     rng = random.Random(11)
@@ -277,7 +277,7 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Fra
     return root / "zstd", found
 
 
-def test_damaged_frames_cost_the_samples_that_touch_them(
+def test_damaged_frames_cost_only_their_samples(
     compressed: tuple[Path, list[Frames]], tmp_path: Path, often: Often
 ) -> None:
     source, stored = compressed
@@ -322,7 +322,7 @@ def test_a_seek_table_is_repaired_without_loss(tmp_path: Path) -> None:
     assert read(tmp_path) == WRITTEN
 
 
-def test_other_compressed_bytes_of_the_same_content_are_put_right(tmp_path: Path) -> None:
+def test_other_compressed_bytes_are_repaired_without_loss(tmp_path: Path) -> None:
     write(tmp_path, WRITTEN, compression="zstd:3")
     write(tmp_path / "other", WRITTEN, compression="zstd:19")
     shutil.copy(tmp_path / "other" / "shard.00001.mdsx.zst", tmp_path)
@@ -330,7 +330,7 @@ def test_other_compressed_bytes_of_the_same_content_are_put_right(tmp_path: Path
     assert (done.drops, done.fingerprint) == (False, done.was)
 
 
-def test_a_shard_of_other_samples_is_never_believed(tmp_path: Path) -> None:
+def test_a_shard_of_other_samples_is_never_trusted(tmp_path: Path) -> None:
     """All of its rows have the right checksums, for rows know only their number in the shard."""
     columns = {"number": "int64"}
     with mdsx.Writer(tmp_path, columns, shard_size=1000) as out:
@@ -346,7 +346,7 @@ def test_a_shard_of_other_samples_is_never_believed(tmp_path: Path) -> None:
     assert [sample["number"] for sample in read(tmp_path)] == list(range(2 * count, 200))
 
 
-def test_a_shard_that_is_lost_whole_leaves_the_index(plain: Path) -> None:
+def test_a_completely_lost_shard_leaves_the_index(plain: Path) -> None:
     shards(plain)[2].unlink()
     counts = index_of(plain).counts.tolist()
     done = repaired(plain, drop_damaged=True)
@@ -370,7 +370,7 @@ def test_a_repaired_shard_can_be_damaged_and_repaired_again(plain: Path) -> None
     assert len(list(plain.glob("index.before-repair-*"))) == 3
 
 
-def test_an_existing_name_is_not_used(plain: Path) -> None:
+def test_a_repair_uses_no_existing_name(plain: Path) -> None:
     (plain / "repaired.shard.00001.mdsx").write_bytes(b"of somebody else")
     flip(shards(plain)[1], -1)
     repaired(plain, drop_damaged=True)
@@ -389,7 +389,7 @@ def test_a_part_is_repaired_in_its_folder(tmp_path: Path) -> None:
 # --- no index, and damaged shards
 
 
-def test_without_an_index_a_damaged_shard_is_known_by_its_own_header(plain: Path) -> None:
+def test_without_an_index_the_header_gives_the_layout(plain: Path) -> None:
     (plain / "index.json").unlink()
     flip(shards(plain)[1], -1)
     before = contents(plain)
@@ -400,7 +400,7 @@ def test_without_an_index_a_damaged_shard_is_known_by_its_own_header(plain: Path
     assert len(read(plain)) == 199
 
 
-def test_without_an_index_a_compressed_shard_is_known_by_its_first_frame(tmp_path: Path) -> None:
+def test_without_an_index_the_first_frame_gives_the_layout(tmp_path: Path) -> None:
     write(tmp_path, WRITTEN, compression="zstd")
     (tmp_path / "index.json").unlink()
     flip(shards(tmp_path)[1], -20)  # in the seek table
@@ -409,7 +409,7 @@ def test_without_an_index_a_compressed_shard_is_known_by_its_first_frame(tmp_pat
     assert read(tmp_path) == WRITTEN
 
 
-def test_without_an_index_random_damage_costs_no_more_than_it_must(plain: Path, tmp_path: Path, often: Often) -> None:
+def test_without_an_index_random_damage_loses_the_least(plain: Path, tmp_path: Path, often: Often) -> None:
     """A header whose sizes or columns are damaged costs the shard; anything else the samples that it touches."""
     sound, rng = plain_shards(plain), random.Random(17)
     for round in range(often(10, long=200)):
@@ -426,7 +426,7 @@ def test_without_an_index_random_damage_costs_no_more_than_it_must(plain: Path, 
         assert read(root) == left or (place in range(48, 56) and read(root) == WRITTEN), (place, where.path)
 
 
-def test_a_repair_is_not_forgotten_when_the_index_is_lost_after_it(plain: Path) -> None:
+def test_a_repair_survives_the_loss_of_the_index(plain: Path) -> None:
     flip(shards(plain)[1], -1)
     repaired(plain, drop_damaged=True)
     after = (plain / "index.json").read_bytes()
@@ -445,7 +445,7 @@ def test_a_restored_original_replaces_its_repair(plain: Path) -> None:
     assert (plain / "index.json").read_bytes() == index
 
 
-def test_a_number_that_is_missing_is_a_lost_shard(plain: Path) -> None:
+def test_a_missing_number_is_a_lost_shard(plain: Path) -> None:
     (plain / "index.json").unlink()
     shards(plain)[1].unlink()
     plan = mdsx.repair(plain)
@@ -482,7 +482,7 @@ def test_repair_refuses_an_unfinished_part(tmp_path: Path) -> None:
     refused(tmp_path, mdsx.UsageError, "part-00001: the dataset is unfinished.*resume=True")
 
 
-def test_an_unfinished_conversion_goes_on_by_itself(plain: Path) -> None:
+def test_repair_refuses_an_unfinished_conversion(plain: Path) -> None:
     (plain / "index.json").unlink()
     (plain / "_convert").mkdir()
     (plain / "_convert" / "plan.json").write_text("{}")
@@ -510,17 +510,17 @@ def test_a_missing_part_is_reported(tmp_path: Path) -> None:
     refused(tmp_path, mdsx.MissingError, "parts are missing.*part-00001")
 
 
-def test_a_huge_number_is_not_counted_up_to(plain: Path) -> None:
+def test_a_huge_shard_number_takes_no_time(plain: Path) -> None:
     (plain / "index.json").unlink()
     shutil.copy(plain / "shard.00000.mdsx", plain / "shard.99999999999.mdsx")
     refused(plain, mdsx.UsageError, "most of the numbered files before it are missing")
 
 
-def test_nothing_is_there(tmp_path: Path) -> None:
+def test_a_place_without_a_dataset_raises(tmp_path: Path) -> None:
     refused(tmp_path, mdsx.MissingError, "no dataset is here")
 
 
-def test_an_index_of_a_later_version_is_not_taken_for_a_damaged_one(plain: Path) -> None:
+def test_an_index_of_a_later_version_is_not_damaged(plain: Path) -> None:
     index = plain / "index.json"
     later = bytearray(index.read_bytes().replace(b'"version":1', b'"version":2'))
     later[-19:-3] = b"0123456789abcdef"
@@ -551,7 +551,7 @@ def test_unreadable_storage_is_no_damage(plain: Path) -> None:
 # --- others at work
 
 
-def test_an_index_that_was_replaced_meanwhile_stays(plain: Path) -> None:
+def test_an_index_replaced_during_a_repair_stays(plain: Path) -> None:
     flip(shards(plain)[1], -1)
     other = (plain / "index.json").read_bytes()[:-10]
 
@@ -563,7 +563,7 @@ def test_an_index_that_was_replaced_meanwhile_stays(plain: Path) -> None:
     assert (plain / "index.json").read_bytes() == other
 
 
-def test_a_shard_that_changes_between_two_looks_is_not_replaced(plain: Path) -> None:
+def test_a_shard_changed_during_a_repair_is_not_replaced(plain: Path) -> None:
     path, before = shards(plain)[1], (plain / "index.json").read_bytes()
     flip(path, -1)
     last = len(shards(plain))

@@ -34,7 +34,7 @@ def damages(dataset: Path | str, threads: int = 4) -> list[str]:
     return [str(damage) for damage in verify(dataset, threads=threads)]
 
 
-def test_a_sound_dataset_has_no_damage_and_all_of_it_was_seen(dataset: Path) -> None:
+def test_a_sound_dataset_is_read_whole_without_damage(dataset: Path) -> None:
     seen: list[Progress] = []
     assert list(verify(dataset, watch=seen.append)) == []
     size = sum(path.stat().st_size for path in shards(dataset))
@@ -97,7 +97,7 @@ def test_a_shard_missing_cut_or_swapped_is_damage(dataset: Path) -> None:
     assert list(dict.fromkeys(files)) == [str(first), str(second), str(third)]
 
 
-def test_a_sound_shard_that_is_not_the_one_of_the_index_is_damage(tmp_path: Path) -> None:
+def test_a_sound_shard_of_another_dataset_is_damage(tmp_path: Path) -> None:
     """Same size, sound in itself: the index has another row key."""
     for number in (1, 2):
         with mdsx.Writer(tmp_path / str(number), {"number": "int64"}) as out:
@@ -109,7 +109,7 @@ def test_a_sound_shard_that_is_not_the_one_of_the_index_is_damage(tmp_path: Path
     assert "is not the shard that the index names" in damage
 
 
-def test_a_damaged_index_is_the_damage(dataset: Path) -> None:
+def test_a_damaged_index_is_reported_alone(dataset: Path) -> None:
     index = dataset / "index.json"
     index.write_bytes(index.read_bytes().replace(b'"samples":200', b'"samples":201'))
     (damage,) = damages(dataset)

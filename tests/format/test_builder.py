@@ -83,7 +83,7 @@ def test_a_small_shard_byte_by_byte() -> None:
         {"a": "uint16[300]", "b": "str"},
     ],
 )
-def test_shards_are_what_the_book_says(columns: dict[str, str], count: int) -> None:
+def test_shards_are_as_the_specification_says(columns: dict[str, str], count: int) -> None:
     rng = np.random.default_rng(count)
     samples = [{name: value_of(kind, rng) for name, kind in columns.items()} for _ in range(count)]
     assert one_shard(columns, samples) == by_book(columns, samples)
@@ -154,7 +154,7 @@ def test_a_sample_larger_than_a_shard_is_alone_in_one() -> None:
     assert counts == [1, 1, 2, 1]
 
 
-def test_what_is_built_passes_the_full_check() -> None:
+def test_every_built_shard_passes_the_full_check() -> None:
     rng = np.random.default_rng(0)
     columns = {"a": "str", "b": "bytes?", "c": "int8", "d": "float32[*,2]", "e": "bool[3]", "f": "bool", "g": "float64"}
     samples = [{name: value_of(kind, rng) for name, kind in columns.items()} for _ in range(3000)]
@@ -165,7 +165,7 @@ def test_what_is_built_passes_the_full_check() -> None:
 
 
 @pytest.mark.parametrize("columns", [TEXT, {"id": "uint8"}])
-def test_a_finished_shard_can_be_gone_on_with(columns: dict[str, str]) -> None:
+def test_a_finished_shard_can_be_continued(columns: dict[str, str]) -> None:
     samples = [{name: {"text": "x" * n, "id": n}[name] for name in columns} for n in range(100)]
     builder = ShardBuilder(Schema.from_columns(columns), 2**20)
     builder.restore(ShardView.parse(one_shard(columns, samples[:60])))
@@ -189,7 +189,7 @@ def test_a_builder_takes_only_the_memory_it_fills() -> None:
     assert forked(growth) < 2**22
 
 
-def test_a_shard_of_more_than_the_first_image_is_built_whole() -> None:
+def test_a_shard_larger_than_the_first_buffer_is_whole() -> None:
     tokens = np.arange(70 * 2**18, dtype=np.uint32).reshape(70, 2**18)  # 70 MiB
     schema = Schema.from_columns({"tokens": "uint32[262144]"})
     builder = ShardBuilder(schema, 2**30)

@@ -75,7 +75,7 @@ def fits(blamed: str, owner: Owner) -> bool:
     return int(sample) == owner.sample and named
 
 
-def test_the_column_is_named_where_it_is_known() -> None:
+def test_a_problem_names_its_column_if_known() -> None:
     shard = SHARDS["mixed"]
     whose = owners(shard)
     text = whose.index(Owner("column", 3, "text"))

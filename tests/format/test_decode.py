@@ -20,7 +20,7 @@ def decode(kind: str, data: bytes) -> Any:
     return value_decoder(parse_type(kind), "a")(memoryview(data))
 
 
-def test_a_scalar_is_a_numpy_scalar_of_its_dtype_and_a_bool_pythons() -> None:
+def test_a_scalar_is_a_numpy_scalar_or_a_python_bool() -> None:
     value = decode("int16?", b"\xfe\xff")
     assert (type(value), value) == (np.int16, -2)
     assert decode("bool?", b"\1") is True
@@ -35,7 +35,7 @@ def test_bfloat16_is_widened_to_float32_exactly() -> None:
     assert (widen_bfloat16(every).view(np.uint32) == every.astype(np.uint32) << 16).all()
 
 
-def test_an_array_is_a_writable_aligned_copy_of_its_own() -> None:
+def test_an_array_is_a_writable_aligned_copy() -> None:
     data = b"?" + struct.pack("<I6H", 2, *range(6))
     array = decode("uint16[*,3]", memoryview(data)[1:])  # type: ignore[arg-type]
     assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -61,7 +61,7 @@ def test_bytes_and_images_are_bytes(base: str) -> None:
     assert (type(value), value) == (bytes, b"\xff\0")
 
 
-def test_text_json_and_msgpack_are_what_they_encode() -> None:
+def test_text_json_and_msgpack_are_decoded() -> None:
     assert decode("str", "naïve 😀".encode()) == "naïve 😀"
     assert decode("json", b' {"b":1,"a":[null,1e2]} ') == {"b": 1, "a": [None, 100.0]}
     assert decode("json", b"null") is None
@@ -105,7 +105,7 @@ def test_a_hostile_list_is_corrupt(data: bytes, says: str) -> None:
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=6), st.binary(max_size=64))
-def test_lengths_are_believed_only_if_bytes_are_there(lengths: list[int], data: bytes) -> None:
+def test_lengths_need_their_bytes(lengths: list[int], data: bytes) -> None:
     for count in (len(lengths), 2**32 - 1):
         try:
             values = decode("bytes[*]", struct.pack(f"<{len(lengths) + 1}I", count, *lengths) + data)
@@ -121,7 +121,7 @@ def test_an_unknown_type_raises_when_decoded() -> None:
         value_decoder(parse_type("video[*]"), "clip")
 
 
-def test_columns_in_storage_form_become_numpys() -> None:
+def test_stored_columns_become_numpy_arrays() -> None:
     def shown(kind: str, values: Any) -> Any:
         return numpy_values(parse_type(kind), values)
 
@@ -140,7 +140,7 @@ STARRED = ["bool[*]", "uint8[*,*]", "uint64[*,2,*]", "bfloat16[*]", "uint8[0,*,*
 
 
 @given(st.sampled_from([*SIZED, *STARRED, "str", "json", "msgpack", "str[*]", "json[*]?"]), st.binary(max_size=64))
-def test_whatever_the_bytes_are_only_corrupt_error_comes(kind: str, data: bytes) -> None:
+def test_any_bytes_decode_or_raise_corrupt_error(kind: str, data: bytes) -> None:
     with contextlib.suppress(CorruptError):
         decode(kind, data)
 

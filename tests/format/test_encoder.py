@@ -131,7 +131,7 @@ def refusal(kind: str, value: object) -> SampleError:
         ("msgpack", b"\xd4\xc7", b"\xc4\2\xd4\xc7"),  # looks like an extension type, is none
     ],
 )
-def test_values_become_the_bytes_that_the_format_names(kind: str, value: object, expected: bytes) -> None:
+def test_values_become_the_specified_bytes(kind: str, value: object, expected: bytes) -> None:
     assert encode(kind, value) == expected
 
 
@@ -214,9 +214,7 @@ def test_values_become_the_bytes_that_the_format_names(kind: str, value: object,
         ("msgpack", "\ud800", "a msgpack value", "surrogates not allowed"),
     ],
 )
-def test_other_values_are_refused_with_column_expected_and_found(
-    kind: str, value: object, expected: str, found: str
-) -> None:
+def test_other_values_raise_naming_column_and_type(kind: str, value: object, expected: str, found: str) -> None:
     error = refusal(kind, value)
     assert error.place == "column 'x'"
     assert expected in str(error.expected)
@@ -247,7 +245,7 @@ def test_null_needs_a_nullable_column(kind: str) -> None:
 
 
 @given(st.sampled_from(sorted(RANGES)), st.integers(-(2**65), 2**65))
-def test_integers_are_taken_exactly_where_they_are_in_range(base: str, value: int) -> None:
+def test_integers_in_range_are_stored_exactly(base: str, value: int) -> None:
     low, high = RANGES[base]
     size = int(base.removeprefix("u").removeprefix("int")) // 8
     if low <= value <= high:
@@ -309,7 +307,7 @@ def test_python_floats_are_rounded_to_nearest_and_never_to_infinity(base: str, v
 @example("float16", 2047)
 @example("float16", 65504)
 @example("bfloat16", 2**64)
-def test_integers_go_into_floats_where_they_are_exact(base: str, value: int) -> None:
+def test_a_float_column_takes_only_exact_integers(base: str, value: int) -> None:
     exact = nearest(base, Fraction(value)) == value and abs(value) < 2 ** (FLOATS[base][1] + 1)
     fits = -(2**63) <= value < 2**63
     if exact:
@@ -351,7 +349,7 @@ def test_a_value_as_long_as_the_null_mark_raises() -> None:
     encoder.sample({"x": bytes(2**32 - 2)})
 
 
-def test_encoded_bytes_do_not_change_with_their_source() -> None:
+def test_later_changes_of_a_value_change_no_encoded_bytes() -> None:
     encoder = Encoder(Schema.from_columns({"a": "uint8[2]", "b": "bytes", "c": "uint8[*]", "d": "json"}))
     sample: dict[str, Any] = {"a": np.ones(2, "u1"), "b": bytearray(b"bb"), "c": np.ones(1, "u1"), "d": [1]}
     values, _ = encoder.sample(sample)
@@ -483,13 +481,13 @@ def test_masked_values_of_a_batch_become_null(kind: str, values: Any, expected: 
 
 
 @pytest.mark.parametrize("value", [np.ma.masked, masked(5, True), masked([1, 2], True)])
-def test_a_value_that_is_masked_whole_is_null(value: Any) -> None:
+def test_a_fully_masked_value_is_null(value: Any) -> None:
     for kind in ("int64?", "int64[2]?", "str?", "json?"):
         assert encode(kind, value) is encode(kind, None)
 
 
 @pytest.mark.parametrize("kind", ["int64", "int64[2]", "int64[*]", "int64[2]?", "bool[2]", "float32[*]", "uint8[2]"])
-def test_what_a_mask_hides_is_never_stored(kind: str) -> None:
+def test_masked_values_are_never_stored(kind: str) -> None:
     value = masked([1, 2], [0, 1]) if "[" in kind else masked(2, True)
     error = refusal(kind, value)
     assert error.place == "column 'x'"
@@ -529,7 +527,7 @@ OTHERS = ["bytes", "str", "jpeg", "str[*]", "bytes[*]"]
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)
-def test_values_that_are_no_number_raise_with_advice(value: object) -> None:
+def test_values_that_are_not_numbers_raise_with_advice(value: object) -> None:
     for kind in NUMBERS:
         error = refusal(kind, value)
         assert error.place == "column 'x'"
@@ -538,7 +536,7 @@ def test_values_that_are_no_number_raise_with_advice(value: object) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of prototypes
 @pytest.mark.parametrize("make", NO_DENSE_NUMBERS.values(), ids=NO_DENSE_NUMBERS)
-def test_a_tensor_without_dense_numbers_is_refused_with_a_way_out(make: Callable[[], object]) -> None:
+def test_a_tensor_without_dense_numbers_raises_with_advice(make: Callable[[], object]) -> None:
     for kind in NUMBERS:
         error = refusal(kind, make())
         assert error.place == "column 'x'"
@@ -569,7 +567,7 @@ ODD: dict[str, Callable[[], object]] = {
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)
-def test_no_value_is_a_bare_error(make: Callable[[], object]) -> None:
+def test_every_refused_value_raises_our_error(make: Callable[[], object]) -> None:
     value = make()
     for kind in NUMBERS + OTHERS:
         encoder = Encoder(Schema.from_columns({"x": kind}))

@@ -37,7 +37,7 @@ def read(stored: bytes, raw_size: int, step: int = 2**16) -> bytes:
     return b"".join(pieces)
 
 
-def test_any_zstd_reads_it() -> None:
+def test_any_zstd_reads_a_compressed_shard() -> None:
     reader = zstandard.ZstdDecompressor().stream_reader(STORED, read_across_frames=True)
     assert reader.read() == RAW
 
@@ -80,17 +80,17 @@ def test_sizes_around_a_frame(size: int) -> None:
 
 
 @pytest.mark.parametrize("level", [-5, 1, 19, 22])
-def test_every_level_keeps_the_rules(level: int) -> None:
+def test_every_level_follows_the_specification(level: int) -> None:
     raw = RAW[: FRAME_SIZE + 1000]
     assert read(compress(raw, level), len(raw)) == raw
 
 
-def test_what_cannot_be_compressed_fits_too() -> None:
+def test_incompressible_bytes_fit_into_frames() -> None:
     raw = np.random.default_rng(1).bytes(FRAME_SIZE + 1)
     assert read(compress(raw), len(raw)) == raw
 
 
-def test_bytes_behind_a_frame_are_refused() -> None:
+def test_bytes_after_a_frame_are_refused() -> None:
     whole = frame(b"abc")
     assert decompress_frame(whole, expected_size=3) == b"abc"
     for damaged in (whole + b"\0", whole + whole, whole[:-1]):
@@ -111,7 +111,7 @@ def test_a_frame_of_endless_empty_blocks_is_refused() -> None:
         read(stored, 10)
 
 
-def test_memory_stays_near_a_frame_though_much_comes_out_of_little() -> None:
+def test_decompression_needs_memory_for_a_frame() -> None:
     count = 64
     zeros = frame(bytes(FRAME_SIZE))
     stored = zeros * count + seek_table([(len(zeros), FRAME_SIZE)] * count)
@@ -127,7 +127,7 @@ def test_memory_stays_near_a_frame_though_much_comes_out_of_little() -> None:
 
 
 @pytest.mark.parametrize(("raw_size", "size"), [(10 * FRAME_SIZE, 60), (2**62, 2**60), (2**47 + 1, 2**60)])
-def test_a_raw_size_that_the_file_cannot_have_is_refused_at_once(raw_size: int, size: int) -> None:
+def test_an_impossible_raw_size_is_refused_immediately(raw_size: int, size: int) -> None:
     says = "too small for its seek table" if size == 60 else "too many frames"
     with pytest.raises(CorruptError, match=says):
         FrameReader(raw_size, size)
@@ -135,13 +135,13 @@ def test_a_raw_size_that_the_file_cannot_have_is_refused_at_once(raw_size: int, 
         parse_seek_table(b"", raw_size=raw_size, size=size)
 
 
-def test_more_bytes_than_the_file_has_are_refused_as_they_come() -> None:
+def test_additional_bytes_of_a_stream_are_refused_immediately() -> None:
     reader = FrameReader(len(RAW), len(STORED))
     with pytest.raises(CorruptError, match="bytes follow the shard"):
         list(reader.feed(STORED + b"\0"))
 
 
-def test_the_seek_table_tells_the_raw_size_to_who_has_no_index() -> None:
+def test_the_seek_table_gives_the_raw_size() -> None:
     assert claimed_raw_size(STORED) == len(RAW)
     for damaged in (b"", STORED[-8:], STORED[:-1], STORED[:-9] + bytes(4) + STORED[-5:]):
         with pytest.raises(CorruptError, match="seek table"):
@@ -164,7 +164,7 @@ def test_a_damaged_stream_never_gives_other_bytes() -> None:
 
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 2**63), st.booleans())
-def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes, raw_size: int, begun: bool) -> None:
+def test_any_bytes_are_read_or_raise_format_error(data: bytes, raw_size: int, begun: bool) -> None:
     data = SMALL[:20] + data if begun else data
     for size in (raw_size, 3):
         with contextlib.suppress(FormatError):

@@ -96,7 +96,7 @@ def test_any_changed_byte_is_found() -> None:
             parse_index(data[:place])
 
 
-def test_unknown_keys_are_ignored_wherever_they_stand() -> None:
+def test_unknown_keys_are_ignored_anywhere() -> None:
     known = reference.index(COLUMNS, RAW)
     for place in range(2, len(known) + 1):
         members = list(known.items())
@@ -104,7 +104,7 @@ def test_unknown_keys_are_ignored_wherever_they_stand() -> None:
         assert parse_index(reference.seal_index(dict(members))).samples == 4
 
 
-def test_an_offset_of_the_rows_that_a_larger_header_explains_is_read() -> None:
+def test_a_larger_header_moves_the_rows() -> None:
     index = reference.index(COLUMNS, RAW)
     moved = 4096 - 64
     index["rows_offset"] += moved
@@ -125,7 +125,7 @@ def test_an_offset_of_the_rows_that_a_larger_header_explains_is_read() -> None:
         ({"a": "x" * 2**20}, "too large"),
     ],
 )
-def test_metadata_that_cannot_be_kept_is_a_usage_error(metadata: Any, says: str) -> None:
+def test_invalid_metadata_raises_usage_error(metadata: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         build_index(SCHEMA, None, PLAIN, metadata)
 
@@ -147,14 +147,14 @@ def test_an_uncompressed_shard_has_no_raw_hash_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["shard.00000.mdsx", "a/b/c-1_2.x", "0", "a" * 512, "A/0..b/C-"])
-def test_names_that_may_be(name: str) -> None:
+def test_valid_file_names_are_accepted(name: str) -> None:
     assert is_name(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "/a", "a/", "a//b", ".", "..", "a/../b", "-a", "_a", "a b", "é", "a\n", "a" * 513, "a\\b"]
 )
-def test_names_that_may_not_be(name: str) -> None:
+def test_invalid_file_names_are_refused(name: str) -> None:
     assert not is_name(name)
 
 
@@ -173,7 +173,7 @@ def test_the_number_in_a_name_is_the_last_of_five_digits_or_more(name: str, part
     assert split_name(name) == parts
 
 
-def test_runs_are_as_few_as_can_be() -> None:
+def test_file_names_become_the_fewest_runs() -> None:
     names = ["a/shard.99999.mdsx", "a/shard.100000.mdsx", "b/shard.00000.mdsx", "b/shard.00002.mdsx"]
     expected = [("a/shard.", ".mdsx", 99999, 2), ("b/shard.", ".mdsx", 0, 1), ("b/shard.", ".mdsx", 2, 1)]
     assert runs_of(names) == expected
@@ -195,7 +195,7 @@ def test_a_shard_of_another_name_is_a_usage_error(name: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes) -> None:
+def test_any_bytes_are_read_or_raise_format_error(data: bytes) -> None:
     with contextlib.suppress(FormatError):
         parse_index(data)
 
@@ -210,7 +210,7 @@ anything = st.recursive(
 
 
 @given(st.sampled_from(KEYS), st.sampled_from([None, *SHARD_KEYS]), anything, st.booleans())
-def test_whatever_a_key_holds_only_a_format_error_comes(key: str, inner: str | None, value: Any, zstd: bool) -> None:
+def test_any_value_of_a_key_is_read_or_raises_format_error(key: str, inner: str | None, value: Any, zstd: bool) -> None:
     index = reference.index(COLUMNS, STORED, RAW) if zstd else reference.index(COLUMNS, RAW)
     if inner:
         index["shards"][inner] = value
@@ -221,7 +221,7 @@ def test_whatever_a_key_holds_only_a_format_error_comes(key: str, inner: str | N
         parse_index(reference.seal_index(text))
 
 
-def test_a_hundred_thousand_shards_parse_in_a_moment_and_take_few_bytes() -> None:
+def test_a_hundred_thousand_shards_parse_fast_in_little_memory() -> None:
     count = 100_000
     digits = np.random.default_rng(0).bytes(32 * count).hex()
     many = [
@@ -299,7 +299,7 @@ def most_shards(count: int = MAX_SHARDS) -> bytes:
     return reference.seal_index(index)
 
 
-def test_more_shards_are_corrupt_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_shards_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_index(SCHEMA, None, PLAIN)
     monkeypatch.setattr("mdsx.format.index_parser.MAX_SHARDS", 1)
     with pytest.raises(CorruptError, match="too many shards"):

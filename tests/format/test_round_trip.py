@@ -93,7 +93,7 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(columns_and_samples())
-def test_what_was_written_is_read(made: tuple[dict[str, str], list[dict[str, Any]]]) -> None:
+def test_written_samples_are_read_unchanged(made: tuple[dict[str, str], list[dict[str, Any]]]) -> None:
     columns, samples = made
     encoder, builder = Encoder(Schema.from_columns(columns)), ShardBuilder(Schema.from_columns(columns), 2**40)
     builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))

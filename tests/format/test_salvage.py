@@ -40,7 +40,7 @@ def samples(found: Salvage) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_a_changed_byte_costs_the_sample_that_owns_it_and_no_other(name: str) -> None:
+def test_a_changed_byte_costs_only_its_sample(name: str) -> None:
     shard = SHARDS[name]
     whose, written = owners(shard), read_shard(shard)
     for place, damaged in changed(shard, CHANGES):
@@ -51,7 +51,7 @@ def test_a_changed_byte_costs_the_sample_that_owns_it_and_no_other(name: str) ->
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_a_shard_cut_anywhere_loses_what_is_cut_off(name: str) -> None:
+def test_a_truncated_shard_loses_only_the_missing_samples(name: str) -> None:
     shard = SHARDS[name]
     whose, written = owners(shard), read_shard(shard)
     for size in range(len(shard)):
@@ -61,14 +61,14 @@ def test_a_shard_cut_anywhere_loses_what_is_cut_off(name: str) -> None:
         assert found.problems[0].place == f"byte {size}"
 
 
-def test_what_is_not_damaged_becomes_the_very_same_bytes() -> None:
+def test_undamaged_samples_keep_their_bytes() -> None:
     for shard in SHARDS.values():
         damaged = patch(shard, 0, bytes(64))  # no header at all: the index says where everything lies
         found = left(shard, damaged)
         assert (bytes(found.rebuild()), found.lost) == (shard, ())
 
 
-def test_another_shard_in_its_place_is_not_taken_for_it() -> None:
+def test_a_foreign_shard_is_not_salvaged() -> None:
     other = by_the_book.shard({"text": "str"}, [{"text": b"other"}, {"text": b"alone"}])
     found = left(SHARDS["one"], other[: len(SHARDS["one"])])
     assert found.other
@@ -124,9 +124,7 @@ def lost_by_frame() -> list[set[int]]:
     return [expected_lost({number}) for number in range(len(frames()))]
 
 
-def test_damaged_frames_cost_the_samples_that_touch_them_and_no_other(
-    lost_by_frame: list[set[int]], often: Often
-) -> None:
+def test_damaged_frames_cost_only_their_samples(lost_by_frame: list[set[int]], often: Often) -> None:
     rng = random.Random(7)
     for _ in range(often(25, long=500)):
         hit = rng.sample(range(len(frames())), rng.randint(1, 3))
@@ -145,7 +143,7 @@ def test_damaged_frames_cost_the_samples_that_touch_them_and_no_other(
         assert {f"frame {number}" for number in hit} <= {problem.place for problem in found.problems}
 
 
-def test_a_damaged_frame_and_a_damaged_entry_of_the_seek_table_hide_no_other_frame(
+def test_a_damaged_frame_or_entry_hides_no_other_frame(
     lost_by_frame: list[set[int]],
 ) -> None:
     table = frames()[-1][1] + 8
@@ -156,7 +154,7 @@ def test_a_damaged_frame_and_a_damaged_entry_of_the_seek_table_hide_no_other_fra
             assert numbers(left(LARGE, damaged, compressed=True)) == lost_by_frame[number], (number, entry)
 
 
-def test_a_damaged_frame_is_told_with_the_samples_in_it(lost_by_frame: list[set[int]]) -> None:
+def test_a_damaged_frame_is_reported_with_its_samples(lost_by_frame: list[set[int]]) -> None:
     start, stop = frames()[2]
     damaged = patch(PACKED, (start + stop) // 2, b"\0\0\0\0")
     found = salvage(damaged, layout_of(LARGE), compressed=True, size=len(PACKED), file="x", first=1000)
@@ -175,7 +173,7 @@ def test_a_damaged_seek_table_costs_nothing() -> None:
     assert bytes(found.rebuild()) == LARGE
 
 
-def test_a_compressed_shard_that_is_cut_keeps_its_whole_frames(lost_by_frame: list[set[int]]) -> None:
+def test_a_truncated_compressed_shard_keeps_its_whole_frames(lost_by_frame: list[set[int]]) -> None:
     rng = random.Random(9)
     for _ in range(10):
         size = rng.randrange(len(PACKED))
@@ -188,13 +186,13 @@ def test_a_compressed_shard_that_is_cut_keeps_its_whole_frames(lost_by_frame: li
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_the_layout_is_told_by_the_header_of_a_shard_that_is_cut(name: str) -> None:
+def test_the_header_of_a_truncated_shard_gives_the_layout(name: str) -> None:
     shard = SHARDS[name]
     for size in range(rows_offset(shard), len(shard)):
         assert own_layout(shard[:size], compressed=False) == layout_of(shard)
 
 
-def test_the_layout_is_told_by_the_first_frame() -> None:
+def test_the_first_frame_gives_the_layout() -> None:
     assert own_layout(PACKED[: frames()[0][1]], compressed=True) == layout_of(LARGE)
     with pytest.raises(CorruptError, match="frame 0"):
         own_layout(PACKED[: frames()[0][1] - 1], compressed=True)
@@ -210,7 +208,7 @@ def test_a_damaged_version_is_not_taken_for_a_later_one() -> None:
 # --- bounds
 
 
-def test_what_a_layout_claims_is_not_allocated() -> None:
+def test_claimed_sizes_are_not_allocated() -> None:
     schema = ShardView.parse(SHARDS["one"]).schema
     claims = Layout(schema, 0, 128, 2**55, 2**62)
     tracemalloc.start()
@@ -226,7 +224,7 @@ def test_what_a_layout_claims_is_not_allocated() -> None:
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_rows_of_the_index_s_key_count_under_any_header(name: str) -> None:
+def test_rows_with_the_indexs_key_count_under_any_header(name: str) -> None:
     """The header is whole, but of another shard: the rows decide."""
     shard = SHARDS[name]
     other = put(shard, row_key=get(shard, "row_key") ^ 1)
@@ -237,7 +235,7 @@ def test_rows_of_the_index_s_key_count_under_any_header(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_a_header_damaged_where_no_size_is_costs_nothing(name: str) -> None:
+def test_a_damaged_header_with_sound_sizes_costs_nothing(name: str) -> None:
     """Without an index: the samples prove the rest of the header."""
     shard = SHARDS[name]
     for place in (*range(10), *range(24, 32), *range(56, 64)):
@@ -257,7 +255,7 @@ def test_two_votes_and_the_header_checksum_prove_a_key() -> None:
 
 
 @pytest.mark.parametrize("name", ["one", "fixed"])
-def test_nothing_is_kept_of_what_a_damaged_header_only_claims(name: str) -> None:
+def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
     """A column's name is damaged: the rows agree, but on the key of other columns."""
     shard = SHARDS[name]
     at = shard.index(b'"name":"') + 8

@@ -52,7 +52,7 @@ def visible(value: Any) -> tuple[Any, ...]:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(columns_and_samples())
-def test_it_is_what_it_is_in_a_batch(made: tuple[dict[str, str], list[Sample]]) -> None:
+def test_a_sample_equals_itself_in_a_batch(made: tuple[dict[str, str], list[Sample]]) -> None:
     view = ShardView.parse(shard(*made))
     decode, together = decoder(view).decode, batch(view)
     for number, expected in enumerate(together):
@@ -75,7 +75,7 @@ def small(count: int = 3) -> bytes:
     return shard(COLUMNS, [sample(number) for number in range(count)])
 
 
-def test_only_the_columns_wanted_are_decoded_under_the_names_they_get() -> None:
+def test_only_chosen_columns_are_decoded_under_their_new_names() -> None:
     view = ShardView.parse(small())
     found = SampleDecoder(view.schema, {"words": 3, "number": 0}).decode(view, 2, verify=True)
     assert list(found.items()) == [("words", "abab"), ("number", -2)]
@@ -96,7 +96,7 @@ def test_an_array_is_a_writable_copy() -> None:
     assert bytes(data) == before
 
 
-def test_it_may_be_pickled() -> None:
+def test_a_decoder_may_be_pickled() -> None:
     view = ShardView.parse(small())
     again = pickle.loads(pickle.dumps(decoder(view, "text", "n", "list")))
     for number in range(3):
@@ -109,7 +109,7 @@ def test_it_may_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, {"n": "int16", "flag": "bool"}])
-def test_every_flipped_byte_of_a_sample_is_found_and_the_others_are_read(columns: dict[str, str]) -> None:
+def test_a_flipped_byte_fails_only_its_own_sample(columns: dict[str, str]) -> None:
     """Each byte of rows, row padding and heap belongs to one sample: that one is an error, no other is."""
     data = shard(columns, [{name: sample(number)[name] for name in columns} for number in range(3)])
     whole = ShardView.parse(data, file="a shard")
@@ -139,7 +139,7 @@ def test_every_flipped_byte_of_a_sample_is_found_and_the_others_are_read(columns
                 assert str(caught.value.place).startswith(f"sample {number}")
 
 
-def test_a_row_in_the_place_of_another_is_found() -> None:
+def test_a_row_in_another_place_is_found() -> None:
     """Its checksum is right, but for another number."""
     data = bytearray(small())
     view = ShardView.parse(data)
@@ -161,7 +161,7 @@ def test_a_row_in_the_place_of_another_is_found() -> None:
         (0, (0, NULL, NULL), "column 'data'"),
     ],
 )
-def test_a_row_that_would_lead_out_of_the_heap_is_refused_before_its_checksum(
+def test_a_row_that_leaves_the_heap_is_refused_first(
     start: int, lengths: tuple[int, ...], problem: str, verify: bool
 ) -> None:
     view = ShardView.parse(small(), file="a shard")
@@ -173,7 +173,7 @@ def test_a_row_that_would_lead_out_of_the_heap_is_refused_before_its_checksum(
     assert caught.value.file == "a shard"
 
 
-def test_bytes_that_are_no_value_are_an_error_that_names_sample_and_column() -> None:
+def test_invalid_bytes_raise_naming_sample_and_column() -> None:
     changed = bytearray(small())
     changed[changed.rindex(b"[2]")] = ord("x")
     view = ShardView.parse(reference.seal_rows(bytes(changed)), file="a shard")  # as a writer with a bug makes it

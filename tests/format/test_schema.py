@@ -44,12 +44,12 @@ def test_a_type_has_one_text(kind: ColumnType) -> None:
         *("str[*,*]", "str[*]??", "later[", "later[02]", "later[2147483648]", "later[1,1,1,1,1,1,1,1,1]"),
     ],
 )
-def test_what_is_no_type_is_refused(text: str) -> None:
+def test_invalid_types_are_refused(text: str) -> None:
     with pytest.raises(CorruptError, match="is not a column type"):
         parse_type(text)
 
 
-def test_scalars_and_arrays_without_star_and_question_mark_are_fixed_size() -> None:
+def test_scalars_and_unstarred_arrays_are_fixed_size() -> None:
     assert all(parse_type(base).fixed_size for base in SCALARS)
     assert parse_type("float32[3,224,224]").fixed_size
     variable = ["int64?", "uint16[4]?", "uint16[*]", "float32[*,3]", *OBJECTS, "str[*]", "video", "video[2]"]
@@ -62,7 +62,7 @@ def test_an_unknown_base_is_variable_size_and_opaque() -> None:
         assert not parse_type(text).fixed_size
 
 
-def test_lists_are_of_bases_that_are_no_scalars() -> None:
+def test_only_other_bases_than_scalars_make_lists() -> None:
     assert all(parse_type(f"{base}[*]?").is_list for base in OBJECTS)
     assert not any(parse_type(text).is_list for text in ("uint8[*]", "str", "later[*]"))
 
@@ -93,7 +93,7 @@ def test_a_row_is_checksum_start_lengths_and_aligned_values() -> None:
     assert schema.rows_offset == -(-(64 + len(schema.json)) // 64) * 64
 
 
-def test_without_variable_size_columns_a_row_has_neither_start_nor_lengths() -> None:
+def test_fixed_size_columns_need_no_start_or_lengths() -> None:
     schema = Schema.from_columns({"a": "bool", "b": "bfloat16[2]"})
     assert schema.row_dtype.names == ("checksum", "column0", "column1")
     assert schema.row_size == struct.calcsize("<QB1xHH2x")
@@ -121,7 +121,7 @@ def test_without_variable_size_columns_a_row_has_neither_start_nor_lengths() -> 
         ({f"{number:0250}": "str" for number in range(5000)}, "more than 1 MiB"),
     ],
 )
-def test_columns_that_cannot_be_are_a_usage_error(columns: object, says: str) -> None:
+def test_invalid_columns_raise_usage_error(columns: object, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         Schema.from_columns(columns)  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def test_the_largest_row_and_the_longest_name_are_allowed() -> None:
 
 
 @given(st.binary(max_size=100) | st.text(alphabet='[]{}",:nametypi8*?', max_size=60).map(str.encode))
-def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes) -> None:
+def test_any_bytes_are_read_or_raise_format_error(data: bytes) -> None:
     try:
         schema = Schema.from_json(data)
     except FormatError:
@@ -148,6 +148,6 @@ def test_dimensions_may_span_up_to_2_31(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["uint8[0,2147483648]", "uint16[1073741824]?", "uint8[*,0,65536,32768]"])
-def test_a_dimension_of_0_makes_no_room_for_the_others(text: str) -> None:
+def test_a_dimension_of_0_does_not_lift_the_limit(text: str) -> None:
     with pytest.raises(CorruptError, match=r"dimensions span 2\^31"):
         parse_type(text)

@@ -85,7 +85,7 @@ def test_the_schema_must_be_that_of_the_index() -> None:
     assert ShardView.parse(SHARD, schema=Schema.from_columns(COLUMNS)).samples == 3
 
 
-def test_opening_looks_at_no_row() -> None:
+def test_opening_reads_no_row() -> None:
     shard = by_the_book.shard({"id": "uint64"}, [{"id": bytes(8)}] * 20_000)
     start = rows_offset(shard)
     damaged = shard[:start] + b"\xee" * (len(shard) - start)
@@ -135,7 +135,7 @@ def test_an_access_checks_bounds_and_nulls(offset: int, new: bytes, says: str) -
     assert caught.value.file == "a.mdsx"
 
 
-def test_the_row_checksum_covers_the_row_behind_it_then_the_heap_bytes_and_is_seeded() -> None:
+def test_the_row_checksum_is_seeded_and_covers_row_and_heap() -> None:
     row, heap = bytes(range(32)), b"heap bytes"
     assert row_checksum(row, heap, 7) == xxhash.xxh3_64_intdigest(row[8:] + heap, 7)
     assert row_checksum(memoryview(row), b"", 2**63) == xxhash.xxh3_64_intdigest(row[8:], 2**63)
@@ -166,7 +166,7 @@ def test_every_damage_is_listed_with_its_sample() -> None:
     assert [problem.place for problem in check_shard(damaged, file="a")] == ["sample 0", "sample 2"]
 
 
-def test_one_wrong_length_is_not_blamed_on_all_samples_behind_it() -> None:
+def test_a_wrong_length_is_blamed_on_its_sample_only() -> None:
     columns: dict[str, str] = {"text": "str"}
     shard = by_the_book.shard(columns, [{"text": b"abc"}] * 100)
     damaged = seal_rows(patch(shard, row_at(shard, 50) + 16, b"\2"))
@@ -184,7 +184,7 @@ def test_the_list_of_problems_is_bounded() -> None:
     assert "more than 1000 problems" in str(problems[-1])
 
 
-def test_the_check_is_fast_where_values_are_left_out_and_finds_all_else() -> None:
+def test_a_check_without_values_is_fast_and_finds_the_rest() -> None:
     count = 200_000
     schema = Schema.from_columns(COLUMNS)
     rows = np.zeros(count, schema.row_dtype)
@@ -207,7 +207,7 @@ def test_the_check_is_fast_where_values_are_left_out_and_finds_all_else() -> Non
     assert places == ["sample 123456, column 'ok'", "sample 199999, padding of the row"]
 
 
-def test_a_column_of_a_type_that_is_not_known_does_not_hinder_the_check() -> None:
+def test_an_opaque_column_does_not_prevent_the_check() -> None:
     shard = by_the_book.shard({"clip": "video", "id": "int8"}, [{"clip": b"?", "id": b"\1"}])
     assert check_shard(shard) == []
     assert check_shard(patch(shard, len(shard) - 1, b"!"))
@@ -215,7 +215,7 @@ def test_a_column_of_a_type_that_is_not_known_does_not_hinder_the_check() -> Non
 
 @settings(max_examples=300)
 @given(st.binary(max_size=300), st.booleans())
-def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes, headed: bool) -> None:
+def test_any_bytes_are_read_or_raise_format_error(data: bytes, headed: bool) -> None:
     data = SHARD[:64] + data if headed else data
     with contextlib.suppress(FormatError):
         check_shard(seal(data) if headed else data)
@@ -227,7 +227,7 @@ def test_whatever_the_bytes_are_only_a_format_error_comes(data: bytes, headed: b
         st.sampled_from(["samples", "row_key", "row_size", "heap_offset", "file_size"]), st.integers(0, 2**64 - 1)
     )
 )
-def test_no_number_in_the_header_makes_the_reader_allocate(fields: dict[str, int]) -> None:
+def test_no_number_in_the_header_causes_an_allocation(fields: dict[str, int]) -> None:
     fields = {key: value % 2**32 if key == "row_size" else value for key, value in fields.items()}
     sealed = seal(put(SHARD, **fields))
     tracemalloc.start()

@@ -28,7 +28,7 @@ def hexadecimal(lines: list[str]) -> bytes:
     return bytes.fromhex("".join(match[1] for match in found if match))
 
 
-def test_the_shard_taken_apart_is_the_golden_file() -> None:
+def test_the_worked_shard_is_the_golden_file() -> None:
     lines = block("worked")
     shard = (GOOD / "worked.mdsx").read_bytes()
     assert hexadecimal(lines) == shard
@@ -39,17 +39,17 @@ def test_the_shard_taken_apart_is_the_golden_file() -> None:
             at += len(hexadecimal([line]))
 
 
-def test_the_seek_table_is_the_golden_files() -> None:
+def test_the_worked_seek_table_is_the_golden_files() -> None:
     table = hexadecimal(block("zstd-table"))
     assert len(table) == 25
     assert (GOOD / "zstd/shard.00002.mdsx.zst").read_bytes().endswith(table)
 
 
-def test_the_index_is_the_golden_file() -> None:
+def test_the_worked_index_is_the_golden_file() -> None:
     assert "".join(block("plain-index")) + "\n" == (GOOD / "plain/index.json").read_text(encoding="utf-8")
 
 
-def test_the_state_is_that_of_the_vectors() -> None:
+def test_the_worked_state_is_in_the_vectors() -> None:
     vectors = json.loads((GOOD.parent / "runs-v1.json").read_text())
     assert json.loads("".join(block("state"))) in [vector["value"] for vector in vectors["state"]]
 
@@ -73,18 +73,18 @@ def test_the_state_is_that_of_the_vectors() -> None:
         (strict_json.MAX_DEPTH == 500, "| nesting of `json` and `msgpack` | 500 levels"),
     ],
 )
-def test_the_limits_are_those_of_the_code(limit: bool, text: str) -> None:
+def test_the_specifications_limits_are_the_codes(limit: bool, text: str) -> None:
     assert limit
     assert text in SPEC
 
 
-def test_every_file_that_the_specification_names_is_there() -> None:
+def test_every_file_named_in_the_specification_exists() -> None:
     root = Path(__file__).parents[2]
     for name in re.findall(r"`(tests/vectors/[^`]*)`", SPEC):
         assert (root / name).exists(), name
 
 
-def test_its_links_lead_to_its_headings() -> None:
+def test_links_in_the_specification_have_targets() -> None:
     anchors = {
         re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", SPEC, re.M)
     }

@@ -58,7 +58,7 @@ def read_shard(raw: bytes) -> list[dict[str, Any]]:
 # --- they never change
 
 
-def test_the_folder_holds_the_manifest_s_files_and_no_others() -> None:
+def test_the_folder_has_exactly_the_manifests_files() -> None:
     there = {
         path.relative_to(HERE).as_posix()
         for folder in ("good", "bad", "unsupported")
@@ -68,17 +68,17 @@ def test_the_folder_holds_the_manifest_s_files_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("file", [file for file, vector in MADE.items() if not getattr(vector, "libzstd", False)])
-def test_they_are_written_again_byte_for_byte(file: str) -> None:
+def test_the_generator_writes_the_same_bytes(file: str) -> None:
     assert data(file) == MADE[file].data
 
 
 @pytest.mark.parametrize("file", [file for file, vector in MADE.items() if getattr(vector, "libzstd", False)])
-def test_compressed_by_the_same_libzstd_they_are_the_same_bytes(file: str) -> None:
+def test_the_same_libzstd_writes_the_same_bytes(file: str) -> None:
     same = MANIFEST["libzstd"] == generate.libzstd()
     assert (data(file) == MADE[file].data) or not same
 
 
-def test_readme_and_manifest_describe_them() -> None:
+def test_readme_and_manifest_describe_every_file() -> None:
     made = generate.vectors()
     assert (HERE / "README.md").read_text(encoding="utf-8") == generate.readme(made)
     if MANIFEST["libzstd"] == generate.libzstd():
@@ -101,7 +101,7 @@ def test_a_good_compressed_shard_is_decompressed(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", names(GOOD, ".json"))
-def test_a_good_index_is_read_and_its_shards_are_there(file: str) -> None:
+def test_a_good_index_names_existing_shards(file: str) -> None:
     index = parse_index(data(file), file=file)
     for shard in range(len(index.counts)) if "/index-" not in file else ():
         name = f"{file.removesuffix('index.json')}{index.name(shard)}"
@@ -125,7 +125,7 @@ def open_file(file: str) -> object:
 
 
 @pytest.mark.parametrize("file", [file for file in BAD if BAD[file].get("found_by") != "full check"])
-def test_a_bad_file_is_refused_with_its_one_error(file: str) -> None:
+def test_a_bad_file_raises_its_error(file: str) -> None:
     with pytest.raises(FormatError) as caught:
         open_file(file)
     assert type(caught.value) is (CorruptError if BAD[file]["kind"] == "corrupt" else UnsupportedError)
@@ -142,7 +142,7 @@ def test_the_full_check_finds_one_error_in_a_shard_that_opens(file: str) -> None
 
 
 @pytest.mark.parametrize("file", names(BAD, ".mdsx"))
-def test_the_full_check_finds_what_opening_finds_too(file: str) -> None:
+def test_the_full_check_also_finds_what_opening_finds(file: str) -> None:
     if BAD[file]["kind"] == "unsupported":
         with pytest.raises(UnsupportedError):
             check_shard(data(file))

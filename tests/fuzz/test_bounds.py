@@ -27,7 +27,7 @@ _SECONDS = 60  # on a slow machine; here each takes below one
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_claims_much_is_small_and_costs_little(case: Case, tmp_path: Path) -> None:
+def test_a_small_file_that_claims_much_costs_little(case: Case, tmp_path: Path) -> None:
     case.make(tmp_path)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert size <= case.most

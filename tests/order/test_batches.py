@@ -50,7 +50,7 @@ def test_a_batch_is_the_same_set_of_samples_for_every_world_size() -> None:
 
 
 @pytest.mark.parametrize(("lanes", "world_size"), [(8, 1), (8, 2), (8, 4), (8, 8), (8, 16), (4, 8), (1, 3)])
-def test_ranks_keep_to_their_lanes_where_the_numbers_allow_it(lanes: int, world_size: int) -> None:
+def test_ranks_keep_their_lanes_if_the_numbers_allow(lanes: int, world_size: int) -> None:
     """The batch a multiple of the lanes; lanes and world size dividing one another."""
     each = max(1, lanes // world_size)
     for start in range(0, 480, 48):
@@ -59,18 +59,18 @@ def test_ranks_keep_to_their_lanes_where_the_numbers_allow_it(lanes: int, world_
             assert {p % lanes for p in positions} == set(range(first, first + each))
 
 
-def test_a_batch_of_fewer_samples_than_ranks_leaves_some_without() -> None:
+def test_a_small_batch_leaves_some_ranks_empty() -> None:
     assert batch(10, 2, 8, 4) == [[], [10], [], [11]]
     assert batch(10, 0, 8, 2) == [[], []]
 
 
-def test_positions_far_out_are_exact() -> None:
+def test_far_positions_are_exact() -> None:
     start = 10**12 + 3
     assert batch(start, 100, 8, 3) == [reference.rank_batch(start, start + 100, 8, rank, 3) for rank in range(3)]
 
 
 @given(starts, st.integers(1, 60), st.integers(1, 5), lane_numbers, worlds)
-def test_rank_lanes_and_lanes_read_are_rank_positions_turned_round(
+def test_rank_lanes_and_lanes_read_agree_with_rank_positions(
     start: int, size: int, batches: int, lanes: int, world_size: int
 ) -> None:
     begins = start + np.arange(batches) * size
@@ -97,18 +97,20 @@ def test_rank_lanes_and_lanes_read_are_rank_positions_turned_round(
         (35, 64, 7, 3.7),
     ],
 )
-def test_the_lanes_that_ranks_touch_added_up(batch_size: int, lanes: int, world_size: int, expected: float) -> None:
+def test_lane_spread_counts_the_lanes_of_all_ranks(
+    batch_size: int, lanes: int, world_size: int, expected: float
+) -> None:
     assert lane_spread(batch_size, lanes=lanes, world_size=world_size) == pytest.approx(expected, abs=0.02)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 12))
-def test_better_lanes_leave_each_rank_to_itself(per_rank: int, lanes: int, world_size: int) -> None:
+def test_better_lanes_give_each_rank_its_own_lanes(per_rank: int, lanes: int, world_size: int) -> None:
     batch_size = per_rank * world_size
     better = better_lanes(batch_size, lanes=lanes, world_size=world_size)
     assert lane_spread(batch_size, lanes=better, world_size=world_size) == max(1.0, world_size / better)
 
 
-def test_better_lanes_stay_near() -> None:
+def test_better_lanes_stay_near_the_given_number() -> None:
     assert better_lanes(35, lanes=64, world_size=7) == 35
     assert better_lanes(96, lanes=8, world_size=3) == 6
     assert better_lanes(256, lanes=8, world_size=4) == 8, "what is good stays"

@@ -33,7 +33,7 @@ def located(course: Course, positions: Any) -> list[tuple[int, int]]:
     return list(zip(shards.tolist(), samples.tolist(), strict=True))
 
 
-def test_a_dataset_goes_through_its_epochs() -> None:
+def test_positions_continue_through_the_datasets_epochs() -> None:
     order = Order(COUNTS, seed=4, lanes=4, shuffle_block=16)
     for epoch in range(3):
         shards, samples = order.at_epoch(epoch).locate(range(N))
@@ -67,7 +67,7 @@ def of_rank(course: Course, start: int, stop: int, rank: int, world: int) -> NDA
 
 
 @given(st.integers(0, 2 * N), st.lists(st.integers(0, 40), min_size=1, max_size=9), st.integers(1, 7))
-def test_many_batches_together_are_each_by_itself(start: int, sizes: list[int], world: int) -> None:
+def test_many_batches_equal_single_ones(start: int, sizes: list[int], world: int) -> None:
     edges = np.cumsum([start, *sizes])
     for course in (dataset(N // 2), dataset(), mixture()):
         for rank in range(world):

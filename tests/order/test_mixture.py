@@ -135,7 +135,7 @@ def test_large_components_are_read_lane_by_lane_over_their_epochs(lanes: int) ->
 
 @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=50), st.sampled_from([1, 3, 8]))
 @settings(max_examples=30)
-def test_positions_are_located_alike_in_any_calls(positions: list[int], lanes: int) -> None:
+def test_positions_in_one_call_or_many_are_equal(positions: list[int], lanes: int) -> None:
     options: tuple[Any, ...] = ([[3000, 5000], [40], [9000]], [5, 1, 3], 3, lanes, 64)
     anywhere = places(MixtureOrder(*options), positions)
     run = places(MixtureOrder(*options), range(20_001))
@@ -168,14 +168,14 @@ def test_a_lane_of_the_mixture_reads_that_lane_of_each_large_component() -> None
     assert samples[drawn == 1].tolist() == own[: (drawn == 1).sum()].tolist()
 
 
-def test_the_composition_of_every_batch_is_tight() -> None:
+def test_every_batch_has_each_components_share() -> None:
     drawn = MixtureOrder([[10**6], [10**6]], [0.5, 0.5], seed=1).draw(range(256 * 1000)).reshape(-1, 256)
     assert drawn.sum(axis=1).std() < 1.5, "by chance it would be 8"
     small = MixtureOrder([[10**6], [10**6]], [0.5, 0.5], seed=1).draw(range(8 * 1000)).reshape(-1, 8)
     assert len({tuple(batch) for batch in small.tolist()}) > 50, "and small batches have no pattern"
 
 
-def test_over_a_long_run_the_draws_are_the_weights() -> None:
+def test_the_draws_of_a_long_run_match_the_weights() -> None:
     mixture = MixtureOrder([[10**6]] * 3, [0.7, 0.2, 0.1], seed=11)
     total = sum(mixture.draws_before(range(8 * 10**9, 8 * 10**9 + 8)))
     assert total / (8 * 10**9) == pytest.approx([0.7, 0.2, 0.1], abs=1e-7)
@@ -183,14 +183,14 @@ def test_over_a_long_run_the_draws_are_the_weights() -> None:
 
 @given(mixtures(), st.integers(0, 3000))
 @settings(max_examples=40)
-def test_draws_before_are_counted_draws(options: dict[str, Any], position: int) -> None:
+def test_draws_before_equals_a_count(options: dict[str, Any], position: int) -> None:
     mixture = MixtureOrder(**options)
     lane = mixture.draw(np.arange(position % mixture.lanes, position, mixture.lanes))
     expected = np.bincount(lane, minlength=len(options["components"]))
     assert mixture.draws_before([position])[0].tolist() == expected.tolist()
 
 
-def test_draws_go_on_far_out() -> None:
+def test_far_draws_are_counted_exactly() -> None:
     """Between two far positions, what was counted by floor sums differs by what is drawn between them."""
     mixture = MixtureOrder([[10**6]] * 3, [3, Fraction(1, 3), 0.1], seed=4)
     for start in (10**12 + 5, 2**61 + 123):
@@ -221,13 +221,13 @@ def test_a_point_at_a_bound_belongs_to_the_next_component() -> None:
         assert mixture.draws_before([300])[0].argmax() == component
 
 
-def test_a_component_of_no_weight_is_never_drawn_and_may_be_empty() -> None:
+def test_a_component_without_weight_is_never_drawn() -> None:
     mixture = MixtureOrder([[], [50], [0], [60], []], [0, 1, 0, 1, 0], seed=3)
     assert set(mixture.draw(range(2000)).tolist()) == {1, 3}
     assert {place[0] for place in places(mixture, range(2000))} == {1, 3}
 
 
-def test_one_component_alone_is_its_own_order_epoch_after_epoch() -> None:
+def test_a_single_component_keeps_its_own_order() -> None:
     mixture = MixtureOrder([[9000, 1000]], [3], seed=8, lanes=4, shuffle_block=64)
     for epoch in (0, 1):
         order = Order([9000, 1000], seed=key(8, 4, 0), epoch=epoch, lanes=4, shuffle_block=64)

@@ -38,7 +38,7 @@ def first_reads(course: Course, start: int, stop: int) -> dict[int, int]:
 
 @given(small_orders)
 @settings(max_examples=100)
-def test_a_shard_is_read_only_where_its_blocks_draw_on_it(options: dict[str, Any]) -> None:
+def test_a_shard_is_read_only_within_its_blocks(options: dict[str, Any]) -> None:
     order = Order(**options)
     uses, everything = ShardUses(order), np.arange(len(options["counts"]))
     shards, _ = order.locate(range(len(order)))
@@ -84,7 +84,7 @@ def test_the_next_need_is_not_far_before_the_next_read() -> None:
     st.data(),
 )
 @settings(max_examples=40, deadline=None)
-def test_a_mixture_needs_now_what_it_reads_now(
+def test_a_mixture_needs_the_shards_it_reads(
     components: list[list[int]], lanes: int, block: int, position: int, data: Any
 ) -> None:
     weights = st.lists(st.integers(1, 50), min_size=len(components), max_size=len(components))
@@ -97,7 +97,7 @@ def test_a_mixture_needs_now_what_it_reads_now(
     assert (course.next_needs(position) >= position).all()
 
 
-def test_a_mixture_expects_later_needs_close_to_where_they_are() -> None:
+def test_a_mixture_predicts_later_needs_closely() -> None:
     """Small blocks, so that a shard is read soon after its block begins."""
     order = MixtureOrder([[3000] * 20, [50] * 10], [3, 1], seed=4, lanes=4, shuffle_block=64)
     course = MixtureCourse(order, np.array([0, 20, 30]))
@@ -108,7 +108,7 @@ def test_a_mixture_expects_later_needs_close_to_where_they_are() -> None:
             assert read - 1500 < needs[shard] < read + 300
 
 
-def test_a_component_of_no_weight_is_not_needed() -> None:
+def test_a_component_without_weight_is_not_needed() -> None:
     order = MixtureOrder([[100] * 4, [100] * 2], [3, 1], seed=1, phases=[(5000, [1, 0])])
     course = MixtureCourse(order, np.array([0, 4, 6]))
     assert course.next_needs(100).max() < 2000
@@ -126,9 +126,7 @@ def read_by(course: Course, start: int, stop: int, size: int, rank: int, world: 
 
 @given(st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 7, 16]), st.integers(0, 300), st.booleans(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_ranks_shards_are_all_that_its_whole_batches_read(
-    size: int, world: int, start: int, mixture: bool, data: Any
-) -> None:
+def test_a_ranks_shards_are_those_its_batches_read(size: int, world: int, start: int, mixture: bool, data: Any) -> None:
     rank = data.draw(st.integers(0, world - 1))
     course: Course = DatasetCourse(
         Order([20] * 30, seed=2, lanes=8, shuffle_block=80), data.draw(st.sampled_from([None, 130]))
@@ -149,7 +147,7 @@ def test_ranks_with_lanes_of_their_own_share_few_shards() -> None:
     assert mine.sum() <= 800 + 8
 
 
-def test_needs_of_a_large_epoch_are_known_at_once() -> None:
+def test_needs_of_a_large_epoch_are_computed_fast() -> None:
     order = Order(np.full(200_000, 5_000_000), seed=1)  # 10^12 samples
     course, began = DatasetCourse(order), time.process_time()
     needs = course.next_needs(10**11)
@@ -167,7 +165,7 @@ def test_an_empty_dataset_needs_nothing() -> None:
 
 
 @given(orders(st.just(True)), st.data())
-def test_active_shards_are_those_that_the_current_blocks_draw_on(order: Order, data: Any) -> None:
+def test_active_shards_are_those_of_the_current_blocks(order: Order, data: Any) -> None:
     position = data.draw(st.integers(0, len(order)))
     lanes = sorted(data.draw(st.sets(st.integers(0, order.lanes - 1), max_size=5)))
     blocks = reference.epoch_lanes(order.counts.tolist(), order.seed, order.epoch, order.lanes, order.shuffle_block)
@@ -181,7 +179,7 @@ def test_active_shards_are_those_that_the_current_blocks_draw_on(order: Order, d
     assert active_shards(order, position, lanes) == len(expected)
 
 
-def test_active_shards_stay_near_64_and_two_a_lane() -> None:
+def test_active_shards_stay_near_64_plus_two_per_lane() -> None:
     for samples in (10, 1000, 4096):
         order = Order(np.full(2000, samples), seed=2)
         active = [active_shards(order, position) for position in range(0, len(order), len(order) // 20)]

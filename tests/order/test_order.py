@@ -78,7 +78,7 @@ def fields_of(order: Order) -> dict[str, Any]:
 
 
 @given(orders(), st.data())
-def test_positions_are_located_alike_in_one_call_or_in_many_and_in_any_order(order: Order, data: Any) -> None:
+def test_positions_in_any_calls_and_order_are_equal(order: Order, data: Any) -> None:
     expected = places(order)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(order)), max_size=5)))
     again = Order(order.counts, **fields_of(order))
@@ -148,7 +148,7 @@ def test_at_epoch_is_the_order_of_that_epoch(order: Order, epoch: int) -> None:
     assert places(other) == places(expected)
 
 
-def test_another_epoch_another_seed_another_order() -> None:
+def test_epoch_and_seed_change_the_order() -> None:
     made = [Order([50] * 10, seed=seed, epoch=epoch) for seed in (0, 1, 7, 2**64 - 1) for epoch in (0, 1, 2, 2**64 - 1)]
     assert len({tuple(places(order)) for order in made}) == len(made)
     assert places(Order([50] * 10, seed=7, epoch=1)) != places(Order([50] * 10, seed=8, epoch=0)), (
@@ -156,7 +156,7 @@ def test_another_epoch_another_seed_another_order() -> None:
     )
 
 
-def test_epochs_of_few_large_shards_do_not_resemble_each_other() -> None:
+def test_epochs_of_few_large_shards_differ() -> None:
     """Without chunks, one shard a lane would come at the same place in every epoch (correlation 0.996)."""
     order = Order([20_000] * 8, seed=3, lanes=8, shuffle_block=512)
 
@@ -169,7 +169,7 @@ def test_epochs_of_few_large_shards_do_not_resemble_each_other() -> None:
     assert abs(np.corrcoef(positions(0), positions(1))[0, 1]) < 0.2
 
 
-def test_batches_mix_as_many_shards_as_was_measured_for_version_1() -> None:
+def test_batches_mix_as_many_shards_as_measured() -> None:
     shards, _ = Order([1000] * 100, seed=1, lanes=8, shuffle_block=10_000).locate(range(99_968))
     distinct = [len(set(batch)) for batch in shards.reshape(-1, 64).tolist()]
     assert np.mean(distinct) == pytest.approx(15.4, abs=0.7)
@@ -201,7 +201,7 @@ def test_lanes_may_be_more_than_samples() -> None:
     assert [order.lane_length(lane) for lane in (0, 2, 3, 99)] == [1, 1, 0, 0]
 
 
-def test_an_order_of_nothing_has_no_positions() -> None:
+def test_an_empty_order_has_no_positions() -> None:
     for counts in ([], [0], [0, 0, 0]):
         order = Order(counts)
         assert len(order) == 0
@@ -210,7 +210,7 @@ def test_an_order_of_nothing_has_no_positions() -> None:
             order.locate([0])
 
 
-def test_an_order_carries_what_was_resolved_and_does_not_change() -> None:
+def test_an_order_has_resolved_values_and_is_immutable() -> None:
     counts = np.array([3, 4])
     order = mdsx.Order(counts, seed=5, epoch=6)
     counts[0] = 100
@@ -226,7 +226,7 @@ def test_an_order_carries_what_was_resolved_and_does_not_change() -> None:
 
 
 @given(orders())
-def test_an_order_travels_by_pickle(order: Order) -> None:
+def test_an_order_can_be_pickled(order: Order) -> None:
     for other in (pickle.loads(pickle.dumps(order)), copy.deepcopy(order)):
         assert repr(other) == repr(order)
         assert places(other) == places(order)

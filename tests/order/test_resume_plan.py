@@ -38,7 +38,7 @@ def lost_and_repeated(order: Order, samples: list[int]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLD_SIZES, WORLD_SIZES)))
-def test_every_change_of_the_world_size_at_every_batch(before: int, after: int) -> None:
+def test_any_world_size_resumes_at_any_batch(before: int, after: int) -> None:
     size_before, size_after = before * PER_RANK[before], after * PER_RANK[after] + (before == after)
     for killed_after in range(-(-len(ORDER) // size_before) + 1):
         first, position = read(ORDER, 0, before, size_before, killed_after)
@@ -52,7 +52,7 @@ def test_every_change_of_the_world_size_at_every_batch(before: int, after: int) 
 
 @given(orders(), st.lists(st.tuples(st.sampled_from(WORLD_SIZES), st.integers(1, 30), st.integers(0, 4)), max_size=5))
 @settings(max_examples=60)
-def test_any_history_of_runs(order: Order, runs: list[tuple[int, int, int]]) -> None:
+def test_any_sequence_of_runs_is_exact(order: Order, runs: list[tuple[int, int, int]]) -> None:
     samples, position = [], 0
     for world_size, batch_size, batches in [*runs, (3, 17, None)]:
         more, position = read(order, position, world_size, batch_size, batches)
@@ -60,7 +60,7 @@ def test_any_history_of_runs(order: Order, runs: list[tuple[int, int, int]]) -> 
     assert lost_and_repeated(order, samples) == (0, 0)
 
 
-def test_the_check_sees_what_is_lost_and_what_is_repeated() -> None:
+def test_the_check_finds_lost_and_repeated_samples() -> None:
     samples, _ = read(ORDER, 0, 2, 16, None)
     assert lost_and_repeated(ORDER, samples) == (0, 0)
     assert lost_and_repeated(ORDER, samples[3:]) == (3, 0)

@@ -36,37 +36,35 @@ def share(stored: Any, start: Any, stop: Any, seed: int = 0) -> Subset:
 
 
 @given(counts, st.data())
-def test_a_run_is_a_slice(stored: list[int], data: st.DataObject) -> None:
+def test_a_selection_by_number_is_a_slice(stored: list[int], data: st.DataObject) -> None:
     size = sum(stored)
     start, stop = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
     assert numbers(select_run(AllSamples(stored), start, stop), stored) == list(range(start, stop))
 
 
 @given(counts, fractions, fractions, uint64)
-def test_a_share_is_that_of_the_specification(stored: list[int], a: Any, b: Any, seed: int) -> None:
+def test_a_share_follows_the_specification(stored: list[int], a: Any, b: Any, seed: int) -> None:
     start, stop = sorted([Fraction(a), Fraction(b)])
     expected = [n for n in range(sum(stored)) if reference.in_selection(n, seed, start, stop)]
     assert numbers(share(stored, start, stop, seed), stored) == expected
 
 
 @given(counts, st.lists(fractions, max_size=4), uint64)
-def test_shares_that_meet_have_every_sample_once(stored: list[int], cuts: list[Any], seed: int) -> None:
+def test_adjacent_shares_have_every_sample_once(stored: list[int], cuts: list[Any], seed: int) -> None:
     edges = [0, *sorted(cuts), 1]
     parts = [numbers(share(stored, a, b, seed), stored) for a, b in itertools.pairwise(edges)]
     assert sorted(itertools.chain.from_iterable(parts)) == list(range(sum(stored)))
 
 
 @given(counts, counts, fractions)
-def test_a_sample_stays_where_it_is_when_the_dataset_grows_or_has_other_shards(
-    stored: list[int], more: list[int], stop: Any
-) -> None:
+def test_a_sample_stays_in_its_share_as_the_dataset_grows(stored: list[int], more: list[int], stop: Any) -> None:
     before = numbers(share(stored, 0, stop), stored)
     assert before == [n for n in numbers(share(stored + more, 0, stop), stored + more) if n < sum(stored)]
     assert before == numbers(share([sum(stored)], 0, stop), [sum(stored)])
 
 
 @given(counts, fractions, st.data())
-def test_choices_of_choices(stored: list[int], stop: Any, data: st.DataObject) -> None:
+def test_selections_of_selections_compose(stored: list[int], stop: Any, data: st.DataObject) -> None:
     part = share(stored, 0, stop, seed=1)
     all_of_it = numbers(part, stored)
     size = len(all_of_it)
@@ -77,13 +75,13 @@ def test_choices_of_choices(stored: list[int], stop: Any, data: st.DataObject) -
     assert set(numbers(half, stored)) == set(all_of_it[begin:end]) & set(numbers(share(stored, 0, 0.5, 2), stored))
 
 
-def test_a_share_is_about_as_large_as_asked() -> None:
+def test_a_share_has_about_the_requested_size() -> None:
     stored = [100_000] * 3
     assert abs(int(share(stored, 0.0, 0.01).counts.sum()) - 3000) < 200
     assert abs(int(share(stored, 0.5, 0.75).counts.sum()) - 75_000) < 1000
 
 
-def test_more_shards_than_are_kept_in_memory() -> None:
+def test_selections_work_beyond_the_shards_kept_in_memory() -> None:
     stored = [20] * 300  # 256 are kept
     subset = share(stored, 0.25, 1)
     assert numbers(subset, stored) == numbers(pickle.loads(pickle.dumps(subset)), stored)
@@ -92,7 +90,7 @@ def test_more_shards_than_are_kept_in_memory() -> None:
     ]
 
 
-def test_more_samples_in_a_shard_than_are_hashed_at_once() -> None:
+def test_shards_larger_than_a_hash_block_work() -> None:
     size = 2**20 + 50  # 2^20 are hashed at once
     whole = numbers(share([size], 0.25, 1), [size])
     assert whole == numbers(share([size // 2] * 2, 0.25, 1), [size // 2] * 2)
@@ -101,7 +99,7 @@ def test_more_samples_in_a_shard_than_are_hashed_at_once() -> None:
     assert [n for n in whole if n >= first] == expected
 
 
-def test_every_choice_has_a_name_of_its_own() -> None:
+def test_every_selection_has_its_own_name() -> None:
     stored = [10, 10]
     whole = AllSamples(stored)
     run, part = select_run(whole, 2, 9), share(stored, 0, 0.5)
@@ -114,7 +112,7 @@ def test_every_choice_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("start", "stop"), [(-1, 5), (5, 4), (0, 21), (0, 2.5), (-0.1, 0.5), (0.5, 0.2), (0.0, float("nan")), (True, 5)]
 )
-def test_choices_outside_the_dataset_raise(start: Any, stop: Any) -> None:
+def test_selections_outside_the_dataset_raise(start: Any, stop: Any) -> None:
     by_share = isinstance(start, float) or isinstance(stop, float)
     with pytest.raises(UsageError):
         share([10, 10], start, stop) if by_share else select_run(AllSamples([10, 10]), start, stop)

@@ -57,7 +57,7 @@ def test_interrupts_are_ignored_only_meanwhile() -> None:
     assert seen == [before], "threads cannot change it"
 
 
-def test_a_process_without_a_parent_goes_on() -> None:
+def test_a_process_without_a_parent_continues() -> None:
     before = threading.active_count()
     end_with_parent()
     assert threading.active_count() == before

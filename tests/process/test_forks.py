@@ -68,7 +68,7 @@ def test_hooks_run_in_order_and_know_who_owns_what() -> None:
     ]
 
 
-def test_nothing_else_asks_for_process_ids_or_registers_hooks() -> None:
+def test_only_the_process_package_handles_forks() -> None:
     names = {"getpid", "getppid", "register_at_fork", "parent_process"}
     users = {
         path.relative_to(PACKAGE).parts[0]

@@ -59,7 +59,7 @@ def test_a_name_that_ends_outside_raises(suffix: str) -> None:
         parse_index(index_with(files=[["shard.", suffix, 0, 1]]))
 
 
-def test_storage_itself_takes_no_key_that_leads_outside(tmp_path: Path) -> None:
+def test_storage_refuses_keys_that_lead_outside(tmp_path: Path) -> None:
     for storage in (open_storage(tmp_path), open_storage("s3://bucket/prefix")):
         for key in ("../x", "a/../x", "/x", "a//x", "./x", "a\\x", "a\0x", "", ".."):
             for verb in (storage.get, storage.delete, storage.path, lambda key: storage.put(key, b"")):  # noqa: B023
@@ -67,7 +67,7 @@ def test_storage_itself_takes_no_key_that_leads_outside(tmp_path: Path) -> None:
                     verb(key)
 
 
-def test_names_that_differ_only_in_case_are_two_files(tmp_path: Path) -> None:
+def test_names_that_differ_only_in_case_are_never_confused(tmp_path: Path) -> None:
     """Where a file system takes them for one, the hash of the second one is wrong: an error, never another's bytes."""
     other = by_the_book.shard({"x": "str"}, [{"x": b"TEXT"}])
     index = reference.index({"x": "str"}, [_SHARD, other])
@@ -168,7 +168,7 @@ def test_a_member_without_bytes_of_its_own_raises(tmp_path: Path, data: bytes, s
         "x" * 300 + ".bin",
     ],
 )
-def test_a_members_name_is_text_of_the_key_and_no_path(tmp_path: Path, name: str) -> None:
+def test_a_members_name_is_never_used_as_a_path(tmp_path: Path, name: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.tar").write_bytes(tar_bytes([(name, b"data")]))
     convert_tars([f"{tmp_path}/in/a.tar"], tmp_path / "out")
@@ -177,7 +177,7 @@ def test_a_members_name_is_text_of_the_key_and_no_path(tmp_path: Path, name: str
     assert made == {"in", "in/a.tar", "out", "out/index.json", "out/shard.00000.mdsx"}
 
 
-def test_a_pax_record_overrides_name_and_size_and_a_global_one_only_those(tmp_path: Path) -> None:
+def test_only_some_pax_records_count(tmp_path: Path) -> None:
     data = pax({"path": "../real.bin", "size": "4"}) + header("fake.exe", 0) + b"data".ljust(512, b"\0")
     strange = {f"key{k}": "x" for k in range(100)} | {"GNU.sparse.major": "1", "GNU.sparse.realsize": "99999999999"}
     data = pax(strange, kind=b"g") + data + END
@@ -186,7 +186,7 @@ def test_a_pax_record_overrides_name_and_size_and_a_global_one_only_those(tmp_pa
     assert mdsx.Dataset(tmp_path / "out")[0] == {"__key__": "../real", "bin": b"data"}
 
 
-def test_a_folder_in_a_tar_is_left_out_and_not_made(tmp_path: Path) -> None:
+def test_a_folder_in_a_tar_is_not_created(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         info = tarfile.TarInfo("../outside")

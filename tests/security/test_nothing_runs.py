@@ -177,7 +177,7 @@ def test_no_redirection_of_a_storage_is_followed(
     assert all(request.startswith(address.removeprefix("http://")) for request in asked)
 
 
-def test_an_index_is_data(tmp_path: Path) -> None:
+def test_special_keys_in_an_index_have_no_effect(tmp_path: Path) -> None:
     """Keys that other formats give a meaning have none."""
     schema = Schema.from_columns({"a": "str"})
     (tmp_path / "index.json").write_bytes(build_index(schema, None, [], {"__proto__": {"a": 1}, "$include": "x.json"}))

@@ -88,7 +88,7 @@ def datasets(draw: st.DrawFn) -> tuple[dict[str, str], list[Sample], list[Source
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(datasets(), st.booleans())
-def test_columns_are_what_was_written_in_any_order_and_any_cut(made: Any, views: bool) -> None:
+def test_columns_equal_the_written_values_in_any_order(made: Any, views: bool) -> None:
     columns, samples, sources, places, sizes = made
     schema = Schema.from_columns(columns)
     wanted: list[Sample] = [{} for _ in samples]
@@ -172,7 +172,7 @@ def gathered(*shards: bytes | bytearray) -> list[Columns]:
     return list(gather(Schema.from_columns(COLUMNS), sources, np.arange(count)[::-1].copy(), [1, count - 1]))
 
 
-def test_undamaged_they_are_read() -> None:
+def test_undamaged_shards_are_read() -> None:
     assert [number for batch in gathered(damaged(0), damaged(0)) for number in batch["number"]] == [3, 2, 1, 0] * 2
 
 
@@ -199,7 +199,7 @@ def test_a_row_outside_the_heap_raises(fields: dict[str, Any], problem: str) -> 
         assert caught.value.place == f"sample 2, column {name!r}"
 
 
-def test_the_heap_is_that_of_the_samples_own_shard() -> None:
+def test_values_come_from_the_samples_own_heap() -> None:
     """Bytes that lie in a longer heap beside it are not its own."""
     longer = [{"number": 0, "text": "x" * 500, "data": [0], "maybe": None, "bool": True}] * 4
     with pytest.raises(CorruptError, match="outside the heap") as caught:

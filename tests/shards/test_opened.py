@@ -88,7 +88,7 @@ def test_the_least_recently_used_is_closed(urls: tuple[str, str], monkeypatch: p
     assert not data.shards.is_open(10)
 
 
-def test_a_forked_child_holds_no_lease_and_reads_on(urls: tuple[str, str], tmp_path: Path) -> None:
+def test_a_forked_child_holds_no_lease_and_keeps_reading(urls: tuple[str, str], tmp_path: Path) -> None:
     data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1GB"))
     read_all(data)
     assert leased(tmp_path / "cache") > 10
@@ -144,7 +144,7 @@ def test_too_many_open_files_raise_naming_the_limit(urls: tuple[str, str], tmp_p
     assert "ulimit -n" in message
 
 
-def test_a_dataset_lets_others_evict_what_it_read(urls: tuple[str, str], tmp_path: Path) -> None:
+def test_other_jobs_can_evict_shards_a_dataset_read(urls: tuple[str, str], tmp_path: Path) -> None:
     limit = 20 * SIZE
     data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=limit))
     for number in range(N):
@@ -157,7 +157,7 @@ def test_a_dataset_lets_others_evict_what_it_read(urls: tuple[str, str], tmp_pat
         assert other.shards.is_open(number // PER_SHARD)
 
 
-def test_a_dataset_makes_room_for_itself(urls: tuple[str, str], tmp_path: Path) -> None:
+def test_a_dataset_evicts_its_own_shards(urls: tuple[str, str], tmp_path: Path) -> None:
     """Even where its share is larger than what others leave of the cache."""
     data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
     for number in range(40):

@@ -21,7 +21,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 300)).map(lambd
 
 
 @given(RANGES, st.integers(0, 200))
-def test_spans_hold_every_range_once_and_lie_apart(ranges: list[tuple[int, int]], gap: int) -> None:
+def test_spans_cover_every_range_without_overlap(ranges: list[tuple[int, int]], gap: int) -> None:
     spans = coalesce(ranges, gap)
     assert sorted(number for span in spans for number in span.serves) == list(range(len(ranges)))
     for span in spans:
@@ -58,7 +58,7 @@ def test_a_compressed_shard_answers_ranges_of_its_raw_bytes(tmp_path: Path) -> N
         assert [bytes(part) for part in shard.run(raw.read(PLACES))] == [DATA[low:high] for low, high in PLACES]
 
 
-def test_an_object_that_was_replaced_is_not_read(tmp_path: Path) -> None:
+def test_a_replaced_object_is_not_read(tmp_path: Path) -> None:
     shard = stored(tmp_path, DATA)
     shard.read([(0, 10)])
     (tmp_path / "shard").write_bytes(DATA + b"more")

@@ -59,7 +59,7 @@ def read(
 
 
 @given(records())
-def test_records_are_what_plain_indexing_gives(
+def test_records_equal_plain_indexing(
     made: tuple[np.dtype[Any], list[NDArray[np.uint8]], Places, list[int]],
 ) -> None:
     dtype, blocks, places, sizes = made
@@ -74,7 +74,7 @@ def test_records_are_what_plain_indexing_gives(
 
 
 @given(records())
-def test_they_are_copies_that_may_be_written_to(
+def test_records_are_writable_copies(
     made: tuple[np.dtype[Any], list[NDArray[np.uint8]], Places, list[int]],
 ) -> None:
     dtype, blocks, places, sizes = made
@@ -92,13 +92,13 @@ def test_they_are_copies_that_may_be_written_to(
 
 @pytest.mark.parametrize("dtype", ["<i8", "(0,3)<f4", "(2,)u1"])
 @pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
-def test_no_records_are_arrays_of_the_right_shape(dtype: str, sizes: list[int]) -> None:
+def test_empty_selections_have_the_right_shape(dtype: str, sizes: list[int]) -> None:
     kind = np.dtype(dtype)
     found = read(kind, [], [], sizes)
     assert [(part.dtype, part.shape) for part in found] == [(kind.base, (0, *kind.shape))] * len(sizes)
 
 
-def test_what_lies_between_the_records_is_not_touched() -> None:
+def test_bytes_between_the_records_are_not_read() -> None:
     """Of three pages the middle one may not be read: who does is killed."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 3 * page)

@@ -167,7 +167,7 @@ def test_info_shows_a_dataset(run: Run, url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_ranges_are_read_where_the_format_has_them(kind: str, tmp_path: Path, s3_url: str) -> None:
+def test_a_format_with_ranges_reads_only_ranges(kind: str, tmp_path: Path, s3_url: str) -> None:
     write_lines(tmp_path / "lines", COLUMNS, [[sample(number) for number in range(COUNT)]], **KINDS[kind])
     storage = open_storage(s3_url)
     for path in (tmp_path / "lines").iterdir():

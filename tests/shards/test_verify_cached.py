@@ -104,7 +104,7 @@ def cache(url: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("damage", [flip(0.01), flip(0.5), flip(0.999), cut, grown, emptied, zeroed, foreign])
 @pytest.mark.parametrize("read", [one_by_one, streamed])
-def test_full_fetches_a_damaged_file_again(url: str, cache: Path, read: Read, damage: Damage) -> None:
+def test_full_downloads_a_damaged_file_again(url: str, cache: Path, read: Read, damage: Damage) -> None:
     whole = {path: path.read_bytes() for path in cached(cache)}
     for path in whole:
         damage(path)
@@ -114,14 +114,14 @@ def test_full_fetches_a_damaged_file_again(url: str, cache: Path, read: Read, da
 
 @pytest.mark.parametrize("damage", [flip(0.01), cut, grown, emptied, zeroed])
 @pytest.mark.parametrize("read", [one_by_one, streamed])
-def test_size_fetches_a_wrong_size_or_header_again(url: str, cache: Path, read: Read, damage: Damage) -> None:
+def test_size_downloads_a_wrong_size_or_header_again(url: str, cache: Path, read: Read, damage: Damage) -> None:
     for path in cached(cache):
         damage(path)
     assert read(url, cache, verify="size") == list(range(N))
 
 
 @pytest.mark.parametrize(("verify", "hashed"), [("full", 4), ("size", 0)])
-def test_size_reads_no_byte_that_is_not_asked_for(
+def test_size_reads_only_requested_bytes(
     url: str, cache: Path, verify: Literal["size", "full"], hashed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: list[int] = []
@@ -137,7 +137,7 @@ def test_a_fresh_download_is_not_hashed_again(url: str, tmp_path: Path, monkeypa
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
 
-def test_full_a_file_is_hashed_each_time_a_stream_opens_it(url: str, cache: Path) -> None:
+def test_full_hashes_a_file_at_each_opening(url: str, cache: Path) -> None:
     """It may rot while a run does not hold it."""
     shards = Shards(url, cache=Cache(cache))
     assert all(shards.open(shard, whole=True) for shard in range(4))
@@ -149,7 +149,7 @@ def test_full_a_file_is_hashed_each_time_a_stream_opens_it(url: str, cache: Path
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
 
-def test_a_mixture_and_its_components_take_it(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixture_and_its_components_take_verify(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MDSX_CACHE", str(cache))
     mixture = mdsx.Mixture([url], cache=Cache(cache, verify="size"))
     late = StreamingDataset(mdsx.Mixture([url]), cache=Cache(cache, verify="size"))
@@ -158,7 +158,7 @@ def test_a_mixture_and_its_components_take_it(url: str, cache: Path, monkeypatch
     assert not mdsx.Mixture([url]).view().excerpts[0].shards._trust_cache
 
 
-def test_anything_else_is_refused(url: str, tmp_path: Path) -> None:
+def test_other_values_of_verify_are_refused(url: str, tmp_path: Path) -> None:
     for wrong in ("none", "", None, True):
         with pytest.raises(mdsx.UsageError, match='"full" or "size"'):
             mdsx.Cache(tmp_path, verify=wrong)  # type: ignore[arg-type]

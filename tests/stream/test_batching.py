@@ -16,7 +16,7 @@ def test_an_epoch_is_cut_into_global_batches() -> None:
     assert list(batching.tasks(3, 5)) == [Task(3, 5, 9), Task(3, 9, 10)]  # a resume need not be at a multiple
 
 
-def test_a_tail_is_dropped_or_handed_out_shorter() -> None:
+def test_a_tail_is_dropped_or_shorter() -> None:
     dropped = Batching(10, 2, 2, drop_last=True)
     assert [task.stop for task in dropped.tasks(0, 0)] == [4, 8]
     assert dropped.last_size(0) == 4

@@ -161,7 +161,7 @@ def test_a_value_of_another_type_raises(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, True, 1.0, 2**62 // 100, 10**30])
-def test_an_epoch_is_one_whose_positions_can_be_counted(epoch: object) -> None:
+def test_an_epoch_beyond_all_positions_is_refused_in_a_state(epoch: object) -> None:
     with pytest.raises(StateError, match="epoch"):
         IDENTITY.check({**IDENTITY.state(0, 0), "epoch": epoch})
 

@@ -38,7 +38,7 @@ class TestCounting:
         lives[1].delivered.clear()
         assert count([[lives]], [(0, 0)], PREDICTED[:1]).lost == 2
 
-    def test_so_it_is_where_other_ranks_go_on(self) -> None:
+    def test_other_ranks_may_continue_from_the_state(self) -> None:
         before = [[life((0, 0), batch(0, 0, 3, of=2))], [life((0, 0), batch(0, 0, 1, of=2), batch(0, 2, 2, of=2))]]
         after = [[life((0, 2), batch(0, 2, 0, 2))]]
         assert count([before, after], [(0, 0), (0, 2)], PREDICTED[:1]).exact
@@ -55,7 +55,7 @@ class TestCounting:
     def test_a_whole_epoch_that_is_missing_is_lost(self) -> None:
         assert count([[[life((0, 0), batch(0, 0, 3, 1, 0, 2))]]], [(0, 0)], PREDICTED).lost == 4
 
-    def test_a_wrong_sample_is_counted_even_where_it_had_to_come_again(self) -> None:
+    def test_a_wrong_sample_counts_even_if_it_comes_again(self) -> None:
         spoilt = Delivered(0, 0, 4, (3, 1, 0, 2), wrong=1)
         lives = [life((0, 0), spoilt), life((0, 0), batch(0, 0, 3, 1, 0, 2))]
         found = count([[lives]], [(0, 0)], PREDICTED[:1])
@@ -66,7 +66,7 @@ class TestCounting:
         found = count([[[life((0, 0), batch(0, 0, 0, 2), batch(0, 2, 3, 1))]]], [(0, 0)], PREDICTED[:1])
         assert (found.lost, found.repeated, found.strayed) == (0, 0, 2)
 
-    def test_the_order_is_no_excuse(self) -> None:
+    def test_the_order_itself_must_have_each_sample_once(self) -> None:
         assert once_each(PREDICTED, range(4))
         assert not once_each([[0, 1, 1, 3]], range(4))
 

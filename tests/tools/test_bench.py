@@ -78,7 +78,7 @@ class TestRounds:
         assert found.lines[0].failure == "round 2: it broke"
         assert found.lines[0].median("samples/s") == 5.0
 
-    def test_what_was_prepared_is_prepared_once(self, tmp_path: Path) -> None:
+    def test_data_is_prepared_once(self, tmp_path: Path) -> None:
         made = Call(f"{MODULE}:make", {"size": 3})
         of = subject(contestant("a", prepare=made), contestant("b", prepare=made))
         found, turns = self.run(tmp_path, of, 2, {"make": [0.0], "a": [1.0, 1.0], "b": [1.0, 1.0]})
@@ -116,11 +116,11 @@ class TestProcesses:
         with pytest.raises(CallFailed, match=r"^ValueError: it broke$"):
             self.call(tmp_path, "fail")
 
-    def test_a_death_is_told_with_the_last_words(self, tmp_path: Path) -> None:
+    def test_a_death_is_reported_with_its_last_output(self, tmp_path: Path) -> None:
         with pytest.raises(CallFailed, match="died with status 3: last words"):
             self.call(tmp_path, "die")
 
-    def test_one_that_hangs_is_ended_with_its_children(self, tmp_path: Path) -> None:
+    def test_a_hanging_process_is_ended_with_its_children(self, tmp_path: Path) -> None:
         with pytest.raises(CallFailed, match="made no end in 2 s"):
             self.call(tmp_path, "hang", limit=2.0)
         session = int((tmp_path / "session").read_text())
@@ -223,7 +223,7 @@ class TestWorkloads:
         assert [str(sample) for sample in whole[7:]] == [str(sample) for sample in part]
         assert len({str(sample) for sample in whole}) == 12
 
-    def test_sizes_are_near_those_that_are_said(self) -> None:
+    def test_sizes_are_near_the_documented_ones(self) -> None:
         sizes = {name: workloads.size_of(workloads.columns(name, 0, 50)) / 50 for name in workloads.SIZES}
         assert sizes["tokens"] == 4096
         assert 90_000 < sizes["images"] < 115_000
@@ -257,14 +257,14 @@ class TestReport:
             "0",
         ]
 
-    def test_failures_and_goals_stand_in_the_tables(self) -> None:
+    def test_failures_and_goals_are_in_the_tables(self) -> None:
         text = self.report().markdown()
         assert "| **mdsx** | 123,000 | 100 .. 200,000 |" in text
         assert "| LitData, 2 workers | 1,000 | 1,000 .. 1,000 | round 2: it broke |" in text
         assert "twice LitData: met (123 x, goal ≥ 2)" in text
         assert "| twice LitData | 123 x, goal ≥ 2 | met |" in self.report().goals()
 
-    def test_json_comes_back(self, tmp_path: Path) -> None:
+    def test_json_can_be_loaded_again(self, tmp_path: Path) -> None:
         report = self.report()
         (tmp_path / "x.json").write_text(report.to_json())
         subjects = [report.outcomes[0].subject, Subject("other", "", ())]
@@ -275,7 +275,7 @@ class TestReport:
         assert f"From {found.origin}: s." in again.about()  # figures keep the commit that they are of
         assert json.loads(report.to_json())["subjects"][0]["goals"][0]["judged"] == "met"
 
-    def test_pages_change_between_their_marks_only(self, tmp_path: Path) -> None:
+    def test_pages_change_only_between_their_marks(self, tmp_path: Path) -> None:
         (tmp_path / "docs").mkdir()
         marks = "<!-- bench: {0} -->\n<!-- end of bench: {0} -->\n"
         page = "top\n" + "".join(marks.format(name) for name in ("about", "goals", "tables", "pictures")) + "end\n"

@@ -117,7 +117,7 @@ class TestWrongLoaders:
 
         return run
 
-    def test_one_that_is_right_is_exact(self, run: Run) -> None:
+    def test_a_correct_loader_is_exact(self, run: Run) -> None:
         for name in ("uninterrupted", "same", "twice-changed", "batch-odd", "last-batch", "epoch-end", "uneven"):
             result = run("exact", name)
             assert (result.status, result.lost, result.repeated, result.order) == ("exact", 0, 0, True), result
@@ -131,11 +131,11 @@ class TestWrongLoaders:
         result = run("loses")
         assert (result.word, result.lost, result.repeated) == ("lost 3", 3, 0)
 
-    def test_another_order_is_told(self, run: Run) -> None:
+    def test_another_order_is_reported(self, run: Run) -> None:
         result = run("reorders")
         assert (result.word, result.lost, result.repeated, result.order) == ("order differs", 0, 0, False)
 
-    def test_an_error_is_told_by_its_first_line(self, run: Run) -> None:
+    def test_an_error_is_reported_by_its_first_line(self, run: Run) -> None:
         result = run("fails")
         assert result.status == "error"
         assert result.detail.startswith("resumed: rank ")
@@ -204,7 +204,7 @@ class TestReport:
     def test_markdown_has_a_line_for_each_cell(self) -> None:
         assert self.report.markdown().splitlines()[2] == "| killed, resumed | lost 2, repeated 1 |"
 
-    def test_details_tell_what_was_measured_found_and_documented(self) -> None:
+    def test_details_have_measurement_finding_and_documentation(self) -> None:
         details = self.report.details()
         assert "- It rounds. **killed, resumed**: lost 2, repeated 1 (epoch 0: lost 2, repeated 1)" in details
         assert "- *uneven shards*: unsupported: It cannot." in details
@@ -214,7 +214,7 @@ class TestReport:
         assert loader["cells"][0]["command"].endswith("--loaders peer --cells same --seed 7")
         assert loader["cells"][0]["finding"] == "It rounds."
 
-    def test_only_what_stands_between_the_marks_is_replaced(self, tmp_path: Path) -> None:
+    def test_only_text_between_the_marks_is_replaced(self, tmp_path: Path) -> None:
         page = tmp_path / "page.md"
         page.write_text("a\n<!-- matrix: table -->\nold\n<!-- end of matrix: table -->\nb\n")
         put_between_marks(page, "matrix", "table", "new\n")

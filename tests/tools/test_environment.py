@@ -57,7 +57,7 @@ def test_a_failed_installation_names_its_log_and_is_repeated(checkout: Path) -> 
     assert not rubbish.exists()
 
 
-def test_the_standard_library_is_enough_for_it() -> None:
+def test_the_environment_needs_only_the_standard_library() -> None:
     program = "import sys; sys.path.insert(0, sys.argv[1]); import tools.environment; print(sorted(sys.modules))"
     root = str(Path(environment.__file__).parent.parent)
     bare = [str(Path(sys.executable).resolve()), "-I", "-S", "-c", program, root]
@@ -65,7 +65,7 @@ def test_the_standard_library_is_enough_for_it() -> None:
     assert "tools.environment" in loaded
 
 
-def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_python_is_refused_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer"):
         environment.require_python()

@@ -130,7 +130,7 @@ def test_a_leaving_client_ends_only_its_own_connection(server: str) -> None:
         assert _ask(stays, 100_000) == _bytes(100_000)
 
 
-def test_where_no_server_is_the_connection_is_closed() -> None:
+def test_without_a_server_the_connection_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with Link(f"127.0.0.1:{port}") as link, _connected(link) as client, suppress(ConnectionResetError):

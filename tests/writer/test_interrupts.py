@@ -43,7 +43,7 @@ def names_of_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("mdsx")]
 
 
-def test_ctrl_c_before_any_change_of_the_disk(tmp_path: Path, often: Often) -> None:
+def test_ctrl_c_before_any_disk_change_loses_nothing(tmp_path: Path, often: Often) -> None:
     undisturbed = tmp_path / "undisturbed"
     _, whole, _ = forked(partial(interrupted, undisturbed, -1))
     every = often(3, long=1)

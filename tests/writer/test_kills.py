@@ -55,7 +55,7 @@ def undisturbed(compression: str | None, tmp_path_factory: pytest.TempPathFactor
     return run
 
 
-def test_killed_before_any_change_of_the_disk(
+def test_a_kill_before_any_disk_change_loses_nothing(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
     """Some at the start, some anywhere, and all about the end, where the index is written and `_mdsx/` removed."""
@@ -69,7 +69,7 @@ def test_killed_before_any_change_of_the_disk(
         assert contents(root) == undisturbed(COUNT), f"killed before change {point}"
 
 
-def test_killed_at_random_instants(
+def test_a_resume_after_a_random_kill_is_exact(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path, often: Often
 ) -> None:
     """From the first file to the last that is removed, with `write` and `write_batch`; again and again, or once."""
@@ -113,9 +113,7 @@ def phase(root: Path, undisturbed: Contents) -> str:
     return PHASES[1] if any(name.startswith("shard.") for name in names) else PHASES[0]
 
 
-def test_parts_written_at_once_and_their_merge_are_killed(
-    compression: str | None, tmp_path: Path, often: Often
-) -> None:
+def test_killed_parts_and_merges_resume_exactly(compression: str | None, tmp_path: Path, often: Often) -> None:
     """A merge that is killed leaves no index or a whole one, whatever became of the parts' writers before."""
     rng, deaths, runs, expected = random.Random(compression), Counter[str](), itertools.count(), tmp_path / "expected"
     for number in range(3):

@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_root_index_has_the_shards_of_the_parts_in_the_order_of_their_numbers(root: Path) -> None:
+def test_the_root_index_has_the_parts_shards_in_order(root: Path) -> None:
     before = contents(root)
     merge(root)
     after = contents(root)
@@ -74,7 +74,7 @@ def test_a_missing_part_is_named(root: Path) -> None:
     assert not (root / "index.json").exists()
 
 
-def test_no_parts_at_all_are_a_missing_part(tmp_path: Path) -> None:
+def test_no_parts_raise_missing_error(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="part-00000: the part is missing"):
         merge(tmp_path)
 
@@ -112,7 +112,7 @@ def test_a_part_that_does_not_fit_the_others_is_named(root: Path, options: dict[
     assert not (root / "index.json").exists()
 
 
-def test_metadata_is_the_parts_or_given(root: Path, tmp_path: Path) -> None:
+def test_metadata_comes_from_the_parts_or_the_call(root: Path, tmp_path: Path) -> None:
     merge(root, metadata={"whole": True})
     assert parse_index((root / "index.json").read_bytes()).metadata == {"whole": True}
     alike = tmp_path / "alike"
@@ -129,7 +129,7 @@ def test_a_folder_that_only_looks_like_a_part_is_named(root: Path) -> None:
         merge(root)
 
 
-def test_parts_are_not_merged_while_a_writer_is_at_work_beside_them(root: Path) -> None:
+def test_parts_beside_an_active_writer_are_not_merged(root: Path) -> None:
     with Writer(root, COLUMNS), pytest.raises(UsageError, match="a writer is at work beside the parts"):
         merge(root)
 

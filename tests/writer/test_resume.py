@@ -59,7 +59,7 @@ def test_a_resume_continues_after_the_durable_samples(tmp_path: Path, undisturbe
     assert contents(tmp_path) == undisturbed
 
 
-def test_a_resume_where_nothing_is_begins(tmp_path: Path, undisturbed: Contents) -> None:
+def test_a_resume_of_nothing_starts_a_dataset(tmp_path: Path, undisturbed: Contents) -> None:
     assert write(tmp_path / "new", COUNT) == 0
     assert contents(tmp_path / "new") == undisturbed
 
@@ -92,7 +92,9 @@ def test_a_damaged_shard_after_the_journals_is_rewritten(
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_cut_shard_ends_the_run_even_in_a_journal(tmp_path: Path, counts: list[int], compression: str | None) -> None:
+def test_a_truncated_shard_ends_the_run_even_in_a_journal(
+    tmp_path: Path, counts: list[int], compression: str | None
+) -> None:
     leave(tmp_path / "a", compression=compression)
     write(tmp_path / "b", COUNT, compression=compression)
     (cut,) = (tmp_path / "a").glob("shard.00005.*")
@@ -145,7 +147,7 @@ def test_other_options_are_refused(tmp_path: Path, options: dict[str, Any], plac
     assert contents(tmp_path) == before
 
 
-def test_options_are_compared_by_what_they_mean(tmp_path: Path) -> None:
+def test_equivalent_options_are_equal(tmp_path: Path) -> None:
     leave(tmp_path, 100, shard_size="1kB", compression="zstd")
     write(tmp_path, 100, shard_size=1000, compression="zstd:3")
 
@@ -169,7 +171,7 @@ def test_a_finished_dataset_with_other_options_is_refused(tmp_path: Path) -> Non
         Writer(tmp_path, COLUMNS, compression="zstd", resume=True)
 
 
-def test_what_was_left_to_remove_of_a_finished_dataset_is_removed(tmp_path: Path, undisturbed: Contents) -> None:
+def test_leftovers_of_a_finished_dataset_are_removed(tmp_path: Path, undisturbed: Contents) -> None:
     leave(tmp_path)
     record = (tmp_path / "_mdsx" / "writer.json").read_bytes()
     write(tmp_path, COUNT)
@@ -180,7 +182,7 @@ def test_what_was_left_to_remove_of_a_finished_dataset_is_removed(tmp_path: Path
     assert contents(tmp_path) == undisturbed
 
 
-def test_shards_without_a_record_are_not_taken_for_ours(tmp_path: Path) -> None:
+def test_shards_without_a_record_are_refused(tmp_path: Path) -> None:
     leave(tmp_path, 100)
     (tmp_path / "_mdsx" / "writer.json").unlink()
     before = contents(tmp_path)
@@ -190,14 +192,14 @@ def test_shards_without_a_record_are_not_taken_for_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"not JSON"])
-def test_a_damaged_journal_counts_as_none(tmp_path: Path, undisturbed: Contents, damage: bytes) -> None:
+def test_a_damaged_journal_is_ignored(tmp_path: Path, undisturbed: Contents, damage: bytes) -> None:
     leave(tmp_path)
     (tmp_path / "_mdsx" / "journal.00000.json").write_bytes(damage)
     write(tmp_path, COUNT)
     assert contents(tmp_path) == undisturbed
 
 
-def test_a_journal_that_was_not_written_any_more_is_written_by_the_resume(tmp_path: Path) -> None:
+def test_a_resume_writes_a_missing_journal(tmp_path: Path) -> None:
     leave(tmp_path)
     journal = tmp_path / "_mdsx" / "journal.00000.json"
     data = journal.read_bytes()
@@ -206,7 +208,7 @@ def test_a_journal_that_was_not_written_any_more_is_written_by_the_resume(tmp_pa
     assert journal.read_bytes() == data
 
 
-def test_a_damaged_record_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_a_damaged_record_raises_with_advice(tmp_path: Path) -> None:
     leave(tmp_path, 100)
     record = tmp_path / "_mdsx" / "writer.json"
     written = record.read_bytes()
@@ -218,7 +220,7 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(tmp_path: Path) -> No
         Writer(tmp_path, COLUMNS, shard_size=SHARD_SIZE, resume=True)
 
 
-def test_another_libzstd_is_warned_about(tmp_path: Path) -> None:
+def test_another_libzstd_warns(tmp_path: Path) -> None:
     leave(tmp_path, 100, compression="zstd")
     record = tmp_path / "_mdsx" / "writer.json"
     record.write_bytes(json.dumps(json.loads(record.read_bytes()) | {"libzstd": "0.8.0"}).encode())
@@ -250,7 +252,7 @@ def test_a_damaged_short_shard_is_not_refilled(tmp_path: Path, counts: list[int]
     assert write(tmp_path, COUNT) == sum(counts[:63])
 
 
-def test_the_last_shard_is_left_alone_where_the_next_sample_does_not_fit(tmp_path: Path, counts: list[int]) -> None:
+def test_a_full_last_shard_is_not_rewritten(tmp_path: Path, counts: list[int]) -> None:
     leave(tmp_path)
     last = tmp_path / f"shard.{len(counts) - 2:05d}.mdsx"
     before = last.stat()
@@ -275,7 +277,7 @@ def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, c
     assert list(mdsx.verify(tmp_path / "x")) == []
 
 
-def test_too_many_shards_is_an_error_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_shards_raise_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 5)
     monkeypatch.setattr("mdsx.writer.uploads.MAX_SHARDS", 5)
     with pytest.raises(UsageError, match=r"at most 5 .*shard_size=\"1MiB\" or more"):

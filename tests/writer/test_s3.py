@@ -30,13 +30,13 @@ def objects(url: str) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_objects_are_the_files_that_a_local_disk_gets(s3_url: str, tmp_path: Path, compression: str | None) -> None:
+def test_objects_equal_local_files(s3_url: str, tmp_path: Path, compression: str | None) -> None:
     write(f"{s3_url}/deep/down", COUNT, compression=compression)
     write(tmp_path, COUNT, compression=compression)
     assert objects(f"{s3_url}/deep/down") == contents(tmp_path)
 
 
-def test_killed_at_random_instants(s3: S3Server, tmp_path: Path, often: Often) -> None:
+def test_a_resume_after_a_random_kill_is_exact(s3: S3Server, tmp_path: Path, often: Often) -> None:
     """Among all its requests, with uploads in parts, and seen from outside all the while."""
     rng, deaths, runs = random.Random(1), Counter[str](), itertools.count()
     environment = {**s3.env(), PART_SIZE: "400"}
@@ -59,7 +59,7 @@ def test_killed_at_random_instants(s3: S3Server, tmp_path: Path, often: Often) -
     print(f"killed {dict(deaths)}")
 
 
-def test_unfinished_uploads_of_a_dead_writer_are_given_up(s3_url: str) -> None:
+def test_unfinished_uploads_of_a_dead_writer_are_aborted(s3_url: str) -> None:
     client, bucket = boto3.client("s3"), s3_url.removeprefix("s3://")
     with pytest.raises(ZeroDivisionError), Writer(f"{s3_url}/part-00000", COLUMNS):
         raise ZeroDivisionError
@@ -78,6 +78,6 @@ def test_parts_are_merged(s3_url: str) -> None:
     assert parse_index(open_storage(s3_url).get("index.json").data).samples == 100
 
 
-def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
+def test_a_missing_bucket_is_named(s3: S3Server) -> None:
     with pytest.raises(MissingError, match="s3://no-such-bucket"):
         Writer("s3://no-such-bucket/x", COLUMNS)

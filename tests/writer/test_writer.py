@@ -68,7 +68,7 @@ def test_a_dataset_is_shards_and_an_index_that_describes_them(tmp_path: Path) ->
     assert [text for shard in texts(tmp_path) for text in shard] == [one["text"] for one in samples]
 
 
-def test_shards_are_those_of_the_book(tmp_path: Path) -> None:
+def test_shards_follow_the_specification(tmp_path: Path) -> None:
     """Ten samples of known bytes, in shards of three."""
     write(tmp_path, [{"text": "x" * 100} for _ in range(10)], TEXT, shard_size=128 + 128 + 3 * 100)
     found = [(tmp_path / f"shard.{number:05d}.mdsx").read_bytes() for number in range(4)]
@@ -113,7 +113,7 @@ def test_write_and_write_batch_make_the_same_bytes(
     assert contents(root / "mixed") == contents(root / "one by one")
 
 
-def test_samples_counts_what_was_written(tmp_path: Path) -> None:
+def test_samples_counts_written_samples(tmp_path: Path) -> None:
     with Writer(tmp_path, TEXT) as out:
         assert out.samples == 0
         out.write({"text": "a"})
@@ -137,7 +137,7 @@ def test_a_sample_larger_than_a_shard_has_one_of_its_own(tmp_path: Path) -> None
     assert texts(tmp_path / "tiny") == [["a"], ["b"]]
 
 
-def test_a_sample_that_does_not_fit_leaves_nothing_and_the_writer_usable(tmp_path: Path) -> None:
+def test_a_refused_sample_leaves_the_writer_usable(tmp_path: Path) -> None:
     with Writer(tmp_path, {"a": "int8", "text": "str"}) as out:
         out.write({"a": 1, "text": "one"})
         for bad in ({"a": 300, "text": "x"}, {"a": 1}, {"a": 1, "text": "x", "b": 2}, {"a": 1, "text": None}):
@@ -164,9 +164,7 @@ def test_arguments_may_change_after_the_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_leaving_by_an_exception_publishes_no_index_but_keeps_closed_shards(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_an_exception_keeps_shards_but_writes_no_index(tmp_path: Path, error: type[BaseException]) -> None:
     with pytest.raises(error), Writer(tmp_path, TEXT, shard_size=400) as out:  # noqa: PT012
         for _ in range(100):
             out.write({"text": "x"})
@@ -200,7 +198,7 @@ def test_no_thread_outlives_its_writer(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-def test_a_failed_upload_fails_the_writer_at_the_next_call_and_at_the_end(tmp_path: Path) -> None:
+def test_a_failed_upload_raises_at_the_next_call(tmp_path: Path) -> None:
     (tmp_path / "full" / "shard.00002.mdsx" / "x").mkdir(parents=True)  # where a file cannot be put
     with (  # noqa: PT012
         pytest.raises(TransportError, match=r"shard\.00002\.mdsx"),
@@ -228,7 +226,7 @@ def test_an_upload_that_failed_cannot_be_ignored(tmp_path: Path) -> None:
                 failed += 1
 
 
-def test_memory_is_bounded_by_the_shards_on_their_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_by_the_shards_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Storage that does not answer stops the writer after four shards."""
     gate, begun = threading.Event(), threading.Semaphore(0)
     fsync = os.fsync
@@ -281,7 +279,7 @@ def test_invalid_options_raise_before_any_write(tmp_path: Path, options: dict[st
     assert not (tmp_path / "new").exists()
 
 
-def test_a_place_that_holds_something_is_refused(tmp_path: Path) -> None:
+def test_an_occupied_place_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "finished", [sample(1)])
     with pytest.raises(UsageError, match="there is a dataset already"):
         Writer(tmp_path / "finished", COLUMNS)
@@ -301,14 +299,14 @@ def test_a_place_that_holds_something_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "other", [sample(1)])
 
 
-def test_metadata_is_as_it_was_when_the_writer_was_made(tmp_path: Path) -> None:
+def test_metadata_is_copied_at_construction(tmp_path: Path) -> None:
     metadata: dict[str, Any] = {"a": []}
     with Writer(tmp_path, TEXT, metadata=metadata):
         metadata["a"].append(object())
     assert json.loads((tmp_path / "index.json").read_bytes())["metadata"] == {"a": []}
 
 
-def test_the_fingerprint_is_that_of_the_shards(tmp_path: Path) -> None:
+def test_the_fingerprint_follows_from_the_shards(tmp_path: Path) -> None:
     write(tmp_path, [sample(number) for number in range(50)])
     index = parse_index((tmp_path / "index.json").read_bytes())
     assert index.fingerprint == fingerprint(index.schema, [index.entry(n) for n in range(len(index.counts))])
@@ -333,7 +331,7 @@ def test_a_forked_process_cannot_write_into_its_parents_dataset(tmp_path: Path) 
     assert texts(tmp_path) == [["a"]]
 
 
-def test_two_writers_in_one_place_are_found_out(tmp_path: Path) -> None:
+def test_two_writers_in_one_place_raise(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another writer has taken over"), Writer(tmp_path, TEXT) as first:  # noqa: PT012
         first.write({"text": "a"})
         with Writer(tmp_path, TEXT, resume=True) as second:
