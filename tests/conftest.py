@@ -1,4 +1,4 @@
-"""What tests share: a real S3 server, one for each test process; and how often a thing is tried (`--long`)."""
+"""What tests share: one real S3 server for each test process, and how often to try random cases (`--long`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ fork_server.preload()
 
 
 class Often(Protocol):
-    """How often to try what chance decides: `short` times, and `long` times where `--long` was given."""
+    """How often to try a random case: `short` times, or `long` times with `--long`."""
 
     def __call__(self, short: int, long: int) -> int: ...
 
@@ -46,7 +46,7 @@ def often(request: pytest.FixtureRequest) -> Often:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running S3 server, to which the environment points."""
+    """A running S3 server; the environment points to it."""
     before = dict(os.environ)
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         os.environ.pop("AWS_PROFILE", None)
@@ -64,7 +64,7 @@ def _proxy(s3: S3Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """In front of the S3 server, and between it and us, without a fault yet. Pauses before another try are short."""
+    """A proxy in front of the S3 server, without a fault yet. Pauses between tries are short."""
     monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
     for name, value in _proxy.env().items():
         monkeypatch.setenv(name, value)

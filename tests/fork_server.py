@@ -1,6 +1,6 @@
-"""The fork server of the tests: its processes have imported what they need already, and start in milliseconds.
+"""The tests' fork server: its processes start in milliseconds, with all modules imported.
 
-There is one for each test process. Loaders whose `multiprocessing_context` is "forkserver" have their workers from it.
+Each test process has one. Loaders with `multiprocessing_context="forkserver"` get their workers from it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def preload() -> None:
-    """Give the server its modules, before it starts."""
+    """Set the modules that the server imports, before it starts."""
     CONTEXT.set_forkserver_preload(
         ["boto3", "mdsx.damage", "mdsx.torch", "pytest", "tests.fuzz.hostile", "tests.writer.test_power_cut"]
     )

@@ -1,4 +1,4 @@
-"""Runs a function in a forked child, if wanted as another user, with a deadline: a hang is a failure, not a wait."""
+"""Run a function in a forked child, optionally as another user, with a deadline: a hang is a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = 65534
 
 
 def forked(work: Callable[[], T], *, uid: int | None = None, deadline: float = DEADLINE) -> T:
-    """What `work` returns or raises in a child process, which then ends."""
+    """Return what `work` returns in a child process that then ends, or raise what it raises."""
     answers, pipe_in = os.pipe()
     child = os.fork()
     if child == 0:
@@ -58,7 +58,7 @@ def _be_child(work: Callable[[], T], uid: int | None, answers: int, pipe_in: int
 
 
 def as_another_user(work: Callable[[], T], *, denied: Path | None = None) -> T:
-    """`work` as a user who may not enter `denied`: as another one where we may, else with our own rights taken away."""
+    """Run `work` as a user who may not enter `denied`: another one if possible, else this one without its rights."""
     if ROOT:
         return forked(work, uid=NOBODY)
     if denied is None:
@@ -72,7 +72,7 @@ def as_another_user(work: Callable[[], T], *, denied: Path | None = None) -> T:
 
 
 def let_through(path: Path) -> None:
-    """Let other users come as far as `path`: pytest's own directories are closed."""
+    """Let other users reach `path`: pytest's own directories are closed to them."""
     for above in (path, *path.parents):
         mode = above.stat().st_mode
         if not mode & 0o001:

@@ -1,6 +1,6 @@
-"""Writes, caches, reads and trains as on a system without what only Linux has: `python other_system.py DIR`.
+"""Writes, caches, reads and trains without the features that only Linux has: `python other_system.py DIR`.
 
-Workers are spawned, as on macOS, so that each runs the lines at the top again.
+Workers are spawned, as on macOS, so each of them runs the lines at the top again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]  # tests/torch is another torch
+sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]  # tests/torch would hide torch
 
 ONLY_LINUX = (
     "copy_file_range", "eventfd", "fdatasync", "memfd_create", "pidfd_open", "pipe2", "posix_fadvise",
@@ -24,7 +24,7 @@ for name in ONLY_LINUX:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """mdsx finds no `/proc`. (PyTorch for Linux needs one.)"""
+    """Hide `/proc` from mdsx. (PyTorch for Linux needs it.)"""
     if event == "open" and str(arguments[0]).startswith("/proc/"):
         callers = [frame.f_code.co_filename for frame, _ in islice(traceback.walk_stack(None), 8)]
         if any(f"{os.sep}mdsx{os.sep}" in name for name in callers):

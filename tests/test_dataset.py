@@ -1,4 +1,4 @@
-"""mdsx.Dataset: any sample by its number, from wherever the dataset is, never a wrong byte."""
+"""mdsx.Dataset: any sample by its number, from any place, never a wrong byte."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_columns_of_many_samples(dataset: mdsx.Dataset) -> None:
 
 
 def test_a_dataset_works_across_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
-    check(dataset[3], 3)  # so that there is something that must not cross
+    check(dataset[3], 3)  # which must not cross
     check(pickle.loads(pickle.dumps(dataset))[77], 77)
     with multiprocessing.get_context("fork").Pool(2) as processes:
         for number, found in zip(range(0, N, 25), processes.map(dataset.__getitem__, range(0, N, 25)), strict=True):
@@ -180,7 +180,7 @@ def test_a_flipped_byte_raises_naming_the_sample(tmp_path: Path, mmap: bool) -> 
 
 
 def test_a_damaged_sample_raises_and_others_stay_readable(tmp_path: Path) -> None:
-    """Also after enough accesses that the shard is checked as a whole, which finds the damage of another sample."""
+    """Even after enough reads to check the whole shard, which finds the damage of another sample."""
     write(str(tmp_path / "dataset"))
     index = index_of(tmp_path / "dataset")
     flip(tmp_path / "dataset" / "shard.00000.mdsx", index.rows_offset + 3 * index.row_size + 60)
@@ -271,7 +271,7 @@ def test_the_url_of_an_index_raises_with_advice(local_url: str, s3_url: str) -> 
 def test_indices_of_any_integer_dtype_reach_every_sample(local_url: str) -> None:
     import torch
 
-    dataset = mdsx.Dataset(local_url)  # of more samples than 8 bits count
+    dataset = mdsx.Dataset(local_url)  # of more samples than 8 bits can count
     dtypes = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", ">i4"]
     indices: list[Any] = [np.array([1, 100], dtype) for dtype in dtypes]
     for places in (*indices, torch.tensor([1, 100], dtype=torch.uint8)):

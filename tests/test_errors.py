@@ -1,4 +1,4 @@
-"""The tree of errors is what its module draws, and errors say where, what and the way out, in every process."""
+"""The tree of errors is as drawn in its module. Errors name place, cause and way out, in every process."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "m
 
 
 def imports(path: Path) -> Iterator[tuple[str, str, int]]:
-    """The module and the name of every `from mdsx... import ...` in a file, with the line."""
+    """Yield the module, the name and the line of every `from mdsx... import ...` in a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mdsx":
             for alias in node.names:
@@ -22,14 +22,14 @@ def imports(path: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def package_of(module: str) -> str:
-    """The innermost package that a module is in; a package is in itself."""
+    """Return the innermost package that a module is in; a package is in itself."""
     while module not in PACKAGES:
         module = module.rpartition(".")[0]
     return module
 
 
 def exports(package: str) -> set[str]:
-    """The names in a package's `__all__`, read from its source."""
+    """Return the names in a package's `__all__`, read from its source."""
     tree = ast.parse((ROOT / Path(*package.split(".")) / "__init__.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "__all__" for target in node.targets):
@@ -38,7 +38,7 @@ def exports(package: str) -> set[str]:
 
 
 def problem(path: Path, module: str, name: str) -> str | None:
-    """What is wrong with an import."""
+    """Return what is wrong with an import, or None."""
     importer = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     package = package_of(module)
     if package == "mdsx" or (package_of(importer) + ".").startswith(package + "."):

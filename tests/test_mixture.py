@@ -1,4 +1,4 @@
-"""Mixtures as they are constructed: amounts, names, nesting, columns that agree, and mistakes that are reported."""
+"""The construction of mixtures: amounts, names, nesting, agreement of columns, and mistakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mdsx.format import Column, values_decoder
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Datasets of 10, 20 and 40 samples, and one that calls its columns otherwise."""
+    """Datasets of 10, 20 and 40 samples, and one with other names for its columns."""
     root = tmp_path_factory.mktemp("mixture")
     for name, size in {"a": 10, "b": 20, "c": 40, "empty": 0}.items():
         with mdsx.Writer(root / name, {"text": "str", "id": "int64"}) as out:
@@ -135,7 +135,7 @@ def test_selections_have_their_samples(urls: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("cut", [(0.0, 1), (0, 1.0), (0, 0.5), (0.5, 1)])
 def test_a_selection_refuses_an_integer_with_a_float(urls: dict[str, str], cut: tuple[float, float]) -> None:
-    """select(0, 1) is one sample, select(0.0, 1.0) all of them: a mixture of both could be meant either way."""
+    """select(0, 1) is one sample, select(0.0, 1.0) all of them: an integer with a float is ambiguous."""
     with pytest.raises(UsageError, match=r"two integers .* or two floats"):
         mdsx.Dataset(urls["c"]).select(*cut)
 

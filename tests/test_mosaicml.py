@@ -1,4 +1,4 @@
-"""The names that MosaicML's users look for: each is an error that says what mdsx has in its place."""
+"""The names that MosaicML's users look for: each raises an error with mdsx's own name."""
 
 from __future__ import annotations
 

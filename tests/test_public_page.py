@@ -1,4 +1,4 @@
-"""The public page: which names there are, that each is documented, and how little `import mdsx` costs."""
+"""The public page: its names, their documentation, and the small cost of `import mdsx`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mdsx.torch
 
 
 def modules_after(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after `code`."""
+    """Return the top-level modules that a fresh interpreter has loaded after `code`."""
     program = f"{code}\nimport sys\nprint('\\n'.join({{name.split('.')[0] for name in sys.modules}}))"
     return set(
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
@@ -23,7 +23,7 @@ def modules_after(code: str) -> set[str]:
 
 
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None"
-"""As if PyTorch were not installed."""
+"""Code that hides an installed PyTorch."""
 
 
 @pytest.mark.parametrize("page", [mdsx, mdsx.torch])

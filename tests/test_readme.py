@@ -49,7 +49,7 @@ def write_tars(directory: Path) -> None:
 
 
 def write_mixed_tars(directory: Path) -> None:
-    """`mixed-{0000..0001}.tar`: pictures of two kinds, JSON with NaN, and a file that is no sample's."""
+    """`mixed-{0000..0001}.tar`: pictures of two kinds, JSON with NaN, and a file without a sample."""
     for number in range(2):
         with tarfile.open(directory / f"mixed-{number:04}.tar", "w") as tar:
             members = [("README", b"read me")]

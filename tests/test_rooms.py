@@ -1,6 +1,6 @@
 """The import graph: a room imports only from rooms on lower floors, and keeps heavy libraries to itself.
 
-Read from the sources, so that an import inside a function counts like one at the top.
+The tests read the sources, so an import inside a function counts like one at the top.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROW = re.compile(r"\| *(\d*) *\| `mdsx/(\w+)(?:\.py|/)` \|")
 
 
 def floors() -> dict[str, int]:
-    """The floor of each room, from the table in ARCHITECTURE.md; a row without a number continues the one above."""
+    """Return the floor of each room, from ARCHITECTURE.md; a row without a number continues the one above."""
     found: dict[str, int] = {}
     floor = ""
     for number, name in ROW.findall(ARCHITECTURE.read_text(encoding="utf-8")):
@@ -36,18 +36,18 @@ IMPURE_MODULES = {
     "random", "secrets", "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "torch", "urllib",
 }  # fmt: skip
 OWNERS = {"boto3": {"storage"}, "botocore": {"storage"}, "torch": {"torch"}, "typer": {"cli"}, "rich": {"cli"}}
-"""Libraries that only some rooms may touch."""
+"""Libraries that only some rooms may use."""
 
 
 def room_of(path: Path) -> str:
-    """The room that a file of the package belongs to: its folder, or its own name. The public page is `mdsx`."""
+    """Return the room of a file of the package: its folder, or its own name. The public page is `mdsx`."""
     relative = path.relative_to(PACKAGE)
     name = relative.parts[0].removesuffix(".py")
     return "mdsx" if name == "__init__" else name
 
 
 def imports_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module that a file imports, anywhere in it, with the line."""
+    """Yield every module that a file imports, anywhere in it, with the line."""
     package = [*("mdsx", *path.relative_to(PACKAGE).parts[:-1])]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -61,7 +61,7 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def imported_room(name: str) -> str | None:
-    """The room of an imported module or name; None outside the package."""
+    """Return the room of an imported module or name; None outside the package."""
     first, *rest = name.split(".")
     if first != "mdsx":
         return None
@@ -78,7 +78,7 @@ def test_every_file_is_in_a_room() -> None:
 
 
 def test_a_room_imports_only_from_lower_floors() -> None:
-    """But for the public page's lazy names, which are looked up by text: it imports only the errors."""
+    """The public page imports only the errors; it looks up its lazy names by text."""
     wrong = [
         f"{path.relative_to(PACKAGE)}:{line}: {room_of(path)} imports {name}"
         for path in FILES
@@ -115,7 +115,7 @@ def test_the_package_needs_neither_tools_nor_tests() -> None:
 
 
 ABOUT_THE_WHOLE = {"consumer", "exports", "fuzz", "public_page", "readme", "rooms", "security", "tools"}
-"""Tests that no single room has."""
+"""Tests that belong to no single room."""
 
 
 def test_tests_mirror_the_package() -> None:

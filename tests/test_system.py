@@ -1,4 +1,4 @@
-"""Systems other than Linux: what they lack has another way to the same end."""
+"""Systems other than Linux have replacements for what they lack."""
 
 from __future__ import annotations
 

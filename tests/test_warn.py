@@ -21,7 +21,7 @@ from tests.forks import forked
 
 
 def line() -> int:
-    """The line of the caller."""
+    """Return the line of the caller."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -37,7 +37,7 @@ def said(work: Callable[[], object]) -> list[warnings.WarningMessage]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> StreamingDataset:
-    """One whose cache is far too small."""
+    """A dataset whose cache is far too small."""
     with mdsx.Writer(tmp_path / "d", {"data": "uint8[512]"}, shard_size=4096, compression="zstd") as out:
         for _ in range(700):
             out.write({"data": [7] * 512})
@@ -75,7 +75,7 @@ def test_only_the_first_rank_warns(data: StreamingDataset, monkeypatch: pytest.M
     assert not said(lambda: next(iter(loader)))
     loader.set_epoch(0)
     monkeypatch.setenv("RANK", "0")
-    assert len(said(lambda: next(iter(loader)))) == 2  # of the cache, and of lanes that do not fit
+    assert len(said(lambda: next(iter(loader)))) == 2  # of the cache, and of unsuitable lanes
 
 
 def test_a_given_rank_decides_who_warns(data: StreamingDataset, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def run() -> Run:
 
     def run(*arguments: object) -> Ran:
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exception is None or isinstance(result.exception, SystemExit)  # else there was a traceback
+        assert result.exception is None or isinstance(result.exception, SystemExit)  # not a traceback
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return run

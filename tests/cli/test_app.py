@@ -1,4 +1,4 @@
-"""The command as a whole: help, exit status, mistakes, interruption, and what it costs to start."""
+"""The command as a whole: help, exit status, mistakes, interruption, and the cost of a start."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_closed_pipe_prints_no_error(dataset: Path) -> None:
 
 
 def test_commands_take_connect_timeout(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server listens there
     commands = [["info"], ["cat"], ["verify"], ["repair"], ["merge"], ["convert", "tar", "s3://bucket/x.tar"]]
     for command in commands:
         status, _, err = run(*command, "s3://bucket/data", "--connect-timeout", "0")

@@ -1,4 +1,4 @@
-"""`mdsx convert tar`: what it prints, how it ends, and that a kill or Ctrl-C costs only the time since."""
+"""`mdsx convert tar`: its output and exit status; after a kill or Ctrl-C, the same command continues."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def command(tars: Path, out: Path, processes: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tars whose conversion lasts long enough to be interrupted when its first shard is there."""
+    """Tars whose conversion can be interrupted after its first shard."""
     folder = tmp_path_factory.mktemp("large")
     for tar in range(4):
         write_tar(folder / f"x-{tar:04d}.tar", sample_members(range(2000 * tar, 2000 * tar + 2000)))
@@ -196,7 +196,7 @@ class Job:
 
     def started(self) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
-        # Tests that a shell started in its background ignore SIGINT, and what they start would, too.
+        # Tests in a shell's background ignore SIGINT, and so would their child processes.
         pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         return subprocess.Popen(self._command, text=True, **pipes)
 
@@ -205,19 +205,19 @@ class Job:
         try:
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-        except FileNotFoundError:  # it has just ended
+        except FileNotFoundError:  # the process has just ended
             return []
 
     def interrupt(self, number: int) -> tuple[int, str]:
-        """Start it and send the signal when there is a shard. Return status and stderr once all processes ended."""
+        """Start it and send the signal after its first shard. Return status and stderr once all processes ended."""
         with self.started() as process:
             while process.poll() is None and not any(self.out.rglob("shard.*.mdsx")):
                 time.sleep(0.001)
             if number == signal.SIGINT:
-                os.killpg(process.pid, number)  # as a terminal does: all of them hear it
+                os.killpg(process.pid, number)  # as a terminal does, to all processes
             else:
                 process.send_signal(number)
-            _, err = process.communicate()  # ends when the last process that holds the pipes does
+            _, err = process.communicate()  # ends with the last process that holds the pipes
         assert not (self.out / "index.json").exists()
         return process.returncode, err
 
@@ -248,9 +248,9 @@ def test_the_same_command_continues_after_a_killed_worker(large: Path, tmp_path:
             while process.poll() is None and not (any(job.out.rglob("shard.*")) if kills % 2 else job.workers(process)):
                 time.sleep(0.001)
             time.sleep(rng.uniform(0, 0.05))
-            for worker in job.workers(process)[-1:]:  # none where all was done before
+            for worker in job.workers(process)[-1:]:  # none if everything was done before
                 os.kill(worker, signal.SIGKILL)
-            _, err = process.communicate()  # ends when the last process that holds the pipes does
+            _, err = process.communicate()  # ends with the last process that holds the pipes
         if process.returncode:
             kills += 1
             assert process.returncode == 1
@@ -262,12 +262,12 @@ def test_the_same_command_continues_after_a_killed_worker(large: Path, tmp_path:
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_the_same_command_continues_after_a_full_disk(run: Run, tars: Path, processes: str) -> None:
-    """Here a quota: no file may have more than 2 kB."""
+    """A quota of 2 kB for each file replaces the full disk."""
     for tar in range(3):
         write_tar(tars / f"x-{tar:04d}.tar", sample_members(range(100)))
     command = ["convert", "tar", f"{tars}/*.tar", tars / "out", "--shard-size", "3000B", "--processes", processes]
     limited = [sys.executable, "-c", QUOTA, *map(str, command)]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=200)  # ends when the last process does
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=200)  # ends with the last process
     assert done.returncode == 1
     wanted = rf"mdsx: error: {tars}/out/.*\.mdsx: the disk failed: File too large; raise the limit.*\n"
     assert re.fullmatch(wanted, done.stderr)

@@ -1,4 +1,4 @@
-"""`mdsx repair`: what it says, and the exit status."""
+"""`mdsx repair`: its output and exit status."""
 
 from __future__ import annotations
 

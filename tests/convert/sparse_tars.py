@@ -1,4 +1,4 @@
-"""Sparse members, made by hand: Python's tarfile writes none."""
+"""Sparse members of tars, built by hand: Python's tarfile cannot write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def padded(data: bytes) -> bytes:
 
 
 def header(name: str, size: int, kind: bytes = b"0", **fields: bytes) -> bytes:
-    """A GNU header; `fields` are `at_OFFSET=bytes`, written over it before the checksum is made."""
+    """Return a GNU header; `fields` are `at_OFFSET=bytes` to write over it before the checksum is computed."""
     info = tarfile.TarInfo(name)
     info.size, info.type = 0, kind
     block = bytearray(info.tobuf(tarfile.GNU_FORMAT)[:BLOCK])
@@ -27,13 +27,13 @@ def header(name: str, size: int, kind: bytes = b"0", **fields: bytes) -> bytes:
 
 
 def pax(records: Mapping[str, str], kind: bytes = b"x") -> bytes:
-    """A pax header with `records`."""
+    """Return a pax header with `records`."""
     lines = b"".join(_line(f"{key}={value}") for key, value in records.items())
     return header("pax", len(lines), kind) + padded(lines)
 
 
 def pax_lines(*texts: str, times: int) -> bytes:
-    """A pax header with these records repeated `times` times."""
+    """Return a pax header with these records repeated `times` times."""
     lines = b"".join(map(_line, texts)) * times
     return header("pax", len(lines), b"x") + padded(lines)
 
@@ -51,7 +51,7 @@ def pax_sparse(records: Mapping[str, str], stored: bytes, name: str = "s.bin") -
 
 
 def old_gnu(pieces: Sequence[tuple[int, int]], size: int, stored: bytes, name: str = "g.bin") -> bytes:
-    """A member of type S with up to 4 pieces."""
+    """Return a member of type S with up to 4 pieces."""
     entries = b"".join(b"%011o\0%011o\0" % piece for piece in pieces)
     real = b"%011o\0" % size if size < 8**11 else b"\x80" + size.to_bytes(11, "big")
     return header(name, len(stored), b"S", at_386=entries, at_483=real) + padded(stored)

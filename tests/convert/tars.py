@@ -1,4 +1,4 @@
-"""Tars for the tests, made by Python's tarfile: small, and damaged where a test says so."""
+"""Small tars for the tests, from Python's tarfile. Some tests damage them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JPEG = b"\xff\xd8\xff\xe0" + b"pixels" + b"\xff\xd9"
 
 
 def tar_bytes(members: Members, *, format: int = tarfile.PAX_FORMAT) -> bytes:
-    """A closed tar of regular files."""
+    """Return a closed tar of regular files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=format) as tar:
         for name, data in members:
@@ -34,7 +34,7 @@ def write_tar(path: Path, members: Members) -> Path:
 
 
 def sample_members(numbers: Iterable[int], columns: Mapping[str, str] | None = None) -> Iterator[tuple[str, bytes]]:
-    """Two members a sample: `doc/00007.txt` and `doc/00007.cls`."""
+    """Return two members per sample: `doc/00007.txt` and `doc/00007.cls`."""
     for number in numbers:
         yield f"doc/{number:05d}.txt", f"text of {number}".encode()
         yield f"doc/{number:05d}.cls", str(number % 10).encode()
@@ -47,7 +47,7 @@ def npy(array: ArrayLike, *, allow_pickle: bool = False) -> bytes:
 
 
 def png() -> bytes:
-    """A real PNG of one pixel."""
+    """Return a real PNG of one pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -98,7 +98,7 @@ def test_a_number_among_names_warns() -> None:
 )  # fmt: skip
 def test_extensions_of_several_types_become_bytes(extensions: str, kind: str) -> None:
     names = Names.parse("first-dot", {"x": extensions}, ())
-    first = extensions.split(";")[0]  # what others mean counts, though none was looked at
+    first = extensions.split(";")[0]  # the types of all extensions count, even of those not yet seen
     data = npy(np.zeros(2, np.float32)) if "npy" in first else b"1"
     samples = [TarSample("1", {"x": Member(f"1.{first}", 0, data)})]
     assert infer_columns(samples, {}, file="x.tar", names=names)["x"] == kind

@@ -40,7 +40,7 @@ def samples(folder: Path) -> list[dict[str, Any]]:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Every file below, by its content."""
+    """Return every file below a folder, with its content."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
@@ -55,14 +55,14 @@ def four(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """Four tars of 1500 samples: enough for shards to be stored while others are still read. The last one is bad."""
+    """Four tars of 1500 samples: enough to store shards while others are still read. The last one is bad."""
     for tar in range(4):
         members = [*sample_members(range(1500 * tar, 1500 * tar + 1500))]
         write_tar(tmp_path / f"x-{tar:04d}.tar", [*members, ("bad.txt", b"")] if tar == 3 else members)
     return tmp_path
 
 
-# --- what comes out
+# --- the result
 
 
 def test_every_inferred_type_is_converted(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_two_members_of_one_column_raise_before_any_write(tmp_path: Path) -> Non
 
 
 def test_dropped_files_and_links_are_left_out(tmp_path: Path) -> None:
-    """Packed by GNU tar, where the README lies between samples."""
+    """GNU tar packs them, with the README between samples."""
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("1.txt", "1.cls", "README", "notes.md"):
@@ -195,7 +195,7 @@ def test_an_option_that_matches_nothing_raises_or_warns(four: Path, recwarn: pyt
         with pytest.raises(UsageError, match=rf"one\.tar: {option}: no member has .*; there are cls, txt"):
             convert(four, "one.tar", **options)
     assert not (four / "out").exists()
-    convert(four, "x-*.tar", drop=["jsn"])  # which a later tar may have
+    convert(four, "x-*.tar", drop=["jsn"])  # a later tar may have it
     assert [text.partition(".tar: ")[2][:27] for text in warned(recwarn)] == ["--drop jsn: no member has t"]
 
 
@@ -258,7 +258,7 @@ def test_skips_are_reported_and_counted_across_processes(large: Path) -> None:
     assert [error.partition("x-0003.tar: ")[2][:16] for error in skips.errors] == ["member 'bad.txt'"]
 
 
-# --- what is wrong in a tar: an error and no index, or a logged skip
+# --- a fault in a tar: an error and no index, or a logged skip
 
 
 def damaged(change: Callable[[bytearray], bytes | bytearray | None]) -> bytes:
@@ -389,7 +389,7 @@ def test_a_forgotten_output_is_an_error(four: Path) -> None:
         convert_tars([f"{four}/x-0000.tar"], "s3://bucket/x.tar.gz")
 
 
-# --- again
+# --- rerun
 
 
 def test_a_finished_conversion_is_not_done_again(four: Path) -> None:
@@ -546,7 +546,7 @@ def test_a_rerun_does_not_read_finished_tars(large: Path, monkeypatch: pytest.Mo
     convert(large, shard_size="10KB", on_error="skip", watch=seen.append)
     sizes = [path.stat().st_size for path in sorted(large.glob("*.tar"))]
     assert (seen[0].size, seen[0].samples, seen[0].of_size) == (0, 0, sum(sizes))
-    assert seen[1].size in (sizes[0], sum(sizes[:2]), sum(sizes[:3]))  # as far as shards were durable
+    assert seen[1].size in (sizes[0], sum(sizes[:2]), sum(sizes[:3]))  # up to the durable shards
     assert seen[1].samples >= 1500
     assert (seen[-1].size, seen[-1].samples) == (sum(sizes), 6000)
 

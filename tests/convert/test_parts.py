@@ -1,4 +1,4 @@
-"""A worker's death raises an error that says so, whatever state its pipe was in."""
+"""A worker's death raises an error, whatever the state of its pipe."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def plan(tars: int = 3, parts: int = 1) -> Plan:
 
 
 def with_last(url: str, etag: str, content: str) -> Plan:
-    """The plan with another last source."""
+    """Return the plan with another last source."""
     return replace(plan(), sources=(*plan().sources[:2], Source(url, 1002, etag, content)))
 
 

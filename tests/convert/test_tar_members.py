@@ -1,4 +1,4 @@
-"""The tar reader: reads what others write, and never mistakes damage for the end."""
+"""The tar reader reads tars of other programs, and never mistakes damage for the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names(data: bytes) -> list[str]:
     return [item.name for item in read(data) if isinstance(item, Member)]
 
 
-# --- what others write
+# --- tars of other programs
 
 
 def tarfile_reads(path: Path) -> list[tuple[str, int, bytes | None]]:
@@ -110,14 +110,14 @@ def test_links_and_devices_have_no_bytes(tree: Path, tmp_path: Path) -> None:
     problems = {item.name: item.problem for item in read(path.read_bytes()) if isinstance(item, Member)}
     assert problems.pop("a.b/soft.cls") == "is a symbolic link to 'c.cls', and has no bytes of its own"
     assert problems.pop("pipe.x") == "is a FIFO"
-    hard = [problem for problem in problems.values() if problem]  # which of the two comes first is the file system's
+    hard = [problem for problem in problems.values() if problem]  # the file system decides their order
     assert len(problems) == 2
     assert len(hard) == 1
     assert hard[0].startswith("is a hard link to ")
 
 
 def test_a_file_whose_name_ends_in_a_slash_is_a_file() -> None:
-    """As for Python's tarfile; its bytes are never read as members, be they some."""
+    """As in Python's tarfile. Its bytes are never read as members."""
     inner = header("smuggled.txt", 5) + padded(b"inner")
     data = header("b.txt/", len(inner)) + inner + header("c.txt", 0) + bytes(1024)
     assert read(data) == [Member("b.txt/", 0, inner), Member("c.txt", 512 + len(inner))]
@@ -142,7 +142,7 @@ def sparse_members(count: int, holes: int) -> bytes:
 
 
 def test_holes_of_a_tar_are_bounded_by_its_stored_bytes() -> None:
-    """Compressed or not: the bytes of its file count."""
+    """The bytes of the file count, compressed or not."""
     data = sparse_members(5, 2**25)
     for stored in (data, gzip.compress(data)):
         members = [item for item in read(stored) if isinstance(item, Member)]
@@ -171,7 +171,7 @@ MAPS = {
 
 @pytest.mark.parametrize("name", MAPS)
 def test_records_and_pieces_are_bounded_by_the_tars_bytes(name: str) -> None:
-    """Each of these alone would pass."""
+    """Each of them alone is allowed."""
     member = MAPS[name] + (b"" if "1.0" in name or "S" in name else header("a.bin", 0))
     assert not any("too many records" in error for error in errors(member + bytes(1024)))
     found = errors(gzip.compress(member * 60 + bytes(1024)))
@@ -248,7 +248,7 @@ def test_every_flipped_byte_of_a_header_is_found() -> None:
         data = bytearray(CLOSED)
         data[place] ^= 0x01
         found = errors(bytes(data))
-        if not 148 <= place - 2048 < 156:  # the checksum's own text may still mean the same number
+        if not 148 <= place - 2048 < 156:  # the checksum's text may still have the same value
             assert found, place
         for error in found:
             assert error.startswith("x.tar: offset 2048, after member 'doc/00000.cls': header is damaged")
@@ -291,7 +291,7 @@ def test_a_huge_extended_header_is_damage_without_allocation() -> None:
 @settings(deadline=None)
 @given(place=st.integers(0, len(CLOSED) - 1), lost=st.integers(0, 1), inserted=st.binary(max_size=2))
 def test_any_damage_is_found_or_harmless(place: int, lost: int, inserted: bytes) -> None:
-    """Whatever byte is changed, lost or added: no exception, and no member that was not there."""
+    """Any changed, lost or added byte: no exception, and no invented member."""
     known = set(names(CLOSED))
     for item in read(CLOSED[:place] + inserted + CLOSED[place + lost :]):
         assert isinstance(item, CorruptError) or item.name in known

@@ -1,4 +1,4 @@
-"""A member's bytes are read as its column's type says; a misfit names tar, member, offset and a type that would do."""
+"""A member's bytes are read by its column's type. Otherwise the error names tar, member, offset and a fitting type."""
 
 from __future__ import annotations
 

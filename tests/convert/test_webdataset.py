@@ -1,4 +1,4 @@
-"""Names become keys and columns, and members become samples, as in WebDataset; nothing is lost silently."""
+"""Names become keys and columns, members become samples, as in WebDataset. Nothing is lost silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share: a cache of their own."""
+"""What the tests of this package share: a cache of their own."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the user's, and not below the datasets that are compared file by file."""
+    """A cache that is not the user's, and outside the datasets that are compared file by file."""
     monkeypatch.setenv("MDSX_CACHE", str(tmp_path_factory.mktemp("cache")))

@@ -1,4 +1,4 @@
-"""Datasets to damage: what was written to them, and whose each of their bytes is."""
+"""Datasets to damage: their samples, and the owner of each of their bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_parts(url: str | Path, written: Samples, parts: int, **options: Any) -
 
 
 def read(url: str | Path) -> Samples:
-    """All samples, in order; each is checked as it is read."""
+    """Return all samples in order, each checked while it is read."""
     return mdsx.Dataset(url)[:]
 
 
@@ -55,9 +55,9 @@ def index_of(root: Path) -> Index:
 
 
 def holds(frame: bytes | bytearray, raw: bytes) -> bool:
-    """Whether a zstd frame still holds these bytes: there are bits in it that nobody looks at."""
+    """Return whether a zstd frame still holds these bytes: some of its bits have no meaning."""
     try:
-        sized = zstandard.get_frame_parameters(frame).content_size == len(raw)  # else it would be allocated
+        sized = zstandard.get_frame_parameters(frame).content_size == len(raw)  # otherwise it would be allocated
         return sized and zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False) == raw
     except zstandard.ZstdError:
         return False
@@ -70,7 +70,7 @@ class Where(NamedTuple):
     stored: bytes
     whose: list[int | None]
     checksums: set[int]
-    """The places of the stored checksums of rows."""
+    """The offsets of the rows' stored checksums."""
 
     def lost(self, places: Iterable[int]) -> set[int]:
         """Return the samples that are lost with these bytes. A sample that loses only its checksum is not lost."""
@@ -82,7 +82,7 @@ class Where(NamedTuple):
 
 
 def plain_shards(root: Path) -> list[Where]:
-    """The shards of a dataset that is not compressed."""
+    """Return the shards of a dataset that is not compressed."""
     index, found, first = index_of(root), [], 0
     for shard in range(len(index.counts)):
         path = root / index.name(shard)

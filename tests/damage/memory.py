@@ -1,4 +1,4 @@
-"""A dataset in memory, whose every byte a test can change quickly."""
+"""A dataset in memory: a test can change each byte quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mdsx.storage import Entry, Piece
 
 
 class MemoryStorage:
-    """What reading a dataset needs of `Storage`."""
+    """The part of `Storage` that reading a dataset needs."""
 
     url = "memory"
 

@@ -1,4 +1,4 @@
-"""Every changed byte of a dataset is found, and blamed on the sample that owns it: all of all files, one by one."""
+"""Every changed byte of a dataset is found and blamed on the sample that owns it: each byte of each file."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def values(often: Often) -> Iterable[int]:
-    """By what bits a byte is changed: to all other values with `--long`."""
+    """Return the bits to flip in a byte: all combinations with `--long`."""
     return range(1, 256) if often(0, long=1) else CHANGES
 
 
 class Examined:
-    """The shards of a dataset in memory, each examined as `verify` and `repair` do it."""
+    """The shards of a dataset in memory, examined as by `verify` and `repair`."""
 
     def __init__(self, root: Path) -> None:
         self.storage = MemoryStorage(root)
@@ -51,7 +51,7 @@ class Examined:
         self.firsts = [int(self.index.counts[:shard].sum()) for shard in range(len(self.names))]
 
     def find(self, shard: int, stored: bytes | None) -> ShardRepair:
-        """With these bytes in the place of the shard."""
+        """Examine these bytes instead of the shard."""
         name = self.names[shard]
         before = self.storage.files.pop(name)
         if stored is not None:
@@ -64,7 +64,7 @@ class Examined:
 
 
 def blamed(finding: ShardRepair) -> set[int]:
-    """The samples that the messages name, by their number in the dataset."""
+    """Return the samples that the messages name, by their numbers in the dataset."""
     found = set()
     for problem in finding.problems:
         if match := re.fullmatch(r"sample (\d+) \((\d+) of the dataset\).*", problem.place or ""):
@@ -98,7 +98,7 @@ def test_every_changed_byte_of_a_shard_is_found(dataset: Path, often: Often) -> 
                 assert finding.problems[0].file == f"memory/{name}"
                 if plain:
                     owners = plain[shard].lost([place])
-                elif holds(damaged[:table], raw):  # a bit that nobody looks at
+                elif holds(damaged[:table], raw):  # a bit without a meaning
                     owners, where = set(), "seek table" if place >= table else "XXH3-128"
                     assert (finding.problems[0].place or "").startswith(where)
                 else:
@@ -148,7 +148,7 @@ def test_every_changed_byte_or_length_of_the_index_is_found(dataset: Path, often
 
 
 def test_the_command_finds_the_same_damage(dataset: Path, tmp_path: Path, often: Often) -> None:
-    """A sample of all that, as a user does it: exit status 1, and a line that names the file."""
+    """For some of these changes, the command exits with status 1 and a line that names the file."""
     rng, root = random.Random(5), tmp_path / "x"
     shutil.copytree(dataset, root)
     command = [sys.executable, "-m", "mdsx", "verify", str(root)]

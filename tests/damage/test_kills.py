@@ -1,4 +1,4 @@
-"""A repair that is killed, at whatever instant, leaves the old dataset or the repaired one; the next ends its work."""
+"""A repair killed at any instant leaves the old dataset or the repaired one; the next repair completes it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_kill_before_any_disk_change_loses_nothing(
 
 
 def old_or_new(found: Contents, before: Contents, after: Contents) -> None:
-    """The index is the old one, or the new one with all that it names. Every original file still exists."""
+    """Check that the index is the old one, or the new one with all its shards, and that every original file exists."""
     assert found["index.json"] in (before["index.json"], after["index.json"])
     if found["index.json"] == after["index.json"]:
         assert finished(found) == after
@@ -73,7 +73,7 @@ def old_or_new(found: Contents, before: Contents, after: Contents) -> None:
 
 
 def finished(found: Contents) -> Contents:
-    """Without what a put that was killed left under a hidden name."""
+    """Return the files without the hidden ones that a killed put left."""
     return {name: data for name, data in found.items() if not name.startswith(".")}
 
 

@@ -1,4 +1,4 @@
-"""What is damaged only on its way from storage is no damage: it is read once more."""
+"""Bytes damaged only in transit are read again, and are no damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.damage.memory import MemoryStorage
 
 
 class Flaky(MemoryStorage):
-    """Each object comes with a flipped bit the first time that it is asked for."""
+    """Storage that flips a bit of each object at its first read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -45,7 +45,7 @@ def flip(path: Path, place: int, change: int = 1) -> None:
 
 
 def repaired(root: Path | str, **options: Any) -> Repair:
-    """Repairs, and checks what must hold afterwards: it is sound, and a second run has nothing to do."""
+    """Repair, then check that the dataset is sound and a second repair has nothing to do."""
     done = mdsx.repair(root, **options)
     assert done.written
     assert list(mdsx.verify(root)) == []
@@ -124,7 +124,7 @@ def test_metadata_on_which_the_parts_agree_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", STORED)
 def test_a_damaged_index_is_repaired_or_left_unchanged(compression: str | None, tmp_path: Path, often: Often) -> None:
-    """`repair` cannot recognise damaged metadata. So it writes nothing unless the caller drops or gives them."""
+    """`repair` cannot recognise damaged metadata, so it writes nothing unless the caller drops or gives metadata."""
     write(tmp_path, WRITTEN[:20], shard_size=1500, compression=compression, metadata={"made by": "us", "n": [1, None]})
     index = tmp_path / "index.json"
     before = index.read_bytes()
@@ -217,7 +217,7 @@ def test_random_damage_costs_only_the_samples_it_touches(tmp_path: Path, often: 
 
 
 def expect(root: Path, gone: set[int], what: str) -> None:
-    """A repair must leave all samples but these, and touch no file of the damaged dataset but the index."""
+    """Check that a repair lost only these samples and changed only the index."""
     left = [sample for number, sample in enumerate(WRITTEN) if number not in gone]
     before = contents(root)
     if not left:
@@ -249,7 +249,7 @@ def expect(root: Path, gone: set[int], what: str) -> None:
 
 
 class Frames(NamedTuple):
-    """A stored shard: where each of its frames ends, and the samples in it, by their number in the dataset."""
+    """A stored shard: the end of each frame, and the numbers of its samples in the dataset."""
 
     name: str
     stored: bytes
@@ -304,7 +304,7 @@ def test_damaged_frames_cost_only_their_samples(
 
 
 def test_lossless_repairs_need_no_permission(plain: Path) -> None:
-    """The header, and the padding, are what they must be: the new shard has the same bytes as the damaged one had."""
+    """Header and padding follow from the rest: the new shard has the original bytes."""
     sound = shards(plain)[1].read_bytes()
     flip(shards(plain)[1], 20)
     done = repaired(plain)
@@ -331,7 +331,7 @@ def test_other_compressed_bytes_are_repaired_without_loss(tmp_path: Path) -> Non
 
 
 def test_a_shard_of_other_samples_is_never_trusted(tmp_path: Path) -> None:
-    """All of its rows have the right checksums, for rows know only their number in the shard."""
+    """All of its rows have the right checksums for their own row key."""
     columns = {"number": "int64"}
     with mdsx.Writer(tmp_path, columns, shard_size=1000) as out:
         out.write_batch({"number": range(200)})
@@ -410,7 +410,7 @@ def test_without_an_index_the_first_frame_gives_the_layout(tmp_path: Path) -> No
 
 
 def test_without_an_index_random_damage_loses_the_least(plain: Path, tmp_path: Path, often: Often) -> None:
-    """A header whose sizes or columns are damaged costs the shard; anything else the samples that it touches."""
+    """A header with damaged sizes or columns costs the shard; other damage costs the samples that it touches."""
     sound, rng = plain_shards(plain), random.Random(17)
     for round in range(often(10, long=200)):
         root = tmp_path / str(round)
@@ -541,14 +541,14 @@ def test_a_dataset_without_a_sound_shard_is_unchanged(dataset: Path) -> None:
 
 
 def test_unreadable_storage_is_no_damage(plain: Path) -> None:
-    """Storage that fails says nothing about the bytes: nobody is to drop samples for it."""
+    """A storage error says nothing about the bytes, so no sample may be dropped for it."""
     path = shards(plain)[1]
     path.unlink()
     path.mkdir()
     refused(plain, mdsx.TransportError, "the disk failed")
 
 
-# --- others at work
+# --- concurrent changes
 
 
 def test_an_index_replaced_during_a_repair_stays(plain: Path) -> None:

@@ -1,4 +1,4 @@
-"""Verification finds every damage, says where it is, and finds none in what is sound."""
+"""Verification finds every damage with its place, and none in a sound dataset."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_shard_missing_cut_or_swapped_is_damage(dataset: Path) -> None:
 
 
 def test_a_sound_shard_of_another_dataset_is_damage(tmp_path: Path) -> None:
-    """Same size, sound in itself: the index has another row key."""
+    """The size is the same and the shard is sound, but the index has another row key."""
     for number in (1, 2):
         with mdsx.Writer(tmp_path / str(number), {"number": "int64"}) as out:
             out.write({"number": number})

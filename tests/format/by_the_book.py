@@ -1,4 +1,4 @@
-"""A shard written as format-spec.md says, sample by sample and field by field, without any code of mdsx."""
+"""Shards built from format-spec.md, sample by sample and field by field, without any code of mdsx."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def up(value: int, step: int) -> int:
 
 
 def fixed_size(text: str) -> tuple[int, int] | None:
-    """Item size and size of a fixed-size column; None for the rest."""
+    """Return item size and size of a fixed-size column; None for other columns."""
     match = re.fullmatch(r"([\w.-]+)(?:\[([^\]]*)\])?(\?)?", text)
     assert match
     base, dims, mark = match.groups()
@@ -29,7 +29,7 @@ def fixed_size(text: str) -> tuple[int, int] | None:
 
 
 def shard(columns: Mapping[str, str], samples: Sequence[Mapping[str, bytes | None]]) -> bytes:
-    """The shard of samples whose values are bytes already; None is null."""
+    """Return the shard of samples whose values are encoded bytes; None is null."""
     schema = json.dumps(
         [{"name": name, "type": text} for name, text in columns.items()], ensure_ascii=False, separators=(",", ":")
     ).encode()
@@ -40,7 +40,7 @@ def shard(columns: Mapping[str, str], samples: Sequence[Mapping[str, bytes | Non
     checksums = list[int]()
     for number, sample in enumerate(samples):
         values = [sample[name] for name in variable]
-        body = b""  # what comes after the checksum
+        body = b""  # the row after its checksum
         if variable:
             body += struct.pack("<Q", len(heap))
             body += b"".join(struct.pack("<I", 0xFFFFFFFF if value is None else len(value)) for value in values)

@@ -1,4 +1,4 @@
-"""Hypothesis counts no time here: the machine may be busy with other things."""
+"""Hypothesis has no deadlines here: the machine may be busy."""
 
 from __future__ import annotations
 

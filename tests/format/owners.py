@@ -9,7 +9,7 @@ from tests.format.reference import ITEMS, fixed, get, row_at, schema, split
 
 
 class Owner(NamedTuple):
-    """`part`: header, schema, padding, or of a sample's: checksum, extent (start and lengths), column, row padding."""
+    """`part`: header, schema or padding; or a sample's checksum, extent (start and lengths), column or row padding."""
 
     part: str
     sample: int | None = None
@@ -17,7 +17,7 @@ class Owner(NamedTuple):
 
 
 def owners(shard: bytes) -> list[Owner]:
-    """The owner of each byte."""
+    """Return the owner of each byte."""
     found = [Owner("padding")] * len(shard)
     found[:64] = [Owner("header")] * 64
     found[64 : 64 + get(shard, "schema_size")] = [Owner("schema")] * get(shard, "schema_size")

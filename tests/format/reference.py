@@ -1,4 +1,4 @@
-"""A second implementation of the format, by hand. It reads and breaks files and shares no code with mdsx.
+"""A second implementation of the format, which reads and breaks files. It shares no code with mdsx.
 
 `read_shard` decodes with `struct` alone. `seal` and `seal_index` recompute the checksums of a file that was broken on
 purpose, so that a reader finds the one rule that the file breaks. `frame` makes zstd frames block by block.
@@ -50,7 +50,7 @@ def get(shard: bytes, field: str) -> Any:
 
 
 def put(shard: bytes, **fields: int | bytes) -> bytes:
-    """`shard` with other header fields."""
+    """Return `shard` with other header fields."""
     data = bytearray(shard)
     for field, value in fields.items():
         offset, code = FIELDS[field]
@@ -59,13 +59,13 @@ def put(shard: bytes, **fields: int | bytes) -> bytes:
 
 
 def patch(data: bytes, offset: int, new: bytes) -> bytes:
-    """`data` with `new` written over it at `offset`."""
+    """Return `data` with `new` written over it at `offset`."""
     assert 0 <= offset <= offset + len(new) <= len(data)
     return data[:offset] + new + data[offset + len(new) :]
 
 
 def seal(shard: bytes) -> bytes:
-    """`shard` with the header checksum that its header and schema need."""
+    """Return `shard` with the header checksum that its header and schema need."""
     end = get(shard, "header_size") + get(shard, "schema_size")
     return put(shard, checksum=xxhash.xxh3_64_intdigest(shard[:56] + shard[64:end]))
 
@@ -76,13 +76,13 @@ def rows_offset(shard: bytes) -> int:
 
 
 def seal_rows(shard: bytes) -> bytes:
-    """`shard` with the row checksums, the row key and the header checksum that its rows and heap need."""
+    """Return `shard` with the row checksums, row key and header checksum that its rows and heap need."""
     checksums = row_checksums(shard)
     return with_key(shard, row_key(shard, checksums), checksums)
 
 
 def row_checksums(shard: bytes) -> list[int]:
-    """The checksums of the rows, without the row key."""
+    """Return the checksums of the rows, without the row key."""
     variable = sum(not fixed(column["type"]) for column in schema(shard))
     checksums = []
     for number in range(get(shard, "samples")):
@@ -94,14 +94,14 @@ def row_checksums(shard: bytes) -> list[int]:
 
 
 def row_key(shard: bytes, checksums: Sequence[int]) -> int:
-    """The row key of a shard whose rows have these checksums."""
+    """Return the row key of a shard whose rows have these checksums."""
     start = get(shard, "header_size")
     text = shard[start : start + get(shard, "schema_size")]
     return int(xxhash.xxh3_64_intdigest(text + struct.pack(f"<{len(checksums)}Q", *checksums)))
 
 
 def with_key(shard: bytes, key: int, checksums: Sequence[int]) -> bytes:
-    """`shard` with this row key, under which it stores these checksums."""
+    """Return `shard` with this row key, and these checksums stored under it."""
     data = bytearray(shard)
     for number, checksum in enumerate(checksums):
         struct.pack_into("<Q", data, row_at(shard, number), checksum ^ key)
@@ -109,7 +109,7 @@ def with_key(shard: bytes, key: int, checksums: Sequence[int]) -> bytes:
 
 
 def enlarged(shard: bytes, header_size: int) -> bytes:
-    """`shard` as version 1.1 might write it: with `header_size` bytes of header, the new ones not zero."""
+    """Return `shard` as version 1.1 might write it: with `header_size` bytes of header, the new ones not zero."""
     head = shard[:64] + b"\xaa" * (header_size - 64) + shard[64 : 64 + get(shard, "schema_size")]
     offset = -(-len(head) // 64) * 64
     moved = offset - rows_offset(shard)
@@ -119,7 +119,7 @@ def enlarged(shard: bytes, header_size: int) -> bytes:
 
 
 def emptied(shard: bytes) -> bytes:
-    """`shard` without its samples."""
+    """Return `shard` without its samples."""
     rows = rows_offset(shard)
     return seal_rows(put(shard[:rows], samples=0, heap_offset=rows, file_size=rows))
 
@@ -136,7 +136,7 @@ def row_at(shard: bytes, number: int) -> int:
 
 
 def heap_values(shard: bytes, row: int, variable: int) -> list[bytes | None]:
-    """The variable-size values of the row at offset `row`."""
+    """Return the variable-size values of the row at offset `row`."""
     if not variable:
         return []
     start, *lengths = struct.unpack_from(f"<Q{variable}I", shard, row + 8)
@@ -148,7 +148,7 @@ def heap_values(shard: bytes, row: int, variable: int) -> list[bytes | None]:
 
 
 def read_shard(shard: bytes) -> list[dict[str, Any]]:
-    """The samples of a sound shard, in plain form. Values of types that are not known stay bytes, as `{"hex": ...}`."""
+    """Return the samples of a sound shard in plain form. Values of unknown types stay bytes, as `{"hex": ...}`."""
     columns = schema(shard)
     variable = sum(not fixed(column["type"]) for column in columns)
     samples = []
@@ -186,7 +186,7 @@ def fixed(text: str) -> bool:
 
 
 def decode(text: str, data: bytes) -> Any:
-    """A value in plain form."""
+    """Return a value in plain form."""
     base, shape, _ = split(text)
     if base in ITEMS:
         stars = (shape or []).count(None)
@@ -219,9 +219,9 @@ def _item(base: str, item: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: bytes as `{"hex": ...}`, arrays as `{"shape": ..., "items": ...}`, maps as pairs
-    `{"map": [[key, value], ...]}`, timestamps as `{"timestamp": [seconds, nanoseconds]}`, floats that are no finite
-    number as `{"float": "nan"}`."""
+    """Return `value` as JSON can hold it: bytes as `{"hex": ...}`, arrays as `{"shape": ..., "items": ...}`, maps as
+    pairs `{"map": [[key, value], ...]}`, timestamps as `{"timestamp": [seconds, nanoseconds]}`, and other floats than
+    finite ones as `{"float": "nan"}`."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if isinstance(value, bytes):
@@ -251,8 +251,8 @@ def frame(
     block_kind: int | None = None,
     blocks_before: int = 0,
 ) -> bytes:
-    """A zstd frame of RLE and raw blocks. -1 stands for the right value, None leaves the field out; a `window` (its
-    descriptor byte) makes it a frame of several segments; `blocks_before` empty blocks come first."""
+    """Return a zstd frame of RLE and raw blocks. -1 is the right value, None leaves out the field; a `window` (its
+    descriptor byte) makes a frame of several segments; `blocks_before` empty blocks come first."""
     content_size = len(raw) if content_size == -1 else content_size
     checksum = xxhash.xxh64_intdigest(raw) & 0xFFFFFFFF if checksum == -1 else checksum
     descriptor = (0 if content_size is None else 0xC0) | (0x20 if window is None and content_size is not None else 0)
@@ -273,7 +273,7 @@ def frame(
 
 
 def seek_table(sizes: Sequence[tuple[int, int]], **other: int) -> bytes:
-    """The seek table of frames of (compressed, raw) sizes; `other` sets magic, size, count, descriptor or footer."""
+    """Return the seek table of frames of (compressed, raw) sizes; `other` sets fields of the table."""
     table = struct.pack("<II", other.get("magic", 0x184D2A5E), other.get("size", 8 * len(sizes) + 9))
     table += b"".join(struct.pack("<II", *pair) for pair in sizes)
     footer = other.get("count", len(sizes)), other.get("descriptor", 0), other.get("footer", 0x8F92EAB1)
@@ -285,7 +285,7 @@ def pieces(raw: bytes) -> list[bytes]:
 
 
 def compressed(raw: bytes) -> bytes:
-    """A compressed shard."""
+    """Return a compressed shard."""
     frames = [frame(piece) for piece in pieces(raw)]
     sizes = [(len(made), len(piece)) for made, piece in zip(frames, pieces(raw), strict=True)]
     return b"".join(frames) + seek_table(sizes)
@@ -300,7 +300,7 @@ def index(
     raw: Sequence[bytes] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The index of shards, as an object; `raw` are the uncompressed ones where `stored` are compressed."""
+    """Return the index of shards as an object; `raw` are the uncompressed shards if `stored` are compressed."""
     made = [{"name": name, "type": text} for name, text in columns.items()]
     counts = [get(shard, "samples") for shard in raw or stored]
     hashes = [xxhash.xxh3_128_hexdigest(shard) for shard in raw or stored]
@@ -330,7 +330,7 @@ def index(
 
 
 def fingerprint(index: Mapping[str, Any]) -> str:
-    """The fingerprint of what an index says, as far as that can be put together."""
+    """Return the fingerprint that an index implies, as far as it can be computed."""
     shards = index["shards"]
     sizes, hashes = shards.get("raw_size", shards["size"]), shards.get("raw_xxh3_128", shards["xxh3_128"])
     facts = zip(shards["samples"], sizes, [hashes[at : at + 32] for at in range(0, len(hashes), 32)], strict=False)
@@ -344,7 +344,7 @@ def fingerprint(index: Mapping[str, Any]) -> str:
 
 
 def seal_index(index: Mapping[str, Any] | str) -> bytes:
-    """The file of an index, with its checksum: of an object, or of text as it is but for the brace that ends it."""
+    """Return the index file of an object, or of a text without its last brace, with its checksum."""
     if not isinstance(index, str):
         index = json.dumps(index, ensure_ascii=False, separators=(",", ":")).removesuffix("}")
     return index.encode() + f',"checksum":"{xxhash.xxh3_64_hexdigest(index.encode())}"}}\n'.encode()

@@ -1,7 +1,7 @@
-"""A reader made from format-spec.md alone, which knows each of its rules by a name and can leave any of them out.
+"""A reader written from format-spec.md alone. Each rule has a name, and the reader can leave out any one of them.
 
-Without a rule, it believes what the file says, as a careless reader would: a file that breaks only that rule is then
-accepted. Where nothing is left to be read without it (a file that is cut, a count without its items), it raises Broken
+Without a rule, it trusts the file like a careless reader: a file that breaks only that rule is then
+accepted. If nothing can be read without the rule (a truncated file, a count without its items), it raises Broken
 with `Unreadable`. It shares no code with mdsx.
 """
 
@@ -26,7 +26,7 @@ _FRAME = 2**20
 
 
 class Broken(Exception):
-    """A rule that does not hold."""
+    """A broken rule."""
 
     def __init__(self, rule: str, kind: str = "corrupt") -> None:
         super().__init__(rule)
@@ -38,13 +38,13 @@ class Unreadable(Exception):
 
 
 class Reader:
-    """Reads files, and raises Broken at the first rule that does not hold, except the rule `without`."""
+    """Reads files, and raises Broken at the first broken rule, except the rule `without`."""
 
     def __init__(self, without: str | None = None) -> None:
         self.without = without
 
     def rule(self, name: str, holds: bool, kind: str = "corrupt") -> bool:
-        """Whether it holds; Broken where it must."""
+        """Return whether the rule holds; raise Broken if it must hold."""
         if not holds and name != self.without:
             raise Broken(name, kind)
         return holds
@@ -52,7 +52,7 @@ class Reader:
     # --- types and schema
 
     def columns(self, text: bytes) -> list[tuple[str, _Type]]:
-        """The columns of a schema's text."""
+        """Return the columns of a schema's text."""
         self.rule("schema: UTF-8", _is_text(text))
         found = text.decode("utf-8", "surrogateescape")
         exact = re.fullmatch(r'\[(\{"name":"[^"\\]*","type":"[^"\\]*"\}(,(?!\])|(?=\])))*\]', found)
@@ -64,7 +64,7 @@ class Reader:
         return self.checked(parsed)
 
     def checked(self, pairs: list[tuple[str, str]]) -> list[tuple[str, _Type]]:
-        """Columns by name and the text of their type."""
+        """Return columns by name and the text of their type."""
         self.rule("schema: a column", bool(pairs))
         for name, _ in pairs:
             self.rule("name: 1 to 255 bytes", 1 <= len(name.encode("utf-8", "surrogateescape")) <= 255)
@@ -73,7 +73,7 @@ class Reader:
         return [(name, self.type(text)) for name, text in pairs]
 
     def type(self, text: str) -> _Type:
-        """What the text of a type means; where the grammar is left out, an opaque column."""
+        """Return what the text of a type means; without the grammar rule, an opaque column."""
         match = re.fullmatch(
             r"([A-Za-z][A-Za-z0-9_.-]*)(?:\[((?:\*|0|[1-9][0-9]*)(?:,(?:\*|0|[1-9][0-9]*))*)\])?(\?)?", text
         )
@@ -99,7 +99,7 @@ class Reader:
     # --- the shard
 
     def shard(self, data: bytes, index: Mapping[str, Any] | None = None) -> None:
-        """The full check, with what an index says of the shard."""
+        """Run the full check, with the index's values for the shard."""
         self.rule("64 bytes", len(data) >= 64)
         if len(data) < 64:
             raise Unreadable
@@ -220,7 +220,7 @@ class Reader:
     # --- compression
 
     def frames(self, data: bytes, raw_size: int) -> bytes:
-        """The raw bytes of a compressed shard."""
+        """Return the raw bytes of a compressed shard."""
         k = -(-raw_size // _FRAME)
         table = 8 * k + 17
         if not self.rule("seek table: room", len(data) >= table):
@@ -276,7 +276,7 @@ class Reader:
     # --- the index
 
     def index(self, data: bytes) -> list[dict[str, Any]]:
-        """What an index says of each shard, by the names that `shard` takes."""
+        """Return the index's values for each shard, by the names that `shard` takes."""
         start = re.match(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),', data)
         if not self.rule("index: beginning", start is not None) or start is None:
             raise Unreadable
@@ -338,7 +338,7 @@ class Reader:
         return entries
 
     def _known(self, root: Any) -> None:
-        """The keys that must be there, and the kinds of their values."""
+        """Check the required keys and the kinds of their values."""
         shards = root.get("shards")
         hashes, numbers = ("row_key", "xxh3_128", "raw_xxh3_128"), ("samples", "size", "raw_size")
         kinds: dict[str, type] = {"columns": list, "shards": dict, "fingerprint": str, "metadata": dict}

@@ -1,4 +1,4 @@
-"""The bytes of shards, and where one ends and the next begins."""
+"""The bytes of shards, and the cut between two shards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def encode(columns: dict[str, str], samples: Samples) -> Encoded:
 
 
 def shards(columns: dict[str, str], batches: Sequence[Samples], shard_size: int) -> Iterator[bytes]:
-    """What a writer makes of these batches."""
+    """Return the shards that a writer makes of these batches."""
     builder = ShardBuilder(Schema.from_columns(columns), shard_size)
     for batch in batches:
         encoded, taken = encode(columns, batch), 0
@@ -45,7 +45,7 @@ def one_shard(columns: dict[str, str], samples: Samples) -> bytes:
 
 
 def by_book(columns: dict[str, str], samples: Samples) -> bytes:
-    """The same shard from the values' bytes, without the builder."""
+    """Return the same shard from the values' bytes, without the builder."""
     encoder = Encoder(Schema.from_columns(columns))
     stored = []
     for sample in samples:
@@ -175,7 +175,7 @@ def test_a_finished_shard_can_be_continued(columns: dict[str, str]) -> None:
 
 
 def resident() -> int:
-    """The bytes of memory that this process takes."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""The full check finds every changed byte, and blames the sample that owns it: no other, and not a wrong column."""
+"""The full check finds every changed byte, and blames only the sample and column that own it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHANGES = (0x01, 0x20, 0x80, 0xFF)
 
 
 def changed(shard: bytes, changes: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-    """The shard with each of its bytes changed by each of these bits."""
+    """Yield the shard with each of its bytes changed by each of these bits."""
     changes = list(changes)
     for place in range(len(shard)):
         for change in changes:
@@ -46,7 +46,7 @@ def changed(shard: bytes, changes: Iterable[int]) -> Iterator[tuple[int, bytes]]
 
 
 def problems(shard: bytes) -> list[str | None]:
-    """The place of each problem that is found."""
+    """Return the place of each problem found."""
     try:
         return [error.place for error in check_shard(shard, file="x")]
     except FormatError as error:  # a later version
@@ -64,13 +64,13 @@ def test_every_changed_byte_is_blamed_on_its_owner(name: str, often: Often) -> N
 
 
 def fits(blamed: str, owner: Owner) -> bool:
-    """Whether a place names the owner's sample, and nothing of the sample that is not the owner."""
+    """Return whether a place names the owner's sample, and no other column of it."""
     match = re.fullmatch(r"sample (\d+)(?:, (padding of the row|start and lengths|column '(\w+)'))?", blamed)
     if match is None or owner.sample is None:
         return match is None and owner.sample is None
     sample, part, column = match.groups()
     parts = {None: True, "padding of the row": owner.part == "row padding", "start and lengths": owner.part == "extent"}
-    # The message for a length that becomes "null" names its column, which is right, though the byte is the row's.
+    # If a length becomes "null", the message names its column. That is right, although the byte belongs to the row.
     named = parts[part] if column is None else owner.column == column or owner.part == "extent"
     return int(sample) == owner.sample and named
 
@@ -89,7 +89,7 @@ def test_two_damaged_neighbours_are_both_reported() -> None:
     shard = SHARDS["mixed"]
     damaged = patch(shard, row_at(shard, 3) + 16, b"\1")
     damaged = patch(damaged, row_at(shard, 4) + 16, b"\1")
-    assert problems(damaged) == ["sample 3", "sample 4, start and lengths"]  # what lies where in 3, nobody can say
+    assert problems(damaged) == ["sample 3", "sample 4, start and lengths"]  # values in 3 have unknown places
 
 
 def test_samples_are_named_by_their_dataset_number() -> None:

@@ -71,7 +71,7 @@ def test_text_json_and_msgpack_are_decoded() -> None:
 
 
 def packed(*values: bytes) -> bytes:
-    """A list of these values, as it is stored."""
+    """Return a list of these values, as it is stored."""
     return struct.pack(f"<{len(values) + 1}I", len(values), *map(len, values)) + b"".join(values)
 
 
@@ -95,7 +95,7 @@ def test_a_list_is_a_list_of_its_values() -> None:
         (packed(b"ab")[:-1], "wrong size"),
         (b"\0\0\0\0\0", "wrong size"),
         (struct.pack("<3I", 2, 2**32 - 1, 2**32 - 1) + b"ab", "wrong size"),
-        (struct.pack("<3I", 2, 2**32 - 1, 3) + b"ab", "wrong size"),  # 2, if the sum wrapped around
+        (struct.pack("<3I", 2, 2**32 - 1, 3) + b"ab", "wrong size"),  # 2 if the sum wrapped around
         (packed(b"a", b"\xff"), "not UTF-8"),
     ],
 )

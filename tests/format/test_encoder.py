@@ -1,4 +1,4 @@
-"""What may be given to the writer, and what comes of it."""
+"""Values that the writer accepts, and their bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Colour(IntEnum):
 
 
 def encode(kind: str, value: object) -> bytes:
-    """The bytes of one value of a column of type `kind`."""
+    """Return the bytes of one value of a column of type `kind`."""
     values, size = Encoder(Schema.from_columns({"x": kind})).sample({"x": value})
     assert size == len(values[0])
     return values[0]
@@ -62,7 +62,7 @@ def refusal(kind: str, value: object) -> SampleError:
         ("bool", np.bool_(False), b"\0"),
         ("bool", np.uint8(1), b"\1"),
         ("float32", 0.1, struct.pack("<f", 0.1)),
-        ("float32", np.float64(0.1), struct.pack("<f", 0.1)),  # a Python float by another name
+        ("float32", np.float64(0.1), struct.pack("<f", 0.1)),  # a subclass of Python's float
         ("float32", np.float16(0.5), struct.pack("<f", 0.5)),
         ("float32", 3, struct.pack("<f", 3)),
         ("float32", True, struct.pack("<f", 1)),
@@ -128,7 +128,7 @@ def refusal(kind: str, value: object) -> SampleError:
         ("msgpack", None, b"\xc0"),
         ("msgpack", msgpack.Timestamp(5, 0), b"\xd6\xff\0\0\0\5"),
         ("msgpack", datetime.fromtimestamp(5, UTC), b"\xd6\xff\0\0\0\5"),
-        ("msgpack", b"\xd4\xc7", b"\xc4\2\xd4\xc7"),  # looks like an extension type, is none
+        ("msgpack", b"\xd4\xc7", b"\xc4\2\xd4\xc7"),  # looks like an extension type, but is not one
     ],
 )
 def test_values_become_the_specified_bytes(kind: str, value: object, expected: bytes) -> None:
@@ -184,7 +184,7 @@ def test_values_become_the_specified_bytes(kind: str, value: object, expected: b
         ("uint16[1]", 1, "shape [1]", "shape []"),
         ("uint16[2]", [[1, 2]], "shape [2]", "shape [1, 2]"),
         ("uint16[*,2]", np.zeros((2, 3), int), "shape [*,2]", "shape [2, 3]"),
-        ("uint16[*,*]", [], "shape [*,*]", "shape [0]"),  # of what width?
+        ("uint16[*,*]", [], "shape [*,*]", "shape [0]"),  # of unknown width
         ("uint16[*]", np.zeros((2, 2), int), "shape [*]", "shape [2, 2]"),
         ("uint16[*]", "ab", "one uint16", "str 'ab'"),
         ("uint16[*]", {1, 2}, "one uint16", "set"),
@@ -209,7 +209,7 @@ def test_values_become_the_specified_bytes(kind: str, value: object, expected: b
         ("msgpack", (1, 2), "a msgpack value", "can not serialize 'tuple'"),
         ("msgpack", 2**64, "a msgpack value", "out of range"),
         ("msgpack", [msgpack.ExtType(5, b"x")], "no extension types", "extension type 5"),
-        ("msgpack", datetime(2026, 1, 1), "a msgpack value", "tzinfo"),  # which time would that be?
+        ("msgpack", datetime(2026, 1, 1), "a msgpack value", "tzinfo"),  # ambiguous
         ("msgpack", np.int64(1), "a msgpack value", "numpy.int64"),
         ("msgpack", "\ud800", "a msgpack value", "surrogates not allowed"),
     ],
@@ -283,7 +283,7 @@ def nearest(base: str, value: Fraction) -> Fraction:
 
 
 @given(st.sampled_from(sorted(FLOATS)), st.floats(allow_nan=False, allow_infinity=False))
-@example("bfloat16", 1.00390625000001)  # by way of float32 it would be rounded twice
+@example("bfloat16", 1.00390625000001)  # through float32 it would be rounded twice
 @example("bfloat16", float.fromhex("0x1.feffffffffffp127"))
 @example("bfloat16", 1e-40)
 @example("float16", 65519.99)
@@ -326,7 +326,7 @@ def test_a_float_column_takes_only_exact_integers(base: str, value: int) -> None
 def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
     encoder = Encoder(Schema.from_columns({"a": "int8", "b": "str?"}))
     cases: list[tuple[dict[str, object], str]] = [
-        ({"a": 1}, "'b': the sample lacks columns"),  # nullable ones too: null is given as None
+        ({"a": 1}, "'b': the sample lacks columns"),  # nullable ones too: give None for null
         ({"a": 1, "b": "x", "c": 2}, "'c': the sample has unknown columns"),
         ({"a": 1, "c": 2}, "'b': the sample lacks columns"),
         ({}, "'a', 'b': the sample lacks columns"),
@@ -341,7 +341,7 @@ def test_a_sample_has_exactly_the_columns_of_the_dataset() -> None:
 
 
 def test_a_value_as_long_as_the_null_mark_raises() -> None:
-    huge = bytes(2**32 - 1)  # memory that nobody touches is not taken
+    huge = bytes(2**32 - 1)  # untouched memory is not allocated
     assert refusal("bytes", huge).found == 2**32 - 1
     encoder = Encoder(Schema.from_columns({"x": "bytes"}))
     with pytest.raises(SampleError, match="a value is too large"):
@@ -498,7 +498,7 @@ def test_masked_values_are_never_stored(kind: str) -> None:
         )
 
 
-# --- what is no number
+# --- values that are not numbers
 
 NO_NUMBERS = {
     "a duration": np.timedelta64(5, "s"),

@@ -1,4 +1,4 @@
-"""Every check of the reader is needed: without it, a bad file is read, or refused by another check."""
+"""Every check of the reader is necessary: without it, a bad file is read, or another check refuses it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MODULES = {
     shard: (".mdsx", ".json"),
     types: (".mdsx", ".json"),
 }
-"""The modules that read, and the names' ends of the files that they read."""
+"""The modules that read, and the suffixes of their files."""
 
 
 def read_index(data: bytes) -> None:
@@ -45,7 +45,7 @@ def read_index(data: bytes) -> None:
 
 
 def read_streamed(data: bytes, raw_size: int, stored: int = 0) -> None:
-    """`stored` bytes more than there are, as its index says."""
+    """The index claims `stored` additional bytes."""
     reader = FrameReader(raw_size, len(data) + stored, None)
     list(reader.feed(data))
     reader.finish()
@@ -61,19 +61,19 @@ def read_frames(data: bytes, raw_size: int) -> None:
 
 
 def read_unindexed(data: bytes, raw_size: int) -> None:
-    """As it is read where there is no index that says how long it is."""
+    """Read it without an index, which would give its length."""
     frames.claimed_raw_size(data)
     frames.first_bytes(data)
 
 
 def read_whole(data: bytes, **index: Any) -> None:
-    """`index`: what an index says of the shard."""
+    """`index` has the index's values for the shard."""
     for error in check.check_shard(data, **index):
         raise error
 
 
 def read_head(data: bytes) -> None:
-    """The beginning of a shard, without any row."""
+    """Read the beginning of a shard, without any row."""
     parse_header(data[: 64 + int.from_bytes(data[36:40], "little")], size=len(data))
 
 
@@ -95,7 +95,7 @@ def read_batch(data: bytes) -> None:
 
 
 def ways(file: str) -> Sequence[Callable[[], None]]:
-    """All ways to read a file."""
+    """Return all ways to read a file."""
     data = (HERE / file).read_bytes()
     if file.endswith(".json"):
         return [partial(read_index, data)]
@@ -113,7 +113,7 @@ WAYS = {file: ways(file) for file in sorted(FILES, key=lambda file: (HERE / file
 
 
 def outcome(file: str) -> list[str]:
-    """What each way of reading a bad file says of it; nothing where it accepts it."""
+    """Return the error of each way of reading a bad file; none if it accepts the file."""
     return [refusal(read) for read in WAYS[file]]
 
 
@@ -122,13 +122,13 @@ def refusal(read: Callable[[], None]) -> str:
         read()
     except FormatError as error:
         return str(error)
-    except Exception as error:  # the check that was removed protects what comes after it
+    except Exception as error:  # the removed check protects later code
         return repr(error)
     return ""
 
 
 def is_check(node: ast.stmt) -> bool:
-    """`expect(...)`, or the raise of an error about the file (not about an argument)."""
+    """Return whether it is `expect(...)`, or raises an error about the file (not about an argument)."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return isinstance(node.value.func, ast.Name) and node.value.func.id == "expect"
     if not isinstance(node, ast.Raise) or node.exc is None:
@@ -145,7 +145,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], ast.FunctionD
 
 
 def checks(module: ModuleType) -> Iterator[tuple[str, tuple[str, ...], CodeType]]:
-    """Each check of a module: its text, the function that makes it, and that function's code without it."""
+    """Yield each check of a module: its text, the function that makes it, and that function's code without it."""
     for place, top in enumerate(ast.parse(inspect.getsource(module)).body):
         for path, function in functions(ast.Module([top], [])):
             for number in range(len(checks_of(function))):

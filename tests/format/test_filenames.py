@@ -1,4 +1,4 @@
-"""File names of datasets and caches are written in one module each: nothing else in the package spells them out."""
+"""File names of datasets and of caches are each defined in one module. No other module spells them out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_OURS = {PACKAGE / "convert"}
 
 
 def literals(source: str) -> Iterator[tuple[str, int]]:
-    """The text constants of a module that may be file names: no docstring, and no prose, which has spaces."""
+    """Yield the strings of a module that may be file names: no docstrings, and nothing with spaces."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             for part in node.values:

@@ -1,4 +1,4 @@
-"""The index: what it is, what it is checked for, and its size in time and memory."""
+"""The index: its content, its checks, and its cost in time and memory."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_hundred_thousand_shards_parse_fast_in_little_memory() -> None:
     index = parse_index(data)
     taken = time.perf_counter() - began
     assert index.entry(count - 1) == many[-1]
-    assert taken < 3  # 0.08 s where nothing else runs
+    assert taken < 3  # 0.08 s on an idle machine
     del index
     tracemalloc.start()
     index = parse_index(data)
@@ -266,7 +266,7 @@ print(seconds, 1024 * int(most[1]))
 
 
 def test_the_most_shards_open_within_1_gb(tmp_path: Path) -> None:
-    """In a process of its own, with all that it imports. Seconds where nothing else runs: see tools/bench."""
+    """In a process of its own, with all its imports. It takes seconds on an idle machine: see tools/bench."""
     (tmp_path / "index.json").write_bytes(most_shards())
     command = [sys.executable, "-c", _OPEN, str(tmp_path)]
     seconds, memory = map(float, subprocess.run(command, capture_output=True, check=True).stdout.split())
@@ -275,7 +275,7 @@ def test_the_most_shards_open_within_1_gb(tmp_path: Path) -> None:
 
 
 def most_shards(count: int = MAX_SHARDS) -> bytes:
-    """An index of `count` uncompressed shards, which do not exist."""
+    """Return an index of `count` uncompressed shards, which do not exist."""
     counts, sizes = np.arange(count) % 1000 + 1000, np.arange(count) % 1000 + 2**28
     hashes = (np.arange(16 * count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(56)).astype(np.uint8)
     shards = {
@@ -334,7 +334,7 @@ assert len(done) == 8
 
 
 def test_many_threads_may_parse_the_first_index(tmp_path: Path) -> None:
-    """msgspec crashes where several threads meet a type of its first use at once: a writer's resume does that."""
+    """msgspec crashes if several threads first use a type at once. A writer's resume does that."""
     (tmp_path / "index.json").write_bytes(build_index(SCHEMA, None, PLAIN))
     for _ in range(8):
         command = [sys.executable, "-c", FIRST_THREADS, str(tmp_path / "index.json")]

@@ -33,7 +33,7 @@ def read(file: str, entry: dict[str, Any], without: str | None = None) -> None:
 
 
 def rule_of(file: str) -> str:
-    """The rule that a file breaks."""
+    """Return the rule that a file breaks."""
     with pytest.raises(Broken) as caught:
         read(file, BAD[file])
     assert caught.value.kind == BAD[file]["kind"]
@@ -73,7 +73,7 @@ def test_every_rule_has_a_bad_file() -> None:
     rules = set(re.findall(r'self\.rule\(\s*"([^"]*)"', source)) | {"str", "json", "msgpack"}
     rules -= {made.rule for made in DATASETS.values()} | {
         "index: 2^22 shards"
-    }  # an index of that many is tested elsewhere
+    }  # test_index.py tests an index of that many shards
     assert rules == {rule_of(file) for file in BAD}
 
 
@@ -162,4 +162,4 @@ CUT = {
     "bad/schema-no-list.mdsx",
     "bad/value-array-overflow.mdsx",
 }
-"""Files without readable bytes after the broken rule: truncated, or with a count or a size that has no bytes."""
+"""Files without readable bytes after the broken rule: truncated, or with a count or size that lacks its bytes."""

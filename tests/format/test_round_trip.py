@@ -1,4 +1,4 @@
-"""Any samples of any columns: what was written is read, by mdsx and by the reference."""
+"""Any samples of any columns: mdsx and the reference read what was written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _objects: dict[str, st.SearchStrategy[Any]] = {
 
 
 def _items(base: str, data: bytes, shape: tuple[int, ...]) -> Any:
-    """An array of `base` of any bits; bfloat16 as float32 that it can hold, bool of 0 and 1."""
+    """Return arrays of `base` with any bits; bfloat16 as float32 that it can hold, bool of 0 and 1."""
     size = int(np.prod(shape, dtype=int))
     bits = np.frombuffer((data * 64)[: 8 * size] or b"", np.uint64)
     if base == "bool":
@@ -59,7 +59,7 @@ def _items(base: str, data: bytes, shape: tuple[int, ...]) -> Any:
 
 
 def _least(base: str) -> int:
-    """The least dimension: bfloat16 is given as nested lists, which have no shape where a dimension is 0."""
+    """Return the least dimension: bfloat16 comes as nested lists, which have no shape if a dimension is 0."""
     return 1 if base == "bfloat16" else 0
 
 

@@ -1,4 +1,4 @@
-"""The row key: no sample of a shard passes for one of another shard."""
+"""The row key: no sample passes as a sample of another shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a damaged shard: exactly the samples none of whose bytes were touched."""
+"""Salvage keeps exactly the samples of a damaged shard whose bytes are all undamaged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def left(shard: bytes, damaged: bytes, *, size: int | None = None, compressed: b
 
 
 def samples(found: Salvage) -> list[dict[str, Any]]:
-    """The samples of the shard that is made of what is left."""
+    """Return the samples of the shard that salvage makes."""
     if not found.sound.any():
         return []
     raw = bytes(found.rebuild())
@@ -63,7 +63,7 @@ def test_a_truncated_shard_loses_only_the_missing_samples(name: str) -> None:
 
 def test_undamaged_samples_keep_their_bytes() -> None:
     for shard in SHARDS.values():
-        damaged = patch(shard, 0, bytes(64))  # no header at all: the index says where everything lies
+        damaged = patch(shard, 0, bytes(64))  # no header at all: the index gives the layout
         found = left(shard, damaged)
         assert (bytes(found.rebuild()), found.lost) == (shard, ())
 
@@ -89,7 +89,7 @@ PACKED = compress(LARGE, 1)
 
 
 def frames() -> list[tuple[int, int]]:
-    """Where each frame of PACKED is, by its seek table."""
+    """Return the place of each frame of PACKED, by its seek table."""
     count = -(-len(LARGE) // FRAME)
     table = PACKED[-8 * count - 9 :]
     at, found = 0, []
@@ -105,7 +105,7 @@ def frame_of(number: int) -> bytes:
 
 
 def expected_lost(damaged: set[int]) -> set[int]:
-    """The samples that have a byte in these frames."""
+    """Return the samples that have a byte in these frames."""
     whose = owners(LARGE)
     return {
         owner.sample
@@ -131,7 +131,7 @@ def test_damaged_frames_cost_only_their_samples(lost_by_frame: list[set[int]], o
         damaged = bytearray(PACKED)
         for number in hit:
             start, stop = frames()[number]
-            # Frame header, block header, or anything.
+            # Frame header, block header, or any byte.
             place = rng.choice([start + rng.randrange(18), start + rng.randrange(9, 12), rng.randrange(start, stop)])
             damaged[place] ^= 1 << rng.randrange(8)
         if rng.random() < 0.5:  # and a byte of the seek table
@@ -225,7 +225,7 @@ def test_claimed_sizes_are_not_allocated() -> None:
 
 @pytest.mark.parametrize("name", SHARDS)
 def test_rows_with_the_indexs_key_count_under_any_header(name: str) -> None:
-    """The header is whole, but of another shard: the rows decide."""
+    """The header is sound, but of another shard: the rows decide."""
     shard = SHARDS[name]
     other = put(shard, row_key=get(shard, "row_key") ^ 1)
     found = left(shard, seal(other))
@@ -256,7 +256,7 @@ def test_two_votes_and_the_header_checksum_prove_a_key() -> None:
 
 @pytest.mark.parametrize("name", ["one", "fixed"])
 def test_unproven_columns_of_a_damaged_header_are_not_kept(name: str) -> None:
-    """A column's name is damaged: the rows agree, but on the key of other columns."""
+    """A column's name is damaged: the rows agree on the key of other columns."""
     shard = SHARDS[name]
     at = shard.index(b'"name":"') + 8
     damaged = patch(shard, at, b"x")

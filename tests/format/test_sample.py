@@ -1,4 +1,4 @@
-"""One sample decoded by itself is what it is in a batch, of the same types; a damaged one is an error that names it."""
+"""A sample decoded by itself equals the same sample in a batch. A damaged one raises an error that names it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def shard(columns: dict[str, str], samples: list[Sample]) -> bytes:
 
 
 def decoder(view: ShardView, *names: str) -> SampleDecoder:
-    """Of the columns `names`, or of all."""
+    """Return a decoder of the columns `names`, or of all columns."""
     numbers = {column.name: number for number, column in enumerate(view.schema.columns)}
     return SampleDecoder(view.schema, {name: numbers[name] for name in names or numbers})
 
 
 def batch(view: ShardView) -> list[Sample]:
-    """All samples, read together."""
+    """Return all samples, read together."""
     numbers = np.arange(view.samples)
     found = view.select(numbers, verify=True)
     sources = [(found, tuple(range(len(view.schema.columns))))]
@@ -44,7 +44,7 @@ def batch(view: ShardView) -> list[Sample]:
 
 
 def visible(value: Any) -> tuple[Any, ...]:
-    """Return a value with everything that a user can see of it."""
+    """Return a value with all its visible attributes."""
     if isinstance(value, np.ndarray | np.generic):
         return type(value), value.dtype, value.shape, value.tobytes(), value.flags.writeable, value.flags.c_contiguous
     return type(value), repr(value)
@@ -110,7 +110,7 @@ def test_a_decoder_may_be_pickled() -> None:
 
 @pytest.mark.parametrize("columns", [COLUMNS, {"n": "int16", "flag": "bool"}])
 def test_a_flipped_byte_fails_only_its_own_sample(columns: dict[str, str]) -> None:
-    """Each byte of rows, row padding and heap belongs to one sample: that one is an error, no other is."""
+    """Each byte of rows, row padding and heap belongs to one sample: only this one raises."""
     data = shard(columns, [{name: sample(number)[name] for name in columns} for number in range(3)])
     whole = ShardView.parse(data, file="a shard")
     decode, size = decoder(whole).decode, whole.schema.row_size
@@ -140,7 +140,7 @@ def test_a_flipped_byte_fails_only_its_own_sample(columns: dict[str, str]) -> No
 
 
 def test_a_row_in_another_place_is_found() -> None:
-    """Its checksum is right, but for another number."""
+    """Its checksum is right for another number."""
     data = bytearray(small())
     view = ShardView.parse(data)
     size, at = view.schema.row_size, view.rows_offset
@@ -176,7 +176,7 @@ def test_a_row_that_leaves_the_heap_is_refused_first(
 def test_invalid_bytes_raise_naming_sample_and_column() -> None:
     changed = bytearray(small())
     changed[changed.rindex(b"[2]")] = ord("x")
-    view = ShardView.parse(reference.seal_rows(bytes(changed)), file="a shard")  # as a writer with a bug makes it
+    view = ShardView.parse(reference.seal_rows(bytes(changed)), file="a shard")  # as a faulty writer would make it
     with pytest.raises(CorruptError, match="JSON") as caught:
         decoder(view).decode(view, 2, verify=True)
     assert (caught.value.file, caught.value.place) == ("a shard", "sample 2, column 'data'")

@@ -1,4 +1,4 @@
-"""Reading shards: what opening checks, what an access checks, what the full check finds."""
+"""Reading shards: the checks on opening, on an access, and of the full check."""
 
 from __future__ import annotations
 

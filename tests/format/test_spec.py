@@ -16,14 +16,14 @@ GOOD = Path(generate.__file__).parent / "good"
 
 
 def block(name: str) -> list[str]:
-    """The lines of the fenced block of that name."""
+    """Return the lines of the fenced block of that name."""
     match = re.search(rf"^```\w+ {name}\n(.*?)^```", SPEC, re.DOTALL | re.MULTILINE)
     assert match
     return match[1].splitlines()
 
 
 def hexadecimal(lines: list[str]) -> bytes:
-    """The bytes of lines such as `12  40 00  header size`; the offset may be missing."""
+    """Return the bytes of lines such as `12  40 00  header size`; the offset may be missing."""
     found = [re.match(r"(?:\s*\d+  )?((?:[0-9a-f]{2} ?)+)", line) for line in lines]
     return bytes.fromhex("".join(match[1] for match in found if match))
 

@@ -1,4 +1,4 @@
-"""The long arrays of an index: NumPy reads what is plainly written, and only that."""
+"""The long arrays of an index: NumPy reads only plain ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_hexadecimal_digits_are_those_of_python(data: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_arrays_longer_than_a_block_are_whole(seed: int) -> None:
-    """Blocks of 2^18 bytes, whose ends cut numbers anywhere."""
+    """Arrays are parsed in blocks of 2^18 bytes, whose ends can cut a number."""
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, 10 ** rng.integers(1, 19, 80_000), dtype=np.int64)
     text = json.dumps(numbers.tolist(), separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Of a column type that is none, the one that was meant."""
+"""An invalid column type gets the nearest valid one as advice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ torch = pytest.importorskip("torch")
         (np.int32, "int32"),
         (np.dtype("u2"), "uint16"),
         (torch.bfloat16, "bfloat16"),
-        # nothing like any
+        # unlike any type
         ("xyz", None),
         ("", None),
         (None, None),

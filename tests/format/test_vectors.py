@@ -1,4 +1,4 @@
-"""The files under tests/vectors: the good ones are read and written again byte for byte, the others refused."""
+"""The files under tests/vectors: good ones are read and written again byte for byte, others are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def decompress(file: str, raw_size: int) -> bytes:
 
 
 def read_shard(raw: bytes) -> list[dict[str, Any]]:
-    """The samples, in the manifest's form, by mdsx."""
+    """Return the samples as mdsx reads them, in the manifest's form."""
     view = ShardView.parse(raw)
     columns: dict[str, list[Any]] = {}
     for number, column in enumerate(view.schema.columns):

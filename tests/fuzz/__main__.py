@@ -1,8 +1,8 @@
-"""`python -m tests.fuzz [TARGET ...] [--seconds 60]`: the targets under atheris, which looks for new ways through.
+"""`python -m tests.fuzz [TARGET ...] [--seconds 60]`: run the targets under atheris, which searches for failures.
 
-Needs atheris (`pip install atheris`, for Python 3.11 and 3.12), which is no dependency of the tests. Each target runs
+Needs atheris (`pip install atheris`, for Python 3.11 and 3.12), which the tests do not depend on. Each target runs
 in a process of its own. A finding is kept as a file in `tests/fuzz/corpus/TARGET/`, one for each kind of error and
-place in the code; `test_fuzz.py` replays them all. Exit status: 0 where nothing was found.
+place in the code; `test_fuzz.py` replays them all. Exit status: 0 if nothing was found.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _fuzz(target: str, seconds: int) -> None:
 
 
 def _keep(target: str, data: bytes, error: Exception) -> None:
-    """The input, unless one with the same error at the same place is there."""
+    """Keep the input, unless one with the same error at the same place exists."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/mdsx/" in frame.filename]
     place = f"{Path(frames[-1].filename).stem}-{frames[-1].name}" if frames else "elsewhere"
     path = CORPUS / target / f"{type(error).__name__}-{place}"

@@ -1,7 +1,7 @@
-"""Small files that ask for much: how each is made, how it is read, and what must be said of it.
+"""Small files that claim much: how to make and read each of them, and the expected error.
 
-`CASES` is the table: a name, the file's making, what reads it, the kind of error (None: it is read, at little cost),
-and what the error says. Each is run in a process of its own, whose memory and time are bounded (`test_bounds.py`).
+`CASES` is the table: a name, a function that makes the file, its reader, the kind of error (None: it is read cheaply),
+and the error's text. Each case runs in a process of its own, with bounded memory and time (`test_bounds.py`).
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Case:
 
 
 Data = bytes | Callable[[], bytes]
-"""Bytes, or a function that makes them when a test needs them, for those that take time to make."""
+"""Bytes, or a function that makes them when a test needs them, if that takes time."""
 
 
 # --- shards and datasets
 
 
 def one(kind: str, value: bytes | None, samples: int = 1) -> bytes:
-    """A shard of samples with this value in their one column."""
+    """Return a shard of samples with this value in their only column."""
     return by_the_book.shard({"x": kind}, [{"x": value}] * samples)
 
 
@@ -65,7 +65,7 @@ def bytes_of(data: Data) -> bytes:
 
 
 def stored(data: Data, *, raw: bytes | None = None, **lies: Any) -> Callable[[Path], object]:
-    """A dataset of one shard; `raw` where it is compressed; `lies` are false fields of the index."""
+    """Write a dataset of one shard; `raw` if it is compressed; `lies` are false fields of the index."""
 
     def make(folder: Path) -> None:
         shard = bytes_of(data)
@@ -82,7 +82,7 @@ def stored(data: Data, *, raw: bytes | None = None, **lies: Any) -> Callable[[Pa
 
 
 def everything(folder: Path) -> None:
-    """Verified, read sample by sample, all at once, by range, and printed."""
+    """Verify a dataset, read it sample by sample, all at once and by range, and print it."""
     problems = list(verify(folder, threads=1))
     for in_place in (True, False):
         dataset = mdsx.Dataset(folder, mmap=in_place, cache=mdsx.Cache(folder / "cache", limit="64MiB"))
@@ -96,7 +96,7 @@ def everything(folder: Path) -> None:
 
 
 def value(kind: str, data: bytes) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
-    """A value, as it lies in a dataset whose checksums are right."""
+    """Return a dataset with this stored value and right checksums."""
     return stored(one(kind, data)), everything
 
 
@@ -105,7 +105,7 @@ def claims(**fields: int) -> bytes:
 
 
 def sharing(samples: int, size: int) -> bytes:
-    """Samples that all claim the same `size` bytes of JSON."""
+    """Return samples that all claim the same `size` bytes of JSON."""
     shard = one("json", b"[" + b"0," * (size // 2) + b"0]")
     row, start, heap = shard[128:152], reference.rows_offset(shard), shard[reference.get(shard, "heap_offset") :]
     rows = padded64(row * samples)
@@ -114,7 +114,7 @@ def sharing(samples: int, size: int) -> bytes:
 
 
 def rowless(columns: dict[str, str]) -> bytes:
-    """A shard of no samples, whose rows would be large."""
+    """Return a shard without samples, whose rows would be large."""
     shard = reference.emptied(by_the_book.shard(columns, []))
     return seal(put(shard, row_size=Schema.from_columns(columns).row_size))
 
@@ -124,7 +124,7 @@ def padded64(data: bytes) -> bytes:
 
 
 def columns(count: int) -> bytes:
-    """A shard of no samples with many columns."""
+    """Return a shard without samples, with many columns."""
     return rowless({f"{k}": "str" for k in range(count)})
 
 
@@ -138,7 +138,7 @@ def alone(shard: Data) -> Callable[[Path], object]:
 
 
 def fifo(name: str) -> Callable[[Path], object]:
-    """A sound dataset in which a FIFO replaces a file."""
+    """Return a function that makes a sound dataset with a FIFO instead of a file."""
 
     def make(folder: Path) -> None:
         stored(one("str", b"text"))(folder)
@@ -157,7 +157,7 @@ def index(text: Callable[[dict[str, Any]], str]) -> Callable[[Path], object]:
 
 
 def member(name: str, json_text: str) -> Callable[[dict[str, Any]], str]:
-    """The index with other text after a key."""
+    """Return the index with other text after a key."""
 
     def text(made: dict[str, Any]) -> str:
         whole = dict(made)
@@ -189,7 +189,7 @@ def skipping(folder: Path) -> None:
 
 
 def holes(count: int, name: str) -> bytes:
-    """A tar.gz of members that are 64 MiB of holes."""
+    """Return a tar.gz of members that are 64 MiB of holes."""
     records = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(2**26)}
     members = (
         pax_sparse(records | {"GNU.sparse.name": name.format(number)}, b"0\n".ljust(512, b"\0"))
@@ -203,7 +203,7 @@ def packed(name: str, data: bytes) -> bytes:
 
 
 def numpy_file(text: str) -> Callable[[Path], object]:
-    """A tar with a NumPy file that has this header."""
+    """Return a tar with a NumPy file that has this header."""
     data = text.encode() + b"\n"
     return tar(tar_bytes([("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(data)) + data)]))
 
@@ -213,7 +213,7 @@ def arrays(folder: Path) -> None:
 
 
 def bomb(compress: Callable[[bytes], bytes]) -> bytes:
-    """A tar with a member of 300 MiB of zeros."""
+    """Return a tar with a member of 300 MiB of zeros."""
     size = 300 * 2**20
     return compress(header("a.bin", size) + bytes(size) + END)
 
@@ -230,7 +230,7 @@ def frame(**fields: Any) -> tuple[Callable[[Path], object], Callable[[Path], obj
     return lambda folder: (folder / "frame").write_bytes(data), read
 
 
-# --- arguments and states, which are no files
+# --- arguments and states
 
 
 def nothing(folder: Path) -> None:

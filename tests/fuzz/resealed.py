@@ -19,7 +19,7 @@ _MOST_ROWS = 64
 
 
 def shard(data: bytes) -> bytes:
-    """With the checksums of header and rows, and the row key. The header says where the rows lie and what they hold."""
+    """Return it with right checksums and row key. The header gives the place and content of the rows."""
     if len(data) < 64:
         return data
     header_size, samples = struct.unpack_from("<IQ", data, 12)
@@ -54,7 +54,7 @@ def _heap(data: bytes, row: int, heap_offset: int, variable: int | None) -> byte
 
 
 def index(data: bytes) -> bytes:
-    """With fingerprint and checksum; text that is no JSON gets the checksum alone."""
+    """Return it with right fingerprint and checksum; text that is not JSON gets only the checksum."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error):
         made = json.loads(data)
         made.pop("checksum", None)
@@ -65,7 +65,7 @@ def index(data: bytes) -> bytes:
 
 
 def tar(data: bytes) -> bytes:
-    """With the checksum of each block that looks like a header."""
+    """Return it with the right checksum of each block that looks like a header."""
     made = bytearray(data)
     for at in range(0, len(data) - 511, 512):
         block = data[at : at + 512]

@@ -61,7 +61,7 @@ from tests.convert.tars import JPEG, npy, png, sample_members, tar_bytes
 from tests.format import by_the_book, reference
 from tests.fuzz import resealed
 
-_MOST = 64  # samples, names, values that one input is asked for
+_MOST = 64  # samples, names, values to read of one input
 _TYPES = (
     "bytes", "str", "json", "msgpack", "jpeg", "png", "int64?", "bool?", "bfloat16?", "uint16[*]", "float32[*,3]?",
     "bool[*]", "bfloat16[*,*]", "uint8[0,*]", "uint8[*,*,*,*,*,*,*,*]", "float64[2,2]?", "later", "later?",
@@ -192,7 +192,7 @@ def _type(data: bytes) -> None:
 
 
 def _tar(data: bytes) -> None:
-    """A conversion; the first byte says how the tar is compressed, whether bad samples are skipped, and the options."""
+    """A conversion; the first byte chooses the tar's compression, `on_error` and the options."""
     how, data = data[:1] or b"\0", resealed.tar(data[1:])
     wrapped = (data, zlib.compress(data, wbits=31), zstandard.compress(data))
     with tempfile.TemporaryDirectory() as folder:
@@ -220,7 +220,7 @@ def _state(data: bytes) -> None:
 
 
 def _weights(data: bytes) -> None:
-    """What stands for numbers in a mixture's arguments."""
+    """Numbers and what may replace them in a mixture's arguments."""
     found = _object(data)
     for value in found if isinstance(found, list) else [found]:
         with contextlib.suppress(MdsxError):
@@ -232,7 +232,7 @@ def _weights(data: bytes) -> None:
 
 
 def _object(data: bytes) -> Any:
-    """An object out of MessagePack, whose integers of 16 bytes and texts `!digits` stand for larger ones."""
+    """Return an object from MessagePack; 16 bytes or text `!digits` stand for larger integers."""
     try:
         found = msgpack.unpackb(data, strict_map_key=False)
     except (ValueError, TypeError, RecursionError):
@@ -264,7 +264,7 @@ def _npy(data: bytes) -> None:
 
 
 def _records(data: bytes) -> None:
-    """An unfinished dataset: the writer's record, a journal, and a conversion's plan, parted by zero bytes."""
+    """An unfinished dataset: the writer's record, a journal, and a conversion's plan, separated by zero bytes."""
     record, journal, plan = [*data.split(b"\0", 2), b"", b""][:3]
     with contextlib.suppress(MdsxError):
         decode_plan(plan, file="plan.json")
@@ -283,7 +283,7 @@ _CODES = {0, 1, 2, 3, 130}
 
 
 def _arguments(data: bytes) -> None:
-    """A command line, its words parted by zero bytes."""
+    """A command line, its words separated by zero bytes."""
     words = [word.decode("utf-8", "surrogateescape") for word in data.split(b"\0")]
     with _nowhere():
         result = CliRunner().invoke(app, words)
@@ -294,7 +294,7 @@ def _arguments(data: bytes) -> None:
 
 @contextlib.contextmanager
 def _nowhere() -> Iterator[None]:
-    """An empty folder, in a process that knows no credentials."""
+    """Yield an empty folder, in a process without credentials."""
     before, folder = dict(os.environ), os.getcwd()
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
@@ -360,7 +360,7 @@ def _tars() -> tuple[bytes, ...]:
 
 
 def _sparse() -> bytes:
-    """A member of pax sparse format 1.0, and one of the old GNU type."""
+    """Return a member of pax sparse format 1.0, and one of the old GNU type."""
     records = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4096", "size": "520"}
     return (
         pax_sparse(records, b"1\n4000\n8\n".ljust(512, b"\0") + b"stored!!")
@@ -437,6 +437,6 @@ TARGETS = {
 
 
 def allowed(target: str, data: bytes) -> None:
-    """Run a target; whatever it raises beside MdsxError comes out."""
+    """Run a target. Let every exception pass except MdsxError."""
     with contextlib.suppress(MdsxError), contextlib.redirect_stdout(io.StringIO()):
         TARGETS[target].run(data)

@@ -1,7 +1,7 @@
-"""A file of a few kilobytes makes a reader neither take a gigabyte nor forget the time, whatever it claims.
+"""A file of a few kilobytes never costs a reader a gigabyte or minutes, whatever it claims.
 
-Each case of the table in `hostile.py` runs in a process of its own that may not grow by more than 1 GiB of address
-space, and must not by more than 200 MiB of memory.
+Each case of the table in `hostile.py` runs in a process of its own. It may not grow by more than 1 GiB of address
+space and 200 MiB of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Pipe = Connection[Any, Any]
 
 _ROOM, _MEMORY = 2**30, 200 * 2**20  # bytes that a reader may grow by: address space, and memory in use
-_SECONDS = 60  # on a slow machine; here each takes below one
+_SECONDS = 60  # on a slow machine; usually below one
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -51,12 +51,12 @@ def test_a_small_file_that_claims_much_costs_little(case: Case, tmp_path: Path) 
 
 
 def _names(error: type[MdsxError]) -> set[str]:
-    """Of a kind of error and those below it."""
+    """Return the names of a kind of error and of its subclasses."""
     return {error.__name__}.union(*map(_names, error.__subclasses__()))
 
 
 def _read(number: int, folder: str, pipe: Pipe) -> None:
-    """In a process of its own: what was said, by how much memory grew, how long it took."""
+    """Read in a process of its own. Send the error, the growth of memory, and the time."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _ROOM,) * 2)
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()

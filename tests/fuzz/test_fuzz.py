@@ -1,4 +1,4 @@
-"""Whatever the bytes are, the only errors are MdsxError's children.
+"""Any bytes are read or raise a subclass of MdsxError.
 
 Inputs are sound files that hypothesis breaks and whose checksums are then recomputed (`targets.py`). The test also
 replays the inputs in `corpus/`, which atheris found (`python -m tests.fuzz`).
@@ -16,14 +16,14 @@ from tests.conftest import Often
 from tests.fuzz.targets import TARGETS, allowed
 
 CORPUS = sorted(path for path in Path(__file__).with_name("corpus").glob("*/*") if path.is_file())
-_SLOW = {"arguments", "dataset", "records", "stream", "tar"}  # milliseconds an input
+_SLOW = {"arguments", "dataset", "records", "stream", "tar"}  # milliseconds per input
 _NUMBERS = [0, 1, 2, 7, 8, 64, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1, 2**40]
 _NUMBERS += [2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
 
 @st.composite
 def broken(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
-    """One of `seeds`, changed in a few places."""
+    """Draw one of `seeds`, changed in a few places."""
     data = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
@@ -64,7 +64,7 @@ def test_any_bytes_are_read_or_raise_our_error(name: str, often: Often) -> None:
 
 @pytest.mark.parametrize("name", ["dataset", "frames", "index", "npy", "records", "shard", "tar"])
 def test_seeds_are_sound(name: str) -> None:
-    """So the recomputed checksums are right, and a target finds the change."""
+    """So the recomputed checksums are right, and only the change can fail."""
     for seed in TARGETS[name].seeds:
         TARGETS[name].run(seed)
 

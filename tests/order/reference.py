@@ -1,5 +1,5 @@
-"""The order and the mixture, written down from format-spec.md sentence by sentence: slow, in plain Python, sharing no
-code with mdsx. What the tests of this folder compare with.
+"""The order and the mixture, written from format-spec.md sentence by sentence: slow, in plain Python, without any
+code of mdsx. The tests of this folder compare with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def lane_length(samples: int, lanes: int, c: int) -> int:
 
 
 def seed_lanes(counts: Sequence[int], seed: int, lanes: int) -> list[list[Place]]:
-    """Step 1: the samples of each lane, one by one."""
+    """Return step 1: the samples of each lane, one by one."""
     line = [(s, i) for s in permutation(key(seed, 0), len(counts)) for i in range(counts[s])]
     n = len(line)
     result = []
@@ -53,7 +53,7 @@ def seed_lanes(counts: Sequence[int], seed: int, lanes: int) -> list[list[Place]
 
 
 def pieces_of(lane: list[Place], b: int) -> list[list[Place]]:
-    """The first half of step 2: a lane's pieces, the long ones cut into chunks."""
+    """Return the first half of step 2: a lane's pieces, the long ones cut into chunks."""
     pieces: list[list[Place]] = []
     for place in lane:
         if pieces and pieces[-1][-1][0] == place[0]:
@@ -71,7 +71,7 @@ def pieces_of(lane: list[Place], b: int) -> list[list[Place]]:
 def epoch_lanes(
     counts: Sequence[int], seed: int, epoch: int, lanes: int, shuffle_block: int
 ) -> list[list[list[Place]]]:
-    """Steps 2 and 3: the blocks of each lane, each a list of samples in the order in which they are read."""
+    """Return steps 2 and 3: the blocks of each lane, each a list of samples in reading order."""
     b = max(1, ceil_div(shuffle_block, lanes))
     result = []
     for c, lane in enumerate(seed_lanes(counts, seed, lanes)):
@@ -92,7 +92,7 @@ def epoch_lanes(
 def whole_order(
     counts: Sequence[int], seed: int, epoch: int, lanes: int, shuffle_block: int, shuffle: bool = True
 ) -> list[Place]:
-    """Step 4: every position of an epoch."""
+    """Return step 4: the sample at every position of an epoch."""
     if not shuffle:
         return [(s, i) for s, count in enumerate(counts) for i in range(count)]
     lines = [
@@ -103,7 +103,7 @@ def whole_order(
 
 
 def place_at(p: int, counts: Sequence[int], seed: int, epoch: int, lanes: int, shuffle_block: int) -> Place:
-    """One position of an epoch that is too large to be written down."""
+    """Return the sample at one position of an epoch that is too large to list."""
     n, c, t = sum(counts), p % lanes, p // lanes
     b, length = max(1, ceil_div(shuffle_block, lanes)), lane_length(n, lanes, c)
     lane_start = c * (n // lanes) + min(c, n % lanes)
@@ -137,7 +137,7 @@ def rank_batch(start: int, stop: int, lanes: int, rank: int, world_size: int) ->
 
 
 class Mixture:
-    """The first positions of a mixture, one after the other; every count is a count."""
+    """The first positions of a mixture, one after the other; it counts draws one by one."""
 
     def __init__(
         self,
@@ -192,6 +192,6 @@ class Mixture:
 
 
 def in_selection(number: int, seed: int, start: Fraction, stop: Fraction) -> bool:
-    """Whether sample `number` of a dataset is in the selection by the fractions `start` to `stop`."""
+    """Return whether sample `number` of a dataset is in the selection by the fractions `start` to `stop`."""
     x = mix64((key(seed, 6) + (number + 1) * G) % W)
     return int(W * start) <= x < int(W * stop)

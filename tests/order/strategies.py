@@ -1,4 +1,4 @@
-"""Random configurations of orders, small enough to be compared with the reference whole."""
+"""Random configurations of orders, small enough to compare completely with the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Global batches: the same set whatever the world size, and each rank on its own lanes where the numbers allow it."""
+"""Global batches are the same set for any world size, and each rank keeps its own lanes if the numbers allow."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_batch_is_the_same_set_of_samples_for_every_world_size() -> None:
 
 @pytest.mark.parametrize(("lanes", "world_size"), [(8, 1), (8, 2), (8, 4), (8, 8), (8, 16), (4, 8), (1, 3)])
 def test_ranks_keep_their_lanes_if_the_numbers_allow(lanes: int, world_size: int) -> None:
-    """The batch a multiple of the lanes; lanes and world size dividing one another."""
+    """The batch is a multiple of the lanes; lanes divide the world size, or the reverse."""
     each = max(1, lanes // world_size)
     for start in range(0, 480, 48):
         for rank, positions in enumerate(batch(start, 48, lanes, world_size)):
@@ -89,7 +89,7 @@ def test_rank_lanes_and_lanes_read_agree_with_rank_positions(
     [
         (64, 8, 1, 1.0),
         (64, 8, 4, 1.0),
-        (64, 8, 16, 2.0),  # two ranks to a lane: no number of lanes below the ranks can do better
+        (64, 8, 16, 2.0),  # two ranks per lane: no number of lanes below the ranks is better
         (96, 8, 3, 1.25),
         (80, 8, 5, 1.5),
         (96, 8, 6, 1.5),

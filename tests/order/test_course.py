@@ -1,4 +1,4 @@
-"""Courses: positions that count on over all epochs, epochs of any length, what each rank reads."""
+"""Courses: positions that continue over all epochs, epochs of any length, each rank's reads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_epochs_of_any_length_leave_nothing_out(epoch_samples: int) -> None:
 
 
 def of_rank(course: Course, start: int, stop: int, rank: int, world: int) -> NDArray[np.int64]:
-    """What `rank` reads of the one batch `[start, stop)`."""
+    """Return what `rank` reads of the batch `[start, stop)`."""
     positions, sizes = course.rank_positions(np.array([start]), np.array([stop]), rank, world)
     assert sizes.tolist() == [len(positions)]
     return positions
@@ -86,7 +86,7 @@ def test_ranks_split_batches_that_cross_an_epoch(start: int, size: int, world: i
 
 
 def test_a_rank_keeps_its_lanes_in_every_epoch_of_the_dataset() -> None:
-    """N is no multiple of the lanes: the lanes are counted from where the dataset's epoch begins."""
+    """N is not a multiple of the lanes, so lanes count from the start of the dataset's epoch."""
     course = dataset(epoch_samples=20)
     for epoch in range(4):
         begin = epoch * N

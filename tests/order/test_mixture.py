@@ -73,7 +73,7 @@ def test_phases_equal_the_naive_implementation(options: dict[str, Any], data: st
 
 
 def test_components_keep_their_positions_across_phases() -> None:
-    """However often the weights change, a component's samples come in one stream, each once an epoch of its own."""
+    """However often the weights change, each sample comes once in each epoch of its component."""
     counts = [[30_000, 10_000], [900], [20_000]]
     for start in (5000, 7777, 8192):
         steady = MixtureOrder(counts, [1, 1, 1], seed=3, lanes=4)
@@ -81,7 +81,7 @@ def test_components_keep_their_positions_across_phases() -> None:
         one, other = places(steady, range(20_000)), places(changed, range(20_000))
         assert one[:start] == other[:start]
         assert one[start:] != other[start:]
-        for component in range(3):  # lanes go through a large component side by side, so compare lane by lane
+        for component in range(3):  # lanes read a large component side by side, so compare lane by lane
             for lane in range(4):
                 streams = [
                     [place for p, place in enumerate(run) if place[0] == component and p % 4 == lane]
@@ -151,7 +151,7 @@ def test_every_sample_of_a_component_comes_once_in_each_of_its_epochs() -> None:
     for i, (sizes, epochs) in enumerate(zip(counts, (0, 9, 857), strict=True)):
         samples = [place[1:] for place in drawn if place[0] == i]
         whole = sorted((shard, sample) for shard, size in enumerate(sizes) for sample in range(size))
-        if sum(sizes) < 1024 * 4:  # one line: each epoch follows the other
+        if sum(sizes) < 1024 * 4:  # in one line: epoch after epoch
             assert len(samples) // len(whole) >= epochs - 1
             for epoch in range(len(samples) // len(whole)):
                 assert sorted(samples[epoch * len(whole) : (epoch + 1) * len(whole)]) == whole
@@ -191,7 +191,7 @@ def test_draws_before_equals_a_count(options: dict[str, Any], position: int) -> 
 
 
 def test_far_draws_are_counted_exactly() -> None:
-    """Between two far positions, what was counted by floor sums differs by what is drawn between them."""
+    """The floor sums at two far positions differ by the draws between them."""
     mixture = MixtureOrder([[10**6]] * 3, [3, Fraction(1, 3), 0.1], seed=4)
     for start in (10**12 + 5, 2**61 + 123):
         lane = np.arange(start, start + 8 * 500, 8)
@@ -213,7 +213,7 @@ def test_weights_are_taken_exactly() -> None:
 
 
 def test_a_point_at_a_bound_belongs_to_the_next_component() -> None:
-    point = key(3, 3)  # of position 0, where a round is one offset
+    point = key(3, 3)  # of position 0, with rounds of one offset
     for bound, component in ((point, 1), (point + 1, 0)):
         mixture = MixtureOrder([[9]] * 2, [bound, 2**64 - bound], seed=3, lanes=300)
         assert mixture.bounds == (bound, 2**64)

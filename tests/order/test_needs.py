@@ -1,4 +1,4 @@
-"""When each shard is needed next, and how many at once: what prefetch, eviction and the cache's warning go by."""
+"""When each shard is needed next, and how many at once, for prefetch, eviction and the cache's warning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ small_orders = st.fixed_dictionaries(
 
 
 def first_reads(course: Course, start: int, stop: int) -> dict[int, int]:
-    """By shard the position of its first sample, found by reading."""
+    """Return the position of each shard's first sample, found by reading."""
     shards, _ = course.locate(np.arange(start, stop))
     found: dict[int, int] = {}
     for position, shard in zip(range(start, stop), shards.tolist(), strict=True):
@@ -98,7 +98,7 @@ def test_a_mixture_needs_the_shards_it_reads(
 
 
 def test_a_mixture_predicts_later_needs_closely() -> None:
-    """Small blocks, so that a shard is read soon after its block begins."""
+    """Small blocks: each shard is read soon after its block begins."""
     order = MixtureOrder([[3000] * 20, [50] * 10], [3, 1], seed=4, lanes=4, shuffle_block=64)
     course = MixtureCourse(order, np.array([0, 20, 30]))
     for position in (0, 12_345, 100_003):

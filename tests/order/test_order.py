@@ -1,4 +1,4 @@
-"""What an Order promises: every sample once, the order of the specification, however it is asked."""
+"""An Order has every sample once, in the specified order, for any calls."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_positions_may_be_any_integers_in_one_dimension() -> None:
 
 def test_threads_share_an_order() -> None:
     order = Order([2**20], seed=3, lanes=64, shuffle_block=64)
-    one_lane = np.arange(5, 2**20, 64)  # whose blocks push each other out of memory
+    one_lane = np.arange(5, 2**20, 64)  # their blocks evict each other from memory
     expected = order.locate(one_lane)[1].tolist()
     wrong: list[int] = []
 
@@ -157,7 +157,7 @@ def test_epoch_and_seed_change_the_order() -> None:
 
 
 def test_epochs_of_few_large_shards_differ() -> None:
-    """Without chunks, one shard a lane would come at the same place in every epoch (correlation 0.996)."""
+    """Without chunks, one shard per lane would come at the same place in every epoch (correlation 0.996)."""
     order = Order([20_000] * 8, seed=3, lanes=8, shuffle_block=512)
 
     def positions(epoch: int) -> Any:

@@ -1,4 +1,4 @@
-"""Killed at any batch and resumed with any other world size and batch size: no sample lost, none repeated."""
+"""Killed at any batch and resumed with any world and batch size: no sample is lost or repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mdsx.order import Order, rank_positions
 from tests.order.strategies import orders
 
 WORLD_SIZES = (1, 2, 3, 4, 8)
-PER_RANK = {1: 13, 2: 8, 3: 5, 4: 7, 8: 4}  # a rank's batch; none of the global batches divides another's multiple
+PER_RANK = {1: 13, 2: 8, 3: 5, 4: 7, 8: 4}  # a rank's batch; no global batch divides a multiple of another
 ORDER = Order([40, 0, 3, 77, 1, 128, 51], seed=11, epoch=2, shuffle_block=64)  # 300 samples
 
 

@@ -1,6 +1,6 @@
-"""Epochs of 10^12 samples and datasets of 2,000,000 shards: at once, with memory for shards and blocks only.
+"""Epochs of 10^12 samples and datasets of 2,000,000 shards start fast, with memory only for shards and blocks.
 
-Times are of the processor, since other things may run beside the tests.
+Times are CPU times, because the machine may be busy.
 """
 
 from __future__ import annotations

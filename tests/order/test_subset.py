@@ -22,7 +22,7 @@ fractions = st.one_of(st.floats(0, 1), st.fractions(0, 1), st.sampled_from([0, 1
 
 
 def numbers(subset: Subset, stored: Any) -> list[int]:
-    """The dataset's number of every sample that the subset has, in its order."""
+    """Return the dataset's numbers of the subset's samples, in its order."""
     firsts = np.cumsum(stored) - np.asarray(stored)
     parts = [
         (firsts[shard] + subset.samples(shard, np.arange(count))).tolist()

@@ -1,4 +1,4 @@
-"""The test vectors of order version 1, and orders that are written here number by number."""
+"""The test vectors of order version 1, and literal orders."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_mixture(vector: dict[str, Any]) -> None:
     assert np.stack(mixture.locate(positions), axis=1).tolist() == vector["value"]
 
 
-# The worked example of format-spec.md: an empty shard (1), one that a lane's start divides (0), chunks, short blocks.
+# The worked example of format-spec.md: an empty shard (1), one divided by a lane's start (0), chunks, short blocks.
 EXAMPLE = Order([4, 0, 7, 3, 6], seed=7, epoch=1, lanes=2, shuffle_block=6)
 EXAMPLE_PLACES = [
     *[(0, 0), (0, 1), (4, 3), (2, 2), (4, 4), (2, 3), (4, 0), (0, 2), (4, 5), (0, 3)],

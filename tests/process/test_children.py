@@ -1,4 +1,4 @@
-"""A worker process ignores Ctrl-C, and ends when its parent ends, however that ends."""
+"""A worker process ignores Ctrl-C, and ends when its parent ends for any reason."""
 
 from __future__ import annotations
 

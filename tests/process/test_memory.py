@@ -1,4 +1,4 @@
-"""Many threads share two arenas, so that what they freed does not pile up."""
+"""Many threads share two arenas, so freed memory does not accumulate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Everything that could leak a secret, in a process with planted secrets: `python -m tests.security.leaks`.
 
-Each error is provoked and printed as Python prints it, with its causes; each thing that is shown is printed. The
+The script provokes each error and prints it as Python does, with its causes, and prints everything else shown. The
 test searches its output and its files for the secrets.
 """
 
@@ -22,12 +22,12 @@ from mdsx.storage import retry
 from mdsx.torch import StreamingDataset
 from tests.convert.tars import sample_members, tar_bytes
 
-PASSWORD = "PLANTED-password+of/url"  # with what AWS's secret keys have
+PASSWORD = "PLANTED-password+of/url"  # with characters of AWS's secret keys
 SECRETS = {"PLANTED-password", "of/url", "PLANTED-endpoint", "PLANTED-token", "PLANTED-signature", "PLANTED-file"}
 
 
 def main(where: str, bucket: str) -> None:
-    """`where` is a folder to write to; the environment leads to a server that has `bucket`."""
+    """Write to the folder `where`; the environment points to a server that has `bucket`."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
     logging.getLogger("mdsx").setLevel(logging.DEBUG)
     retry.TRIES = 2
@@ -70,7 +70,7 @@ def main(where: str, bucket: str) -> None:
         run("convert", "tar", url, f"{folder}/out")
 
     for endpoint in (
-        "http://user:PLANTED-endpoint@127.0.0.1:9",  # nobody listens
+        "http://user:PLANTED-endpoint@127.0.0.1:9",  # no server listens
         "http://user:PLANTED-endpoint@127.0.0.1:9/?X-Amz-Signature=PLANTED-signature",
         "user:PLANTED-endpoint@host",
         "http://user:PLANTED-endpoint@[host",
@@ -104,7 +104,7 @@ def write(url: str, samples: int, then: Exception | None = None) -> None:
 
 
 def tell(do: Callable[[], object]) -> None:
-    """Print what it gives, or the error, with all that Python prints of it."""
+    """Print the result, or the error as Python prints it."""
     try:
         print(do())
     except mdsx.MdsxError as error:
@@ -113,7 +113,7 @@ def tell(do: Callable[[], object]) -> None:
 
 
 def run(*words: str) -> None:
-    """A command, in this process."""
+    """Run a command in this process."""
     print("$", words[0])
     try:
         app(list(words), standalone_mode=False)

@@ -1,4 +1,4 @@
-"""No name leads outside: neither one in an index, nor a tar's, nor a hash that becomes a file's name in the cache."""
+"""No name leads outside: not in an index, not in a tar, and no hash that names a file in the cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTSIDE = [
     "%2F", "a\0", "\0", "a\n", " ", "a /", "\u2024\u2024/", "\uff0e\uff0e/", "\u2215", "é", "-", ".", ".hidden/",
     "_mdsx/", "*", "?", "a;b", "|", "`id`", "'", '"', "<", "\u202e", "a" * 513, "a" * 10_000, "../" * 4000,
 ]  # fmt: skip
-"""What no name begins with."""
+"""Prefixes that no name may have."""
 
 
 def index_with(**shards: Any) -> bytes:
@@ -68,7 +68,7 @@ def test_storage_refuses_keys_that_lead_outside(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_only_in_case_are_never_confused(tmp_path: Path) -> None:
-    """Where a file system takes them for one, the hash of the second one is wrong: an error, never another's bytes."""
+    """If a file system treats them as one file, the hash of the second is wrong: an error, never other bytes."""
     other = by_the_book.shard({"x": "str"}, [{"x": b"TEXT"}])
     index = reference.index({"x": "str"}, [_SHARD, other])
     index["shards"]["files"] = [["shard.", ".mdsx", 0, 1], ["SHARD.", ".mdsx", 0, 1]]
@@ -76,7 +76,7 @@ def test_names_that_differ_only_in_case_are_never_confused(tmp_path: Path) -> No
     (tmp_path / "shard.00000.mdsx").write_bytes(_SHARD)
     (tmp_path / "SHARD.00000.mdsx").write_bytes(other)
     assert [sample["x"] for sample in mdsx.Dataset(tmp_path)[:]] == ["text", "TEXT"]
-    (tmp_path / "SHARD.00000.mdsx").write_bytes(_SHARD)  # as such a file system has it
+    (tmp_path / "SHARD.00000.mdsx").write_bytes(_SHARD)  # as on such a file system
     assert [problem.file for problem in verify(tmp_path)] == [f"{tmp_path}/SHARD.00000.mdsx"]
 
 
@@ -91,7 +91,7 @@ def test_names_of_cache_files_are_hexadecimal(hash: str) -> None:
 
 
 def test_links_in_a_local_dataset_are_followed(tmp_path: Path) -> None:
-    """The caches of Hugging Face and git-annex are made of them. What they lead to is read as a shard, or refused."""
+    """The caches of Hugging Face and git-annex use them. A link's target is read as a shard, or refused."""
     with mdsx.Writer(tmp_path / "real", {"x": "str"}) as out:
         out.write({"x": "text"})
     (tmp_path / "linked").mkdir()
@@ -104,7 +104,7 @@ def test_links_in_a_local_dataset_are_followed(tmp_path: Path) -> None:
     (tmp_path / "private").write_bytes(b"a private key: PLANTED" * 100)
     with pytest.raises(MdsxError, match="magic") as caught:
         mdsx.Dataset(tmp_path / "linked")[0]
-    assert b"key".hex(" ") not in str(caught.value)  # of what is no shard, 8 bytes are shown
+    assert b"key".hex(" ") not in str(caught.value)  # of another file, the error shows 8 bytes
     (tmp_path / "linked" / "shard.00000.mdsx").unlink()
     (tmp_path / "linked" / "shard.00000.mdsx").symlink_to("/dev/zero")
     with pytest.raises(mdsx.MissingError, match="a FIFO or a device"):

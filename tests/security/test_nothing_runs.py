@@ -1,4 +1,4 @@
-"""Nothing that comes out of a dataset, a tar or a state is unpickled or executed, and no URL in it is followed."""
+"""Nothing in a dataset, a tar or a state is unpickled or executed, and no URL in it is followed."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _CALLS = {
     "importlib.import_module",
 }  # fmt: skip
 _ALLOWED = {
-    ("__init__.py", "importlib.import_module"),  # the public page's own modules, when their names are asked for
+    ("__init__.py", "importlib.import_module"),  # the public page's own modules, on first use of their names
     ("__init__.py", "globals"),
     ("process/limits.py", "ctypes"),  # limits the arenas of the C library
-    ("system.py", "ctypes"),  # maps a file over memory of its own, so that no descriptor is kept
-    ("storage/s3_client.py", "socket"),  # asks the configured endpoint whether it speaks TLS
-    ("torch/worker.py", "pickle"),  # between the processes of one job, as multiprocessing does itself
+    ("system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
+    ("storage/s3_client.py", "socket"),  # asks the configured endpoint whether it supports TLS
+    ("torch/worker.py", "pickle"),  # between the processes of one job, as multiprocessing does
 }
 
 
 def suspicious(node: ast.AST) -> set[str]:
-    """The modules that a statement imports, or the function that it calls, where they could run data."""
+    """Yield the modules that a statement imports, or the function that it calls, if they could run data."""
     if isinstance(node, ast.Import):
         names = {alias.name for alias in node.names}
     elif isinstance(node, ast.ImportFrom):
@@ -70,7 +70,7 @@ def test_the_package_has_nothing_that_could_run_data() -> None:
 
 
 class Bait:
-    """Unpickled, it makes a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,7 +101,7 @@ _URLS = ["http://127.0.0.1:9/x", "s3://elsewhere/x", "https://example.org/x", "f
 
 
 def test_no_url_in_a_dataset_is_followed(tmp_path: Path) -> None:
-    """An audit hook sees each connection, name look-up and process of one that reads all that a dataset has."""
+    """An audit hook sees each connection, name look-up and process while everything in a dataset is read."""
     links = {"$ref": _URLS[0], "url": _URLS, "@import": _URLS[1], "__class__": "os.system", "jsonschema": _URLS[2]}
     columns = {"text": "str", "tree": "json", "pack": "msgpack", "image": "png"}
     svg = b"\x89PNG\r\n\x1a\n<svg xlink:href='http://127.0.0.1:9/x'/>"
@@ -139,7 +139,7 @@ def test_no_url_in_a_dataset_is_followed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def trap() -> Iterator[tuple[str, list[str]]]:
-    """A server's address, which sends each request to itself by another name; and the requests that it got."""
+    """A server that redirects each request to itself under another name: its address, and the requests it got."""
     asked: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -168,7 +168,7 @@ def trap() -> Iterator[tuple[str, list[str]]]:
 def test_no_redirection_of_a_storage_is_followed(
     trap: tuple[str, list[str]], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credentials go to the endpoint that the user named, and nowhere else."""
+    """Credentials go only to the endpoint that the user named."""
     address, asked = trap
     monkeypatch.setenv("AWS_ENDPOINT_URL", address)
     with pytest.raises(mdsx.TransportError, match="307"):
@@ -178,7 +178,7 @@ def test_no_redirection_of_a_storage_is_followed(
 
 
 def test_special_keys_in_an_index_have_no_effect(tmp_path: Path) -> None:
-    """Keys that other formats give a meaning have none."""
+    """Keys with a meaning in other formats have none here."""
     schema = Schema.from_columns({"a": "str"})
     (tmp_path / "index.json").write_bytes(build_index(schema, None, [], {"__proto__": {"a": 1}, "$include": "x.json"}))
     assert json.dumps(mdsx.Dataset(tmp_path).metadata) == '{"__proto__": {"a": 1}, "$include": "x.json"}'

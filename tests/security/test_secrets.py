@@ -21,7 +21,7 @@ def test_no_secret_leaves_the_process(s3: S3Server, s3_url: str, tmp_path: Path)
     done = subprocess.run(command, capture_output=True, env=env, timeout=280, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     said = done.stdout + done.stderr
-    assert said.count(b"Error") > 40  # they were provoked
+    assert said.count(b"Error") > 40  # the errors were provoked
     for word in (b"ForbiddenError", b"MissingError", b"UsageError", b"TransportError", b"SignatureDoesNotMatch"):
         assert word in said
     files = {path: path.read_bytes() for root in (tmp_path, s3.directory) for path in root.rglob("*") if path.is_file()}

@@ -1,7 +1,7 @@
-"""A small stored format for tests: JSON lines, so that the layers above the formats are tested with two of them.
+"""A small stored format for tests, JSON lines: the layers above the formats are tested with two formats.
 
-`lines.json` is the index. A shard is a line for each sample, maybe zlib-compressed as a whole. With `table`, a shard
-begins with the offsets of its lines (u64, one more than there are lines), and samples are read by range.
+`lines.json` is the index. A shard has a line for each sample, and may be zlib-compressed. With `table`, a shard
+begins with the offsets of its lines (u64, one more than the lines), and samples are read by range.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Columns of samples from many shards: what was written, in any order and any cut; damage is an error that says where.
+"""Columns of samples from many shards have the written values, in any order and batches. Damage raises with its place.
 
-The shards are in memory, and nothing verified them: `gather` itself must find what would lead it astray.
+The shards are in memory and unverified: `gather` itself must find invalid lengths and offsets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def select(
 
 
 def same(kind: str, found: Any, written: Any) -> bool:
-    """Whether a value is what was written, of the type that is promised."""
+    """Return whether a value equals the written one and has the promised type."""
     base = kind.split("[")[0].rstrip("?")
     if written is None:
         return found is None
@@ -57,7 +57,7 @@ def same(kind: str, found: Any, written: Any) -> bool:
 
 @st.composite
 def datasets(draw: st.DrawFn) -> tuple[dict[str, str], list[Sample], list[Source], list[int], list[int]]:
-    """Columns, samples, the sources that they are in, the place of each in the result, and the sizes of the batches.
+    """Draw columns, samples, their sources, the place of each sample in the result, and the sizes of the batches.
 
     Some shards have their columns in another order, under other names, and one more before, between or after them.
     """
@@ -69,7 +69,7 @@ def datasets(draw: st.DrawFn) -> tuple[dict[str, str], list[Sample], list[Source
     sources: list[Source] = []
     cuts = sorted(draw(st.lists(st.integers(0, len(samples)), max_size=4)))
     for start, stop in pairwise([0, *cuts, len(samples)]):
-        order = draw(st.permutations(range(stop - start)))  # as they lie in the shard
+        order = draw(st.permutations(range(stop - start)))  # in the shard's order
         lie: list[Sample] = [{} for _ in order]
         for sample, place in zip(samples[start:stop], order, strict=True):
             lie[place] = sample
@@ -128,7 +128,7 @@ def test_views_are_read_only_and_of_the_shard_itself() -> None:
     assert batch["a"][0] == b"Some"
 
 
-# --- a sample that is not there
+# --- a sample that does not exist
 
 
 @pytest.mark.parametrize("samples", [[3], [0, 3], [-1], [0, -1, 1], [2**62], [-(2**63)]])
@@ -150,13 +150,13 @@ def test_no_samples_are_empty_columns() -> None:
             assert (batch["a"].shape, batch["a"].dtype, batch["b"]) == ((0, 2), np.float32, [])
 
 
-# --- damage in a shard that nobody verified
+# --- damage in an unverified shard
 
 COLUMNS = {"number": "uint8", "text": "str", "data": "json", "maybe": "bytes?", "bool": "bool?"}
 
 
 def damaged(sample: int, **fields: Any) -> bytearray:
-    """A shard of 4 samples, with changed `fields` in the row of one sample."""
+    """Return a shard of 4 samples, with changed `fields` in the row of one sample."""
     data = shard(COLUMNS, [{"number": n, "text": "text", "data": [n], "maybe": None, "bool": True} for n in range(4)])
     view = ShardView.parse(data)
     rows = np.frombuffer(data, view.schema.row_dtype, 4, view.rows_offset)
@@ -166,7 +166,7 @@ def damaged(sample: int, **fields: Any) -> bytearray:
 
 
 def gathered(*shards: bytes | bytearray) -> list[Columns]:
-    """All samples of the shards, the last one first, in two batches."""
+    """Return all samples of the shards, the last one first, in two batches."""
     sources = [(select(data, range(4), f"shard {n}"), tuple(range(5))) for n, data in enumerate(shards)]
     count = 4 * len(shards)
     return list(gather(Schema.from_columns(COLUMNS), sources, np.arange(count)[::-1].copy(), [1, count - 1]))
@@ -200,7 +200,7 @@ def test_a_row_outside_the_heap_raises(fields: dict[str, Any], problem: str) -> 
 
 
 def test_values_come_from_the_samples_own_heap() -> None:
-    """Bytes that lie in a longer heap beside it are not its own."""
+    """Bytes of a longer heap next to it are not its own."""
     longer = [{"number": 0, "text": "x" * 500, "data": [0], "maybe": None, "bool": True}] * 4
     with pytest.raises(CorruptError, match="outside the heap") as caught:
         gathered(shard(COLUMNS, longer), damaged(1, start=300), shard(COLUMNS, longer))

@@ -1,4 +1,4 @@
-"""Shards that are open: bounded over all datasets of a process, closed in a forked child, and errors at the limit."""
+"""Open shards: bounded over all datasets of a process, closed in a forked child, with errors at the limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N, PER_SHARD, SIZE = 400, 4, 272
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The same samples, plain and compressed: those are read through the cache."""
+    """The same samples, plain and compressed: compressed ones are read through the cache."""
     folder = tmp_path_factory.mktemp("datasets")
     for compression in (None, "zstd"):
         url = folder / str(compression)
@@ -99,7 +99,7 @@ def test_a_forked_child_holds_no_lease_and_keeps_reading(urls: tuple[str, str], 
         try:
             os.write(ready[1], b"x")
             os.read(go[0], 1)
-            read_all(data)  # what the parent had open is evicted now
+            read_all(data)  # the parent's open shards are evicted now
             status = 0
         finally:
             os._exit(status)
@@ -149,7 +149,7 @@ def test_other_jobs_can_evict_shards_a_dataset_read(urls: tuple[str, str], tmp_p
     data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=limit))
     for number in range(N):
         assert data[number]["id"] == number
-        assert data.shards.is_open(number // PER_SHARD)  # never by range for good
+        assert data.shards.is_open(number // PER_SHARD)  # not by range for ever
     assert leased(tmp_path / "cache") <= 20 // 8 + 1
     other = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit=limit))
     for number in range(20 * PER_SHARD):
@@ -158,7 +158,7 @@ def test_other_jobs_can_evict_shards_a_dataset_read(urls: tuple[str, str], tmp_p
 
 
 def test_a_dataset_evicts_its_own_shards(urls: tuple[str, str], tmp_path: Path) -> None:
-    """Even where its share is larger than what others leave of the cache."""
+    """Even if its share is larger than what others leave of the cache."""
     data = mdsx.Dataset(urls[1], cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
     for number in range(40):
         data[number]

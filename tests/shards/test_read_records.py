@@ -1,4 +1,4 @@
-"""Records from wherever they lie in memory: what plain indexing would give, as copies that are the caller's."""
+"""Records from anywhere in memory equal plain indexing, as copies that belong to the caller."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_empty_selections_have_the_right_shape(dtype: str, sizes: list[int]) -> 
 
 
 def test_bytes_between_the_records_are_not_read() -> None:
-    """Of three pages the middle one may not be read: who does is killed."""
+    """The middle one of three pages is unreadable: reading it kills the process."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 3 * page)
     memory[:64] = memory[2 * page : 2 * page + 64] = bytes(range(64))

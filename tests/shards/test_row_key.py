@@ -1,4 +1,4 @@
-"""A sample of another shard is never handed out, however a dataset is read."""
+"""No way of reading a dataset returns a sample of another shard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(root: Path, offset: int, compression: str | None) -> None:
 
 
 def swapped(root: Path) -> Iterator[int]:
-    """Swap the first two shards; the first samples of both."""
+    """Swap the first two shards. Return the first samples of both."""
     first, second, *_ = sorted(root.glob("shard.*"))
     first.rename(root / "x")
     second.rename(first)
@@ -40,7 +40,7 @@ def swapped(root: Path) -> Iterator[int]:
 
 
 def foreign(root: Path) -> Iterator[int]:
-    """Put the shard of another dataset, of the same columns, count and size, in the place of the third one."""
+    """Replace the third shard by another dataset's, with the same columns, count and size."""
     name = sorted(path.name for path in root.glob("shard.*"))[2]
     shutil.copy(root.parent / "other" / name, root / name)
     yield 32
@@ -74,7 +74,7 @@ def test_another_compressed_shard_is_an_error(
 
 
 def test_a_cached_file_of_another_shard_is_not_used(tmp_path: Path) -> None:
-    """Also where the cache is trusted: opening compares the row keys."""
+    """Even with a trusted cache: opening compares the row keys."""
     write(tmp_path / "data", 0, "zstd")
     options: dict[str, Any] = {"cache": mdsx.Cache(tmp_path / "cache", limit="1MB", verify="size")}
     expected = mdsx.Dataset(tmp_path / "data", **options)[:]

@@ -1,4 +1,4 @@
-"""Nothing that is handed out is unverified, wherever it came from: a real S3 server, and objects replaced meanwhile."""
+"""No unverified sample is returned, from a real S3 server or from objects replaced during a run."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_a_damaged_cached_file_is_fetched_again(url: str, tmp_path: Path, whole:
     path.write_bytes(flip(path.read_bytes(), path.stat().st_size // 2))
 
     later = Shards(url, cache=Cache(tmp_path / "cache", "1MB"))
-    assert later.open(1, whole=whole) is not whole  # else its samples are checked one by one
+    assert later.open(1, whole=whole) is not whole  # otherwise its samples are checked one by one
     for sample in range(PER_SHARD):
-        later.select(1, np.array([sample]))  # raises where a checksum does not match
+        later.select(1, np.array([sample]))  # raises if a checksum does not match
     assert not path.exists()
     assert later.fetch(1) is None

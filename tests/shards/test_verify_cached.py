@@ -1,6 +1,6 @@
-"""What is checked of a file that an earlier run left in the cache, before its samples are used.
+"""The checks of a file that an earlier run left in the cache, before its samples are used.
 
-The dataset is a compressed one on disk: it is read through the cache as one on S3 is.
+The dataset is compressed on disk, so it is read through the cache, like one on S3.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def zeroed(path: Path) -> None:
 
 
 def foreign(path: Path) -> None:
-    """Another shard of the same columns and size, every checksum in it right."""
+    """Return another shard with the same columns and size, and right checksums."""
     other = path.parent.parent.parent / "other"
     if not other.exists():
         write(str(other), offset=1000, compression=None)
@@ -96,7 +96,7 @@ def cached(cache: Path) -> list[Path]:
 
 @pytest.fixture
 def cache(url: str, tmp_path: Path) -> Path:
-    """All shards are in it, whole, from an earlier run."""
+    """A cache with all shards, from an earlier run."""
     one_by_one(url, tmp_path / "cache")
     assert len(cached(tmp_path / "cache")) == N // PER_SHARD
     return tmp_path / "cache"
@@ -138,7 +138,7 @@ def test_a_fresh_download_is_not_hashed_again(url: str, tmp_path: Path, monkeypa
 
 
 def test_full_hashes_a_file_at_each_opening(url: str, cache: Path) -> None:
-    """It may rot while a run does not hold it."""
+    """It may be damaged while no run holds it."""
     shards = Shards(url, cache=Cache(cache))
     assert all(shards.open(shard, whole=True) for shard in range(4))
     for shard in range(4):

@@ -122,7 +122,7 @@ def test_storage_works_across_pickle_threads_and_forks(storage: Storage) -> None
 
 def test_connections_can_be_opened_in_advance(storage: Storage) -> None:
     storage.put("key", DATA)
-    for key in ("key", "missing"):  # what is wrong shows in what is asked for later
+    for key in ("key", "missing"):  # errors appear at later requests
         storage.connect(key, 8)
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""One client for each configuration; what an endpoint's first failure means, and what a later one."""
+"""One client for each configuration; the first failure of an endpoint, and later ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tools.s3_server import S3Server
 
 
 def refused_port() -> int:
-    """A port at which nobody listens."""
+    """Return a port without a server."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -71,7 +71,7 @@ def test_storages_of_one_configuration_share_connections(proxy: Proxy, s3_url: s
 
 
 def test_concurrent_threads_share_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")  # a configuration that has no client yet
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")  # a configuration without a client
     with ThreadPoolExecutor(8) as threads:
         assert len({id(client) for client in threads.map(lambda _: shared_client(), range(16))}) == 1
 

@@ -45,7 +45,7 @@ FOR_NOW: dict[str, Fault] = {
 
 @pytest.fixture(scope="module")
 def shared(s3: S3Server) -> Storage:
-    """Making a client takes longer than most tests."""
+    """One client for all tests: creating one takes longer than most tests."""
     return open_storage(s3.make_bucket("misbehaving") + "/set")
 
 
@@ -93,7 +93,7 @@ def test_permanent_faults_raise_in_bounded_time(
     monkeypatch.setattr(retry, "PATIENCE", 2.0)
     if fault in (FOR_NOW["truncated body"], FOR_NOW["reset in mid-body"], FOR_NOW["stall in mid-body"]):
         proxy.add(fault, times=1)
-        fault = cut(0)  # a download that went on gets no further
+        fault = cut(0)  # a continued download makes no progress
     rule = proxy.add(fault)
     started = time.monotonic()
     with pytest.raises(mdsx.TransportError, match=r"/set/shard: .*given up after \d+ tries in \d+ s"):

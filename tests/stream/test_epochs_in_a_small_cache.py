@@ -54,9 +54,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(LocalStorage, "download", counted)
     monkeypatch.setattr(LocalStorage, "get", counted_get)
-    monkeypatch.setattr(
-        "mdsx.storage.cache.eviction._RESCAN", 0.0
-    )  # what others did is seen at once, however fast we are
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 0.0)  # see changes of other processes immediately
     monkeypatch.setattr("mdsx.storage.cache.eviction._RETRY", 0.0)
     return counts
 
@@ -86,7 +84,7 @@ def test_later_epochs_download_only_what_the_cache_lacks(
         for start in range(0, len(tasks), RUN):
             for reader in group:
                 batches = reader.read(tasks[start : start + RUN], joined=joined)
-                for batch in [next(batches)] if joined else batches:  # workers take the only one, and not the end
+                for batch in [next(batches)] if joined else batches:  # workers take the only item, and not the end
                     seen += batch.columns["id"].tolist()
                 del batches
             for reader in group:

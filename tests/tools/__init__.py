@@ -3,4 +3,4 @@
 import sys
 
 TOOLS = (sys.executable, "-c", "import sys; from tools.__main__ import parse, run; sys.exit(run(parse(sys.argv[1:])))")
-"""`python3 -m tools` in the environment that is there."""
+"""`python3 -m tools` in the current environment."""

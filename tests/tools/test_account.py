@@ -1,4 +1,4 @@
-"""What the ranks of a training delivered, counted against the order."""
+"""Count what the ranks of a training delivered, against the order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def life(start: Key, *delivered: Delivered) -> Life:
 
 
 def batch(epoch: int, start: int, *ids: int, of: int | None = None) -> Delivered:
-    """A global batch, or one rank's share of it where `of` says how many it has in all."""
+    """Return a global batch, or one rank's share of a batch of `of` samples."""
     return Delivered(epoch, start, start + (of or len(ids)), ids)
 
 

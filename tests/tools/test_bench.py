@@ -1,4 +1,4 @@
-"""The benchmarks: that they count and judge right, hide no failure, and run end to end. Nothing here is timed."""
+"""The benchmarks count and judge right, hide no failure, and run end to end. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def outcome(of: Subject, *values: list[float]) -> Outcome:
 
 
 class TestRounds:
-    """Who has a turn when, and what becomes of its figures."""
+    """The turns of the contestants, and their figures."""
 
     def run(
         self, tmp_path: Path, of: Subject, rounds: int, answers: Mapping[str, list[Any]]
@@ -272,7 +272,7 @@ class TestReport:
         assert found.lines == report.outcomes[0].lines
         assert "2026-01-01, commit abc, 3 rounds" in found.origin
         again = replace(report, outcomes=(found,), commit="def", date="2026-02-02")
-        assert f"From {found.origin}: s." in again.about()  # figures keep the commit that they are of
+        assert f"From {found.origin}: s." in again.about()  # figures keep their commit
         assert json.loads(report.to_json())["subjects"][0]["goals"][0]["judged"] == "met"
 
     def test_pages_change_only_between_their_marks(self, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ class TestReport:
 
 
 class TestSubjects:
-    """All of them are there, and mdsx's run from end to end."""
+    """All subjects exist, and mdsx's run from end to end."""
 
     def test_names_are_unique(self) -> None:
         names = [each.name for each in all_subjects(1.0)]

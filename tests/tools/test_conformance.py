@@ -1,4 +1,4 @@
-"""The conformance matrix: mdsx is exact in it, and a loader that is wrong is found out."""
+"""The conformance matrix: mdsx is exact, and it exposes a wrong loader."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_samples_after_the_checkpoint_do_not_count(tmp_path: Path) -> None:
 
 
 class TestWrongLoaders:
-    """Real processes, really killed; the loader is wrong in one way."""
+    """Real processes, really killed; each loader is wrong in one way."""
 
     @pytest.fixture
     def run(self, tmp_path: Path) -> Run:
@@ -159,7 +159,7 @@ class TestWrongLoaders:
 
 
 class TestPeers:
-    """What can be said of each loader without its package."""
+    """Facts about each loader that need no package."""
 
     @pytest.mark.parametrize("name", NAMES)
     def test_each_is_imported_without_its_package(self, name: str) -> None:

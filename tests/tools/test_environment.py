@@ -1,4 +1,4 @@
-"""The project's environment: made once, complete only with its stamp, and made again after an interruption."""
+"""The project's environment is made once, is complete only with its stamp, and is made again after an interruption."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_old_python_is_refused_with_a_message(monkeypatch: pytest.MonkeyPatch
 
 
 Requires = Callable[[str], Sequence[str] | None]
-"""The requirements of an installed distribution, as its metadata gives them."""
+"""The requirements of an installed distribution, from its metadata."""
 
 CUDA = {
     "torch": (
@@ -88,7 +88,7 @@ CUDA = {
     "cuda-bindings": ("cuda-pathfinder>=1.4.2",),
     "nvidia-cudnn-cu13": ("nvidia-cublas",),
 }
-"""What the CUDA build of PyTorch 2.13.0 requires on Linux, beyond what its CPU build does; shortened."""
+"""What the CUDA build of PyTorch 2.13.0 additionally requires on Linux; shortened."""
 
 
 def constraints() -> dict[NormalizedName, SpecifierSet]:
@@ -97,7 +97,7 @@ def constraints() -> dict[NormalizedName, SpecifierSet]:
 
 
 def unpinned(requires: Requires) -> set[NormalizedName]:
-    """The distributions an installation needs that neither constraints.txt nor a distribution in need of it pins."""
+    """Return the needed distributions that neither constraints.txt nor a distribution in need of them pins."""
     pinned, seen = {canonicalize_name("mdsx"), *constraints()}, set[str]()
     wanted = [Requirement("mdsx[torch,test]"), Requirement("setuptools")]
     while wanted:
@@ -117,7 +117,7 @@ def unpinned(requires: Requires) -> set[NormalizedName]:
 
 
 def test_everything_that_is_installed_is_pinned() -> None:
-    """By `constraints.txt`, or by a distribution that needs one exact version."""
+    """`constraints.txt` or a distribution that needs one exact version pins it."""
     assert all([one.operator for one in pin] == ["=="] for pin in constraints().values())
     assert not unpinned(metadata.requires)
 

@@ -81,7 +81,7 @@ def test_the_table_has_both_runs_and_the_details_the_errors() -> None:
 
 
 def test_mdsx_keeps_what_it_promises(tmp_path: Path, often: Often) -> None:
-    """By real processes, and a real S3 server: in one case, or with --long in all of them."""
+    """Real processes and a real S3 server: one case, or all of them with --long."""
     cases = [BY_NAME["transit"], *CASES][: often(1, long=len(CASES) + 1)]
     with Loaders(tmp_path) as loaders:
         for case in cases:

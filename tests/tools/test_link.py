@@ -14,7 +14,7 @@ import pytest
 
 from tools.link import Lane, Link, RoundTrips
 
-_SIZE = 8  # bytes of a request: how many bytes are wanted
+_SIZE = 8  # bytes of a request, which holds the number of bytes to send
 
 
 def _bytes(size: int) -> bytes:
@@ -143,7 +143,7 @@ def test_the_lane_keeps_its_rate_for_every_reader() -> None:
     times = [lane.leave(100) for _ in range(5)]
     assert times[0] == pytest.approx(0.1)
     assert [later - sooner for sooner, later in pairwise(times)] == pytest.approx([0.1] * 4)
-    now = 100.0  # what was not used is lost
+    now = 100.0  # unused rate is lost
     assert lane.leave(100) == pytest.approx(100.1)
     assert Lane(None, lambda: now).leave(10**9) == now
 

@@ -1,4 +1,4 @@
-"""The quickstart's parts: what it measures is right, so that its verdict means something; and the whole of it."""
+"""The quickstart: its measurements are right, so its verdict means something; and a whole run."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_the_watch_sees_the_highest_size_with_everything_below(tmp_path: Path) -
 
 
 class TestWhole:
-    """The quickstart as people run it, but in the environment that is there."""
+    """The quickstart as users run it, but in the current environment."""
 
     @pytest.fixture
     def scratch(self) -> Iterator[Path]:
-        """The system's temporary directory, as the quickstart sees it: a short path, for sockets are made in it."""
+        """The temporary directory of the quickstart: a short path, because it holds sockets."""
         with tempfile.TemporaryDirectory() as directory:
             yield Path(directory)
 
@@ -70,7 +70,7 @@ class TestWhole:
             process.kill()
 
     def left_in(self, scratch: Path) -> list[str]:
-        """Processes that name the temporary directory, and files in it."""
+        """Return processes that name the temporary directory, and the files in it."""
         processes = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The soak: what it counts is right, so that its verdict means something; and a short run of it."""
+"""The soak: its counts are right, so its verdict means something; and a short run."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class TestGrowth:
 
     @staticmethod
     def minutes(many: int, handles: Callable[[int], float]) -> list[Look]:
-        """A look each second."""
+        """Return one look per second."""
         return [Look(float(at), 0, int(handles(at)), 1) for at in range(60 * many)]
 
     @staticmethod
     def swings(seed: int, seconds: int = 10) -> Callable[[int], int]:
-        """Between 26 and 85, for some seconds at one place: as connections and mapped shards come and go."""
+        """Return values between 26 and 85 that hold for some seconds, as connections and mapped shards come and go."""
         chance = random.Random(seed)
         places = [chance.randint(26, 85) for _ in range(4000)]
         return lambda at: places[at // seconds] + at % 3
@@ -135,7 +135,7 @@ class TestGrowth:
     def test_a_look_sees_memory_handles_and_threads(self) -> None:
         before = look(os.getpid(), 0.0)
         with tempfile.TemporaryFile():
-            block = mmap.mmap(-1, 2**25)  # new memory, whatever lies free in the heap
+            block = mmap.mmap(-1, 2**25)  # new memory, however much of the heap is free
             for _ in range(32):
                 block.write(b"x" * 2**20)
             after = look(os.getpid(), 1.0)
@@ -147,7 +147,7 @@ class TestGrowth:
 
 
 def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """PyTorch raises that where the process is just then, not only in `next()`."""
+    """PyTorch raises this anywhere in the process, not only in `next()`."""
     errors = [RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed."), RuntimeError("another")]
     monkeypatch.setattr(reader, "_deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
@@ -254,7 +254,7 @@ class TestVerdict:
 
 
 def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
-    """Everything happens in it once at least."""
+    """Everything happens in it at least once."""
     minutes = often(12, long=150) / 60
     command = [*SOAK, "--minutes", str(minutes), "--seed", "7", "--json", str(tmp_path / "soak.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
@@ -286,14 +286,14 @@ def test_interrupted_it_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         process.communicate(timeout=120)
     assert process.returncode == 130
     deadline = time.monotonic() + 60
-    while any(members(session=session) for session in sessions):  # the one that forked them sees that it is alone
+    while any(members(session=session) for session in sessions):  # their parent notices that it is alone
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert not list(tmp_path.glob("mdsx-soak-*"))
 
 
 def _sessions_of(directory: Path) -> list[int]:
-    """The processes that work in `directory` by their environment, and lead a session."""
+    """Return the processes that work in `directory` by their environment, and lead a session."""
     found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -315,11 +315,11 @@ def test_ended_processes_leave_no_pipe_open(tmp_path: Path) -> None:
     begun[0].kill()
     assert len(os.listdir("/proc/self/fd")) == before
     assert [process.status for process in begun[1:]] == [0, 0]
-    begun[1].kill_alone()  # as often as wanted
+    begun[1].kill_alone()  # may be repeated
 
 
 def test_an_interrupt_comes_when_the_process_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise nobody would end it."""
+    """Otherwise nobody could end it."""
 
     class Interrupted(Process):
         def __init__(self, process: ForkServerProcess, output: Path) -> None:

@@ -13,7 +13,7 @@ from tools.peers import Loader, Peer
 
 
 class _Loader:
-    """Samples in the order of their ids; when it resumes, it may be wrong."""
+    """Yields samples in the order of their ids; may be wrong after a resume."""
 
     def __init__(self, task: Task, states: list[Any], kind: str) -> None:
         self._task, self._kind = task, kind
@@ -45,7 +45,7 @@ class _Loader:
 
 
 class Wrong(Peer):
-    """`kind` says in what it is wrong."""
+    """`kind` is its fault."""
 
     packages = ("pip",)
 

@@ -23,7 +23,7 @@ def train(url: str, folder: Path, batch_size: int, steps: int) -> None:
     loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size=batch_size, drop_last=False)
     model = torch.nn.Linear(8, 1)
     prepared, model, optimizer = accelerator.prepare(loader, model, torch.optim.SGD(model.parameters(), lr=0.001))
-    assert prepared is loader  # it is left alone
+    assert prepared is loader  # it is not prepared
     accelerator.register_for_checkpointing(loader)
     if (folder / "state").exists():
         accelerator.load_state(str(folder / "state"))

@@ -24,7 +24,7 @@ from typing import Any
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
-PATIENCE = 30.0  # seconds for what was begun to end
+PATIENCE = 30.0  # seconds for started work to end
 LONG_STEP = 120  # samples after which a step takes longer
 CONNECTIONS = 64  # that the process's S3 client keeps for the next dataset
 

@@ -88,7 +88,7 @@ def lightning(url: str, folder: Path, devices: int, batch: int, epochs: int, kil
 
 
 def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
-    """How often each sample was seen in each epoch."""
+    """Return how often each sample was seen in each epoch."""
     found: dict[int, Counter[int]] = {}
     for log in folder.glob(f"{kind}[0-9].log"):
         for line in log.open():

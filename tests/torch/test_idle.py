@@ -15,7 +15,7 @@ def calm_moments(url: str, cache: str) -> int:
     batches = iter(StreamingDataLoader(data, 8))
     next(batches)
     before, since, calm = time.process_time(), time.monotonic(), 0
-    while calm < 3 and time.monotonic() - since < 60:  # what was begun may end first
+    while calm < 3 and time.monotonic() - since < 60:  # let started work end first
         time.sleep(0.5)
         now = time.process_time()
         calm, before = (calm + 1 if now - before < 0.005 else 0), now

@@ -29,11 +29,11 @@ COLUMNS = {
     "list": "float32[*]?",
 }
 N, BATCH = 301, 4
-RUNS = 19  # of an epoch of 76 batches, at 2 workers: more than there are slots
+RUNS = 19  # of an epoch of 76 batches with 2 workers: more than the slots
 
 
 def sample(number: int) -> dict[str, Any]:
-    """Later ones are larger: far beyond the average, for which slots have room."""
+    """Later ones are much larger than the average, for which slots have room."""
     noise = random.Random(number).randbytes(number * 4)
     image = None if number % 3 == 0 else b"\xff\xd8\xff" + noise[: number % 50]
     listed = None if number % 5 == 0 else np.full(number % 4, number, np.float32)
@@ -123,7 +123,7 @@ def test_slots_of_abandoned_iterations_are_reused(url: str) -> None:
 
 
 def mapping(address: int) -> str:
-    """The line of /proc/self/maps that an address lies in."""
+    """Return the line of /proc/self/maps that an address lies in."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         start, stop = (int(edge, 16) for edge in line.split()[0].split("-"))
         if start <= address < stop:

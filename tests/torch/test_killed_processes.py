@@ -26,7 +26,7 @@ State = dict[str, Any]
 
 
 def start(url: str, cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None) -> Job:
-    """The ranks of a job, each in its own process group with its workers."""
+    """Start the ranks of a job, each in its own process group with its workers."""
     out.mkdir()
     ranks = [{"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)} for rank in range(world)]
     return [fork_server.start(train, url, cache, out, batch, workers, state, environment=rank) for rank in ranks]

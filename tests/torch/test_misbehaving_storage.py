@@ -38,7 +38,7 @@ _COUNT = itertools.count()
 
 
 def sample(number: int) -> dict[str, Any]:
-    """All of them have as many bytes."""
+    """Return a sample; all have the same number of bytes."""
     text = f"sample number {number:06}. " * 30
     data = None if number % 4 == 0 else text[: number % 50 * 7].encode()
     numbers = [(number * 7 + place) % 65536 for place in range(512)]
@@ -59,7 +59,7 @@ def url(request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.T
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds, where it is minutes."""
+    """Time limits of seconds instead of minutes."""
     monkeypatch.setattr(s3_client, "SILENCE", 2)
     monkeypatch.setattr(s3_response, "TRICKLE", 2)
 
@@ -161,7 +161,7 @@ def test_first_batch_arrives_when_every_request_fails_once(
 
 @pytest.mark.parametrize("way", [by_range, two_epochs])
 def test_random_faults_together_are_invisible(proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often) -> None:
-    """Faults that need a minute to be noticed apart. Flips twice in a row are an error, and rightly: here are none."""
+    """Without faults that take a minute to notice, and without two flips in a row, which are an error."""
     for turn in range(often(1, long=20)):
         proxy.clear()
         for fault in (*FOR_NOW[:7], ignored_range, other_range(admitted=True)):
@@ -174,7 +174,7 @@ def test_permanent_faults_raise_naming_shard_and_cause(
     proxy: Proxy, url: str, tmp_path: Path, way: Way, monkeypatch: pytest.MonkeyPatch, often: Often
 ) -> None:
     monkeypatch.setattr(retry, "TRIES", 3)
-    some = list(WAYS).index(way)  # for each way others, in a short run
+    some = list(WAYS).index(way)  # other faults for each way, in a short run
     faults = FOREVER[often(some, long=0) :: often(4 if way is by_workers else 2, long=1)]
     for number, (fault, kind, said) in enumerate(faults):
         proxy.clear()
@@ -187,7 +187,7 @@ def test_permanent_faults_raise_naming_shard_and_cause(
 
 
 def test_permanent_bit_flip_in_a_range_names_the_sample(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    """Where the sample can be known: in a compressed shard it is the seek table, or the frame."""
+    """A compressed shard names the seek table or the frame instead."""
     proxy.add(flip(0.5), key="*/shard.00003.*")
     with pytest.raises(
         mdsx.CorruptError, match=r"/data/shard\.00003\.mdsx: sample 5|\.zst: (seek table|frame 0)"
@@ -219,7 +219,7 @@ def test_permanently_damaged_index_raises_naming_it(proxy: Proxy, url: str, tmp_
 
 
 def test_shard_replaced_during_the_epoch_is_never_read(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    """As many bytes, another ETag, and If-Match ignored; in it other samples with right checksums."""
+    """The new shard has the same size, another ETag and other sound samples. The server ignores If-Match."""
     dataset, other = mdsx.Dataset(url, cache=tmp_path), url.replace("/data", "/other")
     with mdsx.Writer(other, COLUMNS, shard_size=28_500, compression=dataset.shards.index.compression) as out:
         for number in range(PER_SHARD):

@@ -73,7 +73,7 @@ def test_every_batch_has_each_components_share(urls: dict[str, str]) -> None:
             assert text == f"{names[component]} {number}"
         counts = Counter(batch["from"].tolist())
         for component, share in enumerate((0.5, 0.4, 0.1)):
-            assert abs(counts[component] - share * len(batch["id"])) <= 3  # by chance 8 would be usual
+            assert abs(counts[component] - share * len(batch["id"])) <= 3  # a random draw would often be off by 8
 
 
 def test_each_component_has_its_own_epochs(urls: dict[str, str]) -> None:
@@ -109,7 +109,7 @@ def test_repeat_and_samples_set_each_components_part(urls: dict[str, str]) -> No
         drawn = Counter(component for component, _ in chained(global_batches([loader])))
         totals += drawn
         for component, share in enumerate((450, 1200, 240)):
-            assert abs(totals[component] - epoch * share) <= 12  # and no more after any number of epochs
+            assert abs(totals[component] - epoch * share) <= 12  # also after any number of epochs
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_reweighting_starts_a_phase_that_resumes_exactly(urls: dict[str, str], w
     plain = global_batches([steady], 10)
     iterator = iter(loader)
     first = [next(iterator) for _ in range(4)]
-    loader.reweight([0.1, 0.1, 0.8])  # in the midst of an epoch, with batches prepared ahead
+    loader.reweight([0.1, 0.1, 0.8])  # in the middle of an epoch, with batches prepared ahead
     second = [next(iterator) for _ in range(6)]
     run = [sorted(zip(b["from"].tolist(), b["id"].tolist(), strict=True)) for b in first + second]
     assert run[:4] == plain[:4]

@@ -49,7 +49,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def damaged(sound: Path, tmp_path: Path) -> Path:
-    """The same with damaged samples."""
+    """The same dataset with damaged samples."""
     shutil.copytree(sound, tmp_path / "damaged")
     damage(tmp_path / "damaged", *BAD)
     return tmp_path / "damaged"
@@ -73,7 +73,7 @@ def loader(url: Any, *, transform: Any = None, batch_size: int = BATCH, **option
 
 
 def expected(sound: Path, **options: Any) -> list[list[int]]:
-    """The batches of the sound dataset without the bad samples."""
+    """Return the batches of the sound dataset without the bad samples."""
     names = ("rank", "world_size", "batch_size", "shuffle")
     same = {name: value for name, value in options.items() if name in names}
     return [[n for n in ids(batch) if n not in BAD] for batch in loader(sound, **same)]
@@ -269,7 +269,7 @@ def spoil_header(folder: Path) -> None:
 
 
 def damaged_header(folder: Path) -> None:
-    """The shard has a damaged sample, so nothing proves that it is the right shard."""
+    """The shard also has a damaged sample, so nothing proves that it is the right shard."""
     spoil_header(folder)
     damage(folder, 0)
 

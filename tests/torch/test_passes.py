@@ -43,7 +43,7 @@ FAST = [name for name in WAYS if name != "pickled workers"]
 
 
 class Spoilt:
-    """A `transform` that raises at one sample while the file `flag` is there; `once`: and removes it."""
+    """A `transform` that raises at one sample while the file `flag` exists; with `once` it removes the file."""
 
     def __init__(self, flag: Path, number: int, once: bool = True) -> None:
         self.flag, self.number, self.once = flag, number, once
@@ -85,7 +85,7 @@ def make(local_url: str, epochs: list[list[list[int]]], flag: Path) -> Make:
 
 
 def take(loader: StreamingDataLoader, batches: int) -> None:
-    """And drop the iterator."""
+    """Take batches, and drop the iterator."""
     list(itertools.islice(loader, batches))
 
 
@@ -186,7 +186,7 @@ def set_to_the_epoch_that_was_left(loader: StreamingDataLoader, flag: Path) -> N
 
 
 CASES: dict[Callable[[StreamingDataLoader, Path], Any], tuple[int, int, int]] = {
-    # the position after it in epoch 0, or of another epoch; the epoch and the batch of the next pass
+    # the position after it in epoch 0 or in another epoch; the epoch and the batch of the next pass
     nothing: (0, 0, 0),
     exhausted: (BATCHES * BATCH, 1, 0),
     exhausted_without_stop_iteration: (BATCHES * BATCH, 1, 0),
@@ -235,7 +235,7 @@ def test_the_next_pass(
         assert said[0].filename == __file__
     assert loader.epoch == epoch + 1
     rest = make(way)
-    rest.load_state_dict(state)  # the rest of the epoch, also of one that was left
+    rest.load_state_dict(state)  # the rest of the epoch, even if it was left
     assert ids(rest) == epochs[state["epoch"]][state["position"] // BATCH :]
     del kept
 
@@ -586,7 +586,7 @@ def test_arguments_after_the_batch_size_are_keyword_only(local_url: str) -> None
 def test_ctrl_c_after_a_batch_was_made_loses_nothing(
     make: Make, epochs: list[list[list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The signal comes between the making of the batch and its return, which no other process can time."""
+    """The signal comes between the creation of the batch and its return, which no other process can time."""
     from mdsx.stream import Run
 
     hand_out, loader = Run.hand_out, make("a thread")

@@ -75,7 +75,7 @@ def test_a_dataset_is_given_as_a_dataset_too(local_url: str) -> None:
         StreamingDataset(dataset, cache=mdsx.Cache(limit="1GB"))
 
 
-# --- resuming: the workers keep to themselves how far they are, so the batches are counted
+# --- resuming: workers do not report their position, so the batches are counted
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_state_after_a_number_of_batches_resumes(local_url: str, options: dict[s
     for epoch in range(2):
         data.set_epoch(epoch)
         assert data.state_after(0) == {**data.state_dict(), "epoch": epoch, "position": 0}
-        assert ids(itertools.islice(iter(plain), 5)) == expected[epoch][:5]  # and the epoch is left
+        assert ids(itertools.islice(iter(plain), 5)) == expected[epoch][:5]  # and leaves the epoch
     state = data.state_after(5)
     data, plain = make()
     data.load_state_dict(state)
@@ -145,7 +145,7 @@ def test_a_failed_batch_is_retried_at_the_same_position(local_url: str, workers:
     data = StreamingDataset(local_url, shuffle=False, transform=bad_picture, batch_size=100)
     batches = iter(DataLoader(data, batch_size=None, num_workers=workers))
     assert [next(batches)[0].item() for _ in range(2)] == [0, 100]
-    for _ in range(2):  # nothing is skipped, and the epoch does not end in silence
+    for _ in range(2):  # nothing is skipped, and the epoch does not end silently
         with pytest.raises(ValueError, match="bad picture"):
             next(batches)
 
@@ -154,7 +154,7 @@ def test_a_failed_batch_is_retried_at_the_same_position(local_url: str, workers:
 
 
 def line() -> int:
-    """The line of the caller."""
+    """Return the line of the caller."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None

@@ -34,7 +34,7 @@ def without_etag(exchange: Exchange) -> None:
 
 
 class Place:
-    """A dataset, and the folder of its files, for each place that it is read from."""
+    """A dataset, and the folder of its files, for each place to read it from."""
 
     def __init__(self, url: str, folder: Path, other: Path) -> None:
         self.url, self.folder, self._other = url, folder, other
@@ -43,7 +43,7 @@ class Place:
         return sorted(path.name for path in self.folder.glob("shard.*"))
 
     def replace(self, *shards: int) -> None:
-        """Replace shards by those of the other dataset, as a sync does."""
+        """Replace shards by another dataset's, as a sync does."""
         for shard in shards:
             name = self.names()[shard]
             assert (self._other / name).stat().st_size == (self.folder / name).stat().st_size or ".zst" in name
@@ -84,14 +84,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def right(samples: list[int], error: mdsx.MdsxError | None) -> bool:
-    """Whether the samples are of the dataset; all of them, where there was no error that names a shard."""
+    """Return whether the samples are the dataset's, and complete unless an error names a shard."""
     assert error is None or "shard.0000" in str(error), error
     assert set(samples) <= set(range(N)), "samples of another shard"
     return error is None and len(samples) == N
 
 
 def read(data: mdsx.Dataset, at_once: int) -> tuple[list[int], mdsx.MdsxError | None]:
-    """Every sample, as many at once; the last error. One of each shard is read where it belongs."""
+    """Read every sample, that many at once, and return them with the last error."""
     found, failed = [], None
     for start in range(0, N, at_once):
         try:
@@ -136,7 +136,7 @@ def test_a_dataset_never_reads_a_shard_replaced_meanwhile(
             found, error = read(data, at_once)
             assert right(found, error) or error is not None
             if change == "overwrite" and place.url == str(place.folder) and place.names()[0].endswith(".mdsx"):
-                assert error is not None  # what is mapped has changed
+                assert error is not None  # the mapped bytes have changed
 
 
 def test_a_large_sample_overwritten_in_place_raises(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ N = 1003
 
 
 def loaders(url: str, world: int, batch: int, workers: int = 0, **options: Any) -> list[StreamingDataLoader]:
-    """One loader for each rank."""
+    """Return one loader for each rank."""
     return [
         StreamingDataLoader(
             StreamingDataset(url, seed=9, rank=rank, world_size=world), batch, num_workers=workers, **options

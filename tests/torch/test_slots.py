@@ -36,7 +36,7 @@ def crossed(columns: Columns, size: int = 2**16, *, slot: bool = True, views: bo
 
 
 def plain(values: Any) -> Any:
-    """Arrays and tensors, which may hold NaN, by their bits."""
+    """Return arrays and tensors as their bits, because they may hold NaN."""
     if isinstance(values, torch.Tensor):
         values = values.numpy()
     return (values.dtype, values.shape, values.tobytes()) if isinstance(values, np.ndarray) else values
@@ -96,7 +96,7 @@ def test_values_without_room_are_copied() -> None:
         "pieces": [memoryview(b"x" * PAGE), memoryview(b"y")],
         "fits": [memoryview(b"ab"), memoryview(b""), memoryview(b"c")],
     }
-    slots = Slots(2, 1)  # a page at least
+    slots = Slots(2, 1)  # at least a page
     slot = slots.reserve()
     placed = slots.put(slot, columns)
     assert isinstance(placed["large"], np.ndarray)
@@ -163,7 +163,7 @@ def test_slots_visible_to_a_forked_child_are_never_overwritten() -> None:
     child = os.fork()
     if child == 0:
         os.close(go)
-        os.read(asked, 1)  # until the parent has written what it will
+        os.read(asked, 1)  # until the parent has written everything
         os._exit(0 if held["a"].tolist() == [7] * 8 else 1)
     del held
     gc.collect()

@@ -92,7 +92,7 @@ def test_another_number_of_workers_raises(local_url: str, before: int, after: in
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize(("batch", "world"), [(4, 1), (20, 1), (5, 2), (10, 2)])
 def test_another_batch_or_world_size_resumes_or_raises(local_url: str, workers: int, batch: int, world: int) -> None:
-    for taken in (0, 3, LEFT):  # at the start, in the midst, and with the tail of 3 samples left
+    for taken in (0, 3, LEFT):  # at the start, in the middle, and with the tail of 3 samples left
         data = StreamingDataset(local_url, seed=2, batch_size=BATCH, drop_last=False)
         loader: StatefulDataLoader[Any] = StatefulDataLoader(data, batch_size=None, num_workers=workers)
         found = list(itertools.chain(*ids(itertools.islice(iter(loader), taken))))
@@ -156,10 +156,10 @@ def test_a_later_epoch_resumes_exactly(local_url: str, workers: int, persistent:
     data, loader = stateful(local_url, workers, persistent, drop_last=False)
     for epoch in range(2):
         data.set_epoch(epoch)
-        before = ids(itertools.islice(iter(loader), 7))  # and the epoch is left
+        before = ids(itertools.islice(iter(loader), 7))  # and leaves the epoch
     state = loader.state_dict()
     data, resumed = stateful(local_url, workers, persistent, drop_last=False)
-    for _ in range(2):  # loaded twice: what was taken in between does not count
+    for _ in range(2):  # loaded twice: batches taken in between do not count
         resumed.load_state_dict(state)
         batches = iter(resumed)
         assert before + ids(itertools.islice(batches, 5)) == uninterrupted(local_url, 1)[:12]

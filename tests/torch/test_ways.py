@@ -31,7 +31,7 @@ def loader(url: str, way: str, **options: Any) -> StreamingDataLoader:
 
 @pytest.fixture(scope="module")
 def expected(local_url: str) -> list[list[list[int]]]:
-    """The batches of three epochs, the last one of each shorter."""
+    """The batches of three epochs, each with a shorter last batch."""
     whole = loader(local_url, "a thread", drop_last=False)
     return [ids(whole) for _ in range(3)]
 
@@ -45,8 +45,8 @@ def test_a_stopped_or_abandoned_epoch_resumes_exactly(
     at_start = first.state_dict()
     assert ids(itertools.islice(first, 5)) == expected[0][:5]
     in_midst = first.state_dict()
-    assert ids(itertools.islice(first, 3)) == expected[1][:3]  # the epoch was left: the next one
-    assert ids(first) == expected[2]  # to its end, the shorter batch included
+    assert ids(itertools.islice(first, 3)) == expected[1][:3]  # the epoch was left, so the next one comes
+    assert ids(first) == expected[2]  # to its end, with the shorter batch
     assert (first.epoch, first.state_dict()["position"]) == (3, 0)
 
     again = loader(local_url, way, drop_last=False)
@@ -67,7 +67,7 @@ def test_a_stopped_or_abandoned_epoch_resumes_exactly(
 
 
 def bad_once(sample: dict[str, Any]) -> Any:
-    """A transform that fails for one sample of the first epoch."""
+    """Return a transform that fails for one sample of the first epoch."""
     if sample["id"] == 500:
         raise ValueError("bad picture")
     return sample["id"]
@@ -114,7 +114,7 @@ def test_epochs_of_another_length_continue_across_the_dataset(local_url: str) ->
     short = StreamingDataLoader(data, BATCH)
     assert len(short) == 10
     read = [number for _ in range(7) for batch in ids(short) for number in batch]
-    assert Counter(Counter(read).values()) == {3: 7 * 320 - 2 * N, 2: 3 * N - 7 * 320}  # all twice, and a part thrice
+    assert Counter(Counter(read).values()) == {3: 7 * 320 - 2 * N, 2: 3 * N - 7 * 320}  # all samples twice, some thrice
     saved = short.state_dict()
     later = StreamingDataLoader(StreamingDataset(local_url, seed=6, epoch_samples=320), 8)
     later.load_state_dict(saved)

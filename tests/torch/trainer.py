@@ -1,6 +1,6 @@
 """One rank of a training job that logs its samples and saves its state. The tests kill and resume it.
 
-Without a state to resume from it does not end, but waits near the epoch's end for the kill.
+Without a state to resume from, it waits near the epoch's end for the kill.
 
 `RANK` and `WORLD_SIZE` are those of torchrun.
 """

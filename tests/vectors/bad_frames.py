@@ -1,4 +1,4 @@
-"""Compressed shards that break one rule each. Their raw bytes are no shards: decompression must not get that far."""
+"""Compressed shards that break one rule each. Their raw bytes are not shards: decompression must fail first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GOOD = _BODY + seek_table(_SIZES)
 
 
 def _with(number: int, made: bytes) -> bytes:
-    """With another frame in place of frame `number`; the seek table is right."""
+    """Return it with another frame instead of frame `number` and a right seek table."""
     frames, sizes = list(_FRAMES), list(_SIZES)
     frames[number] = made
     sizes[number] = (len(made), sizes[number][1])
@@ -24,7 +24,7 @@ def _with(number: int, made: bytes) -> bytes:
 
 
 def _cut(first: int) -> bytes:
-    """With `first` bytes in the first frame; the seek table says what it must."""
+    """Return it with `first` bytes in the first frame and a right seek table."""
     frames = [frame(_RAW[:first]), frame(_RAW[first : 2**21]), _FRAMES[2]]
     return b"".join(frames) + seek_table([(len(made), size) for made, (_, size) in zip(frames, _SIZES, strict=True)])
 
@@ -175,6 +175,6 @@ def vectors() -> list[Bad]:
 
 
 def good() -> bytes:
-    """What the others would be without their faults."""
+    """Return the shard without a fault."""
     assert compressed(_RAW) == _GOOD
     return _GOOD

@@ -1,4 +1,4 @@
-"""Indexes that break one rule each; all else in them is right, checksum and fingerprint included."""
+"""Indexes that break one rule each. Everything else is right, including checksum and fingerprint."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _shards(zstd: bool = False, **members: Any) -> bytes:
 
 
 def _text(old: str, new: str) -> bytes:
-    """With other text."""
+    """Return the index with other text."""
     text = json.dumps(_index(), separators=(",", ":")).removesuffix("}")
     assert text.count(old) == 1
     text = text.replace(old, new)
@@ -232,7 +232,7 @@ def vectors() -> list[Bad]:
 
 
 def _flipped() -> bytes:
-    """Of a compressed dataset, where the fingerprint is not made of the stored files' hashes."""
+    """Return the index of a compressed dataset, whose fingerprint does not use the stored files' hashes."""
     digest = str(_index(True)["shards"]["xxh3_128"])
     return seal_index(_index(True)).replace(digest.encode(), (("0" if digest[0] != "0" else "1") + digest[1:]).encode())
 
@@ -258,7 +258,7 @@ def _wide() -> bytes:
 
 
 def _2_62_samples() -> bytes:
-    """2^59 samples in each of 8 shards; a sample has no bytes."""
+    """Return an index of 2^59 samples in each of 8 shards; a sample has no bytes."""
     index = reference.index({"id": "uint8[0]"}, [shard({"id": "uint8[0]"}, [{"id": b""}])] * 8)
     index["samples"] = 2**62
     index["shards"] |= {"samples": [2**59] * 8, "size": [index["rows_offset"] + 2**62] * 8}
@@ -267,7 +267,7 @@ def _2_62_samples() -> bytes:
 
 
 def _many_samples(count: int = 100) -> bytes:
-    """The first shard claims `count` samples; sum and fingerprint agree with that."""
+    """Return an index whose first shard claims `count` samples, with a fitting sum and fingerprint."""
     index = _index()
     index["samples"] = count + 1
     index["shards"]["samples"][0] = count

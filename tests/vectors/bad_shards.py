@@ -1,4 +1,4 @@
-"""Shards that break one rule each; all else in them is right, checksums included."""
+"""Shards that break one rule each. Everything else is right, including checksums."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _late_heap() -> bytes:
 
 
 def _other_schema() -> bytes:
-    """All of it is right but for the header checksum, which covers other names of columns."""
+    """Return a shard whose header checksum covers other names of columns; everything else is right."""
     columns = {name.upper(): kind for name, kind in _COLUMNS.items()}
     other = shard(columns, [dict(zip(columns, values, strict=True)) for values in _VALUES])
     end = 64 + get(_BASE, "schema_size")
@@ -143,8 +143,8 @@ def _with_heap(data: bytes) -> bytes:
 
 
 def _schemas() -> list[Bad]:
-    """Schemas that break a rule; the shards have no samples. `row`: the row size that a reader finds without the rule,
-    to which a type that is none is one of a later version."""
+    """Yield schemas that break a rule; the shards have no samples. `row` is the row size for a reader without the rule:
+    it takes an invalid type as one of a later version."""
 
     def bad(name: str, about: str, schema: str | bytes, says: str, row: int = 16) -> Bad:
         schema = schema if isinstance(schema, bytes) else schema.encode("utf-8", "surrogatepass")
@@ -212,13 +212,13 @@ def _schemas() -> list[Bad]:
 
 
 def _full() -> list[Bad]:
-    """Files that the full check refuses. If other bytes than checksums change, the row checksums are recomputed."""
+    """Yield files that the full check refuses. Row checksums are recomputed if other bytes change."""
 
     def bad(name: str, about: str, data: bytes, says: str) -> Bad:
         return Bad(f"bad/rows-{name}.mdsx", about, data, says, full=True)
 
     def texts(place: int, **fields: int) -> bytes:
-        """Two samples, `one` and `two`, with another start or length of that in `place`."""
+        """Return two samples, `one` and `two`; the one in `place` has another start or length."""
         data = shard({"text": "str"}, [{"text": b"one"}, {"text": b"two"}])
         at = row_at(data, place)
         if "start" in fields:
@@ -273,7 +273,7 @@ def _other_key() -> bytes:
 
 
 def _values() -> list[Bad]:
-    """Values of variable-size columns that their types do not allow; the checksums are right."""
+    """Yield values of variable-size columns that their types do not allow, with right checksums."""
 
     def bad(name: str, about: str, kind: str, value: bytes, says: str) -> Bad:
         return Bad(

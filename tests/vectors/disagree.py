@@ -1,4 +1,4 @@
-"""Datasets whose index and shards are each right, but do not belong together: each differs in one point."""
+"""Datasets whose index and shards are each right, but differ in one point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STORED = reference.compressed(_SHARD)
 
 @dataclass(frozen=True, slots=True)
 class Disagree:
-    """A folder, what its index says wrongly of its one shard, and words in the error of mdsx."""
+    """A folder, the wrong statement of its index about its only shard, and words of mdsx's error."""
 
     name: str
     about: str

@@ -1,7 +1,7 @@
 """Writes the test vectors of this folder, the manifest and the README: `python -m tests.vectors.generate`.
 
-The good shards are what mdsx writes of known samples; the values in the manifest are read back by `reference`, which
-shares no code with mdsx. Run it only to add files: those that are there never change.
+mdsx writes the good shards from known samples; `reference`, which shares no code with mdsx, reads the values of the
+manifest back. Run it only to add files: existing ones never change.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def manifest(made: Sequence[Good | Bad]) -> str:
     for key, files in entries.items():
         lines = [f"{json.dumps(file)}: {json.dumps(entry, ensure_ascii=False)}" for file, entry in files.items()]
         parts.append(f'"{key}": {{\n' + ",\n".join(lines) + "\n}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"  # a line a file, for people and for diffs
+    return "{\n" + ",\n".join(parts) + "\n}\n"  # a line per file, for people and for diffs
 
 
 def libzstd() -> str:

@@ -1,4 +1,4 @@
-"""The good files: what the writer makes of known samples, and what later versions and other writers may make."""
+"""The good files: the writer's for known samples, and possible ones of later versions and other writers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _JPEG = "ffd8ffe000104a46494600010100000100010000ffd9"
 
 
 def write(columns: Mapping[str, str], samples: Samples) -> bytes:
-    """One shard, by the writer's code."""
+    """Return one shard, by the writer's code."""
     encoder, builder = Encoder(Schema.from_columns(columns)), ShardBuilder(Schema.from_columns(columns), 2**40)
     builder.add(encoder.gather([encoder.sample(sample)[0] for sample in samples]))
     return bytes(builder.finish())
@@ -50,7 +50,7 @@ def _scalars() -> Samples:
 
 
 def _arrays(shape: tuple[int, ...]) -> dict[str, Any]:
-    """An array of each base; every item of a column is another one."""
+    """Yield an array of each base, with different items."""
     places = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     items: dict[str, Any] = {"bool": places % 2 == 1}
     items |= {base: places.astype(base) - (base[0] == "i") for base in _INTEGERS}
@@ -178,7 +178,7 @@ def shards() -> list[Good]:
 
 
 def _others() -> list[tuple[str, str, bytes]]:
-    """What this version reads, but never writes."""
+    """Yield files that this version reads, but never writes."""
     base = by_the_book.shard(
         {"id": "uint16", "text": "str"}, [{"id": b"\1\0", "text": b"one"}, {"id": b"\2\0", "text": b""}]
     )
@@ -249,7 +249,7 @@ _COLUMNS = {"id": "int64", "tokens": "uint16[200000]", "text": "str"}
 
 
 def _raw_shards() -> list[bytes]:
-    """Three shards; the first two have more than 1 MiB each, so that they are more than one frame."""
+    """Return three shards; the first two have more than 1 MiB each, so more than one frame."""
     samples = [
         {"id": number, "tokens": np.full(200_000, number, np.uint16), "text": f"sample {number}"} for number in range(7)
     ]

@@ -18,7 +18,7 @@ from tests.order import reference
 _BLOCKS = [(0, 0), (0, 3), (1, 1), (20, 5), (1001, 10), (10**6, 100), (10**12, 1000), (3, 7)]
 _WEIGHTS: list[list[int | float | str]] = [
     [1, 1, 1],
-    [0.1, 0.3],  # the numbers that binary64 has, not the decimal ones
+    [0.1, 0.3],  # the binary64 numbers, not the decimal ones
     ["1/10", "3/10"],
     [2**53, 2**53],
     [str(2**53 + 1), 2**53],
@@ -101,7 +101,7 @@ def _block(samples: int, shards: int) -> int:
 
 
 def exact(weight: int | float | str) -> Fraction:
-    """A weight of a state: text as it is, a number as the nearest binary64."""
+    """Return a weight of a state exactly: text as it is, a number as the nearest binary64."""
     return Fraction(weight) if isinstance(weight, str) else Fraction(float(weight))
 
 
@@ -135,7 +135,7 @@ def _unshuffled(counts: list[list[int]]) -> list[list[int]]:
 
 
 def _ends(samples: int, lanes: int, batch: int, world: int, drop_last: bool) -> list[dict[str, Any]]:
-    """Each batch of epoch 0: what each rank reads, and where the run is after it."""
+    """Return, for each batch of epoch 0, what each rank reads, and the run's position after it."""
     found, stop = [], 0
     while stop < samples and not (drop_last and stop + batch > samples):
         start, stop = stop, min(stop + batch, samples)
@@ -148,7 +148,7 @@ def _ends(samples: int, lanes: int, batch: int, world: int, drop_last: bool) -> 
 def _epochs(
     counts: list[int], seed: int, lanes: int, shuffle_block: int, epoch_samples: int, batch: int, world: int
 ) -> list[list[list[list[int]]]]:
-    """Of the first batches of the run's epochs 0 to 2, in order, what each rank reads, as [shard, sample]."""
+    """Return what each rank reads, as [shard, sample], in the first batches of the run's epochs 0 to 2."""
     samples, found = sum(counts), []
     orders: dict[int, list[reference.Place]] = {}
     for epoch in range(3):
@@ -178,7 +178,7 @@ def _state(run: dict[str, Any], epoch: int, position: int, phases: list[list[Any
 
 
 def _weight(weight: int | float | str) -> int | float | str:
-    """In the one form of a state: a number if binary64 has it, else text."""
+    """Return the form of a weight in a state: a number if binary64 has it, otherwise text."""
     value = exact(weight)
     if Fraction(float(value)) != value:
         return f"{value.numerator}/{value.denominator}" if value.denominator > 1 else str(value.numerator)

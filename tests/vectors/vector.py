@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A file that must be read. The bytes of some depend on the version of libzstd; compressed ones have a raw size."""
+    """A file that a reader must accept. Some depend on libzstd's version; compressed ones have a raw size."""
 
     file: str
     about: str
@@ -18,8 +18,8 @@ class Good:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A file that breaks one rule. It must be refused with an error that has `says` in its text, by its opening, or
-    where `full` is set by the full check of a shard and nothing earlier."""
+    """A file that breaks one rule. Opening it must raise an error with `says` in its text;
+    with `full`, only the full check of a shard must raise it."""
 
     file: str
     about: str

@@ -1,4 +1,4 @@
-"""A job that writes a dataset and goes on where it was left, in a process of its own that can be killed."""
+"""A job that writes or resumes a dataset, in a process of its own that can be killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {"id": "int64", "text": "str", "more": "json?"}
 SHARD_SIZE = 1000
 
 Hook = Callable[[str, str], None]
-"""Called before each change of the disk, and each request, with what is about to happen, and to which file."""
+"""Called before each change of the disk and each request, with the operation and the file."""
 
 PART_SIZE = "PART_SIZE"
 """In the environment of a job: larger objects are uploaded in parts of that many bytes."""
@@ -36,7 +36,7 @@ def sample(number: int) -> dict[str, Any]:
 
 
 def write(url: str | Path, count: int, *, batch: int = 0, **options: Any) -> int:
-    """Writes samples 0 to count - 1, as far as they are not there, one by one or in batches. Returns how many were."""
+    """Write the missing ones of samples 0 to count - 1, one by one or in batches. Return how many existed."""
     with Writer(url, COLUMNS, **{"shard_size": SHARD_SIZE, "resume": True, **options}) as out:
         before = out.samples
         if batch:
@@ -57,7 +57,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> ForkServerProcess:
-    """Starts `write` in a process; `hook`, which must be a function of a module or a partial of one, may kill it."""
+    """Start `write` in a process. `hook`, a function of a module or a partial of one, may kill it."""
     return start_job(partial(write, str(url), count, **options), hook=hook, environment=environment)
 
 
@@ -79,7 +79,7 @@ def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str,
 
 
 def watch(hook: Hook) -> None:
-    """From now on in this process."""
+    """Call `hook` for each change and request from now on in this process."""
     for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
         _watch(os, name, hook)
     _watch(URLLib3Session, "send", hook)
@@ -123,7 +123,7 @@ class DieBefore:
 
 
 class DieLast:
-    """Dies before the file of that name appears, but leaves those of any other name a while to appear first."""
+    """Dies before the file of that name appears, but first lets other files appear for a while."""
 
     def __init__(self, name: str, others: str) -> None:
         self.name = name
@@ -138,7 +138,7 @@ class DieLast:
 
 
 class Clock:
-    """A hook that ticks: what another process has reached can be read here."""
+    """A hook that counts: this process can read how far another one has come."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -163,14 +163,14 @@ class Clock:
 
 
 def life(job: Callable[[], object], file: Path, environment: Mapping[str, str] | None = None) -> int:
-    """The ticks of a job that nobody disturbs; `file` is for its clock."""
+    """Return the ticks of an uninterrupted job; `file` is for its clock."""
     clock = Clock(file)
     assert not killed(start_job(job, hook=clock, environment=environment))
     return clock.now()
 
 
 def instants(rng: random.Random, whole: int, *, last: int) -> list[int]:
-    """When to kill a job, once or in several starts: now in all of its life, now in its last ticks."""
+    """Yield when to kill a job, once or in several starts: at any tick, or in its last ticks."""
     if rng.random() < 0.5:
         return [whole - rng.randrange(last)]
     return [rng.randrange(whole) for _ in range(rng.randrange(1, 4))]
@@ -186,7 +186,7 @@ def kill_at(process: ForkServerProcess, clock: Clock, tick: int, delay: float) -
 
 
 def killed(process: ForkServerProcess) -> bool:
-    """Waits for the end of a process: True if it was killed, False if it finished."""
+    """Wait for the end of a process. Return True if it was killed, False if it finished."""
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
     return process.exitcode != 0
@@ -197,7 +197,7 @@ Contents = dict[str, bytes | None]
 
 
 def contents(root: Path) -> Contents:
-    """Every file below `root`, hidden ones too, and every folder (None)."""
+    """Return every file below `root`, even hidden ones, and every folder (None)."""
     return {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in sorted(root.rglob("*"))
     }

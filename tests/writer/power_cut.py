@@ -1,13 +1,13 @@
-"""What a power cut leaves: all that a process does to files below a folder is noted, then played on a model of a disk.
+"""What a power cut leaves: a process's file operations below a folder are recorded and replayed on a model of a disk.
 
     notes = record(job, top)            # a job in a process of its own; `die_at` kills it before that operation
     for disk in replay(notes):          # the disk after each operation
         assert not list(disk.flaws())   # what a power cut now could break
     disk.cut(rng, folder)               # one of the states that it could leave, as real files
 
-The disk promises what POSIX does and no more: bytes of a file are safe once the file was synced; a name that was made,
-replaced or removed is safe once its folder was synced. What is not safe yet may be there or not, each change for
-itself, whatever came first. Bytes whose sync failed never become safe: kernels drop them, and the next sync succeeds.
+The disk promises only what POSIX does: bytes of a file are safe once the file was synced; a name that was made,
+replaced or removed is safe once its folder was synced. A change that is not safe may survive or not, independently
+of earlier ones. Bytes whose sync failed never become safe: kernels drop them, and the next sync succeeds.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Note(NamedTuple):
 _CHANGE_NOTHING = ("open", "pread", "scandir", "failed")
 
 Before = Callable[[int, str, str], None]
-"""Called before each operation with its number, what it is, and its path; may raise OSError in its place."""
+"""Called before each operation with its number, its name and its path; may raise OSError instead."""
 
 
 class Recorder:
-    """Notes the operations of this process below `top` while the context lasts, one at a time."""
+    """Records the operations of this process below `top`, one at a time, in a context."""
 
     def __init__(self, top: Path, before: Before, tell: Callable[[Note], object]) -> None:
         self._top = os.path.join(os.path.realpath(top), "")
@@ -70,7 +70,7 @@ class Recorder:
     def __exit__(self, *exception: object) -> None:
         for module, name, original in self._originals:
             if module is local:
-                del local.__dict__[name]  # where the builtin is found again
+                del local.__dict__[name]  # other modules find the builtin here
             else:
                 setattr(module, name, original)
 
@@ -117,7 +117,7 @@ class Recorder:
 
     @contextmanager
     def _operation(self, what: str, path: str, half: Callable[[], bytes] = bytes) -> Iterator[Callable[..., object]]:
-        """Gives what notes the operation once it is done. A write that is to fail does half of it before."""
+        """Return a function that records the operation after it. A write that must fail first does half of it."""
         if not os.path.join(path, "").startswith(self._top):
             yield lambda **details: None
             return
@@ -145,7 +145,7 @@ def _path_of(descriptor: int) -> str:
 
 
 Job = Callable[[Path], object]
-"""A function of a module, or a partial of one, that works below the folder that it is given."""
+"""A function of a module, or a partial of one, that works below the given folder."""
 
 
 def record(job: Job, top: Path, *, die_at: int | str | None = None) -> list[Note]:
@@ -203,12 +203,12 @@ class Folder:
         self.safe, self.changes = self.names, []
 
     def possible(self, name: str) -> list[File | Folder | None]:
-        """What a power cut may leave under this name."""
+        """Return what a power cut may leave under this name."""
         return [self.safe.get(name), *(change[name] for change in self.changes if name in change)]
 
 
 class Disk:
-    """A folder and all below it. It begins empty, and safe."""
+    """A folder and everything below it. It begins empty and safe."""
 
     def __init__(self) -> None:
         self._top = Folder()
@@ -245,12 +245,12 @@ class Disk:
                     node.safe = node.data
 
     def contents(self) -> Contents:
-        """What processes see."""
+        """Return what processes see."""
         return dict(_contents(self._top, ""))
 
     def flaws(self) -> Iterator[str]:
-        """What a power cut now could leave that is wrong: an index, of a dataset or in a journal, that is not whole, or
-        that names a shard which is not there as it says."""
+        """Yield what a power cut now could leave wrong: an index of a dataset or a journal that is not whole, or that
+        names a shard which is missing or different."""
         for path, file in self._indexes(self._top, ""):
             if not file.whole:
                 yield f"{path} may be cut"
@@ -265,13 +265,13 @@ class Disk:
                         yield f"{path} may be there, and {index.name(shard)} be another or cut"
 
     def keeps(self, path: str) -> bool:
-        """Whether a power cut surely leaves the file as processes see it."""
+        """Return whether any power cut leaves the file as processes see it."""
         folder, name = self._parent(path)
         found = self._possible(path)
         return all(isinstance(file, File) and file.whole and file is folder.names[name] for file in found)
 
     def cut(self, rng: random.Random, into: Path) -> None:
-        """Makes files of one of the states that a power cut now could leave."""
+        """Create the files of one of the states that a power cut now could leave."""
         _restore(self._top, rng, rng.choice((0.0, 0.3, 0.7, 1.0)), into)
 
     def _parent(self, path: str) -> tuple[Folder, str]:
@@ -299,7 +299,7 @@ class Disk:
 
 
 def replay(notes: Sequence[Note]) -> Iterator[Disk]:
-    """The disk before the first operation and after each: the same object, changed."""
+    """Yield the disk before the first operation and after each: the same object, changed."""
     disk = Disk()
     yield disk
     for note in notes:
@@ -332,7 +332,7 @@ def _restore(folder: Folder, rng: random.Random, luck: float, into: Path) -> Non
 
 
 def _torn(file: File, rng: random.Random) -> bytes:
-    """What may be left of a file that was not synced: nothing, a part, zeros."""
+    """Return what may remain of a file that was not synced: nothing, a part, zeros."""
     size = rng.randrange(len(file.data) + 1)
     return rng.choice((file.safe or b"", file.data[:size], bytes(size) + file.data[size:], bytes(len(file.data))))
 

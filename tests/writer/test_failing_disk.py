@@ -40,14 +40,14 @@ class Fail:
             raise OSError(self.reason, os.strerror(self.reason))
 
     def may_pass(self) -> bool:
-        """An empty folder that stays; one that is there already; those above the dataset where we may not look."""
+        """Return whether failing is harmless: an empty folder stays, a folder exists, or one above is unreadable."""
         assert self.met is not None
         what, path = self.met
         return what in ("rmdir", "mkdir") or (path in ("", "some") and self.reason == errno.EACCES)
 
 
 def attempt(work: Callable[[], object]) -> MdsxError | None:
-    """The error that `work` ended with. No thread is left then."""
+    """Return the error that `work` ended with. Assert that no thread remains."""
     try:
         work()
     except MdsxError as error:
@@ -58,7 +58,7 @@ def attempt(work: Callable[[], object]) -> MdsxError | None:
 
 
 def check_error(error: MdsxError, place: Path, reason: int) -> None:
-    """It says where, why, and what to do."""
+    """Assert that the error has the place, the reason and advice."""
     assert isinstance(error, TransportError), error
     assert isinstance(error, ForbiddenError) == (reason == errno.EACCES)
     assert error.file is not None
@@ -68,14 +68,14 @@ def check_error(error: MdsxError, place: Path, reason: int) -> None:
 
 
 State = tuple[Path, list[Note]]
-"""What a job finds, and how it came about."""
+"""What a job finds, and the cause."""
 
 work = partial(job, count=24)  # three shards
 
 
 @pytest.fixture(scope="module", params=["begins", "goes on"])
 def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> State:
-    """Nothing; or what a writer left that was killed before its last shard."""
+    """Nothing, or what a writer left that was killed before its last shard."""
     top = tmp_path_factory.mktemp("state") / "top"
     top.mkdir()
     return top, [] if request.param == "begins" else record(work, top, die_at=".shard.00002")
@@ -93,7 +93,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Contents:
 def test_a_resume_continues_after_any_failed_operation(
     state: State, reason: int, stays: bool, undisturbed: Contents, tmp_path: Path, often: Often
 ) -> None:
-    """Each one: of opening, writing, syncing, renaming, removing, making folders, listing and reading."""
+    """The test fails each operation: open, write, sync, rename, remove, create a folder, list and read."""
     every = 1 if reason == errno.EIO and not stays else often(15, long=1)
     number = random.Random(reason).randrange(every)
     while fails(tmp_path / f"{number}", state, Fail(number, reason, stays), undisturbed):
@@ -146,13 +146,13 @@ def test_a_resume_continues_after_a_failed_merge(tmp_path: Path, often: Often) -
 
 
 def outcome(root: Path, limit: int | None = None) -> MdsxError | None:
-    """The error of a process that writes `root`, where no file may have more bytes than `limit`."""
+    """Return the error of a process that writes `root` with a quota of `limit` bytes per file."""
 
     def write_limited() -> MdsxError | None:
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # Python ignores SIGXFSZ
         error = attempt(lambda: write(root, COUNT))
-        assert not list(root.rglob("*.mdsx-tmp"))  # there is room again for what is whole
+        assert not list(root.rglob("*.mdsx-tmp"))  # now whole files have room again
         assert (root / "index.json").exists() == (error is None)
         return error
 
@@ -160,7 +160,7 @@ def outcome(root: Path, limit: int | None = None) -> MdsxError | None:
 
 
 def test_a_resume_continues_after_a_raised_quota(tmp_path: Path) -> None:
-    """The record, a shard, the journal and the index do not fit, one after another."""
+    """In turn, the record, a shard, the journal and the index do not fit."""
     write(tmp_path / "undisturbed", COUNT)
     sizes = {name: len(data) for name, data in files(contents(tmp_path / "undisturbed")).items() if data}
     index, shard = sizes.pop("index.json"), max(sizes.values())
@@ -185,7 +185,7 @@ fill_and_free(Path(sys.argv[1]))
 
 
 def test_a_resume_continues_after_a_full_disk(tmp_path: Path) -> None:
-    """A real one, in a namespace of its own. Where none may be made, the quota above replaces it."""
+    """A real full disk, in a namespace of its own. Without namespaces, the quota above replaces it."""
     mounted = (
         f"mount -t tmpfs -o size=1m,nr_inodes=200 none {tmp_path} && exec {sys.executable} -c '{FULL_DISK}' {tmp_path}"
     )
@@ -196,7 +196,7 @@ def test_a_resume_continues_after_a_full_disk(tmp_path: Path) -> None:
 
 
 def fill_and_free(disk: Path) -> None:
-    """On a disk that has room for nothing, then for a little more, and so on, down to names (inodes)."""
+    """Resume on a disk without room, then with a little more, and so on; then the same with inodes."""
     root, ballast = disk / "dataset", disk / "ballast"
     ballast.mkdir()
     free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize
@@ -228,7 +228,7 @@ def fill_and_free(disk: Path) -> None:
 
 
 def test_a_resume_continues_after_lost_permission(tmp_path: Path) -> None:
-    """To write, and to look: what cannot be listed is not taken for an empty place."""
+    """Permission to write and to list: a place that cannot be listed is not taken as empty."""
     write(tmp_path / "undisturbed", COUNT)
     let_through(tmp_path)
     for mode, kept in ((0o555, 200), (0o311, 400)):

@@ -1,4 +1,4 @@
-"""Ctrl-C while a dataset is written: it ends at once, publishes nothing, leaves no thread, and a resume goes on."""
+"""Ctrl-C while a dataset is written: it ends at once, publishes nothing, leaves no thread, and a resume continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 40  # samples: five shards
 
 
 def interrupted(root: Path, at: int) -> tuple[bool, list[str], list[str]]:
-    """Whether a real SIGINT before change `at` of the disk ended the job; the changes; the threads that are left."""
+    """Return whether a real SIGINT before disk change `at` ended the job, the changes, and the remaining threads."""
     changes: list[str] = []
 
     def hook(what: str, file: str) -> None:
@@ -30,12 +30,12 @@ def interrupted(root: Path, at: int) -> tuple[bool, list[str], list[str]]:
     try:
         write(root, COUNT)
     except KeyboardInterrupt:
-        end = time.monotonic() + 30  # a thread that was just being started is not waited for, but ends by itself
+        end = time.monotonic() + 30  # nobody waits for a thread that was just starting; it ends by itself
         while (threads := names_of_threads()) and time.monotonic() < end:
             time.sleep(0.001)
         return True, changes, threads
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer is no change of the disk
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer changes nothing on disk
     return False, changes, names_of_threads()
 
 
@@ -54,7 +54,7 @@ def test_ctrl_c_before_any_disk_change_loses_nothing(tmp_path: Path, often: Ofte
         assert ended or at >= len(changes) - 2
         assert not threads
         if at > (changes.index("replace index.json") if "replace index.json" in changes else len(changes)):
-            late += 1  # the shards were durable, and the index was there
+            late += 1  # the shards were durable, and the index existed
             assert contents(root)["index.json"] == contents(undisturbed)["index.json"]
         else:
             assert not (root / "index.json").exists()

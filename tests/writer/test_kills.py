@@ -1,4 +1,4 @@
-"""A writer that is killed, at whatever instant, and goes on: the result is what an undisturbed run writes."""
+"""A writer is killed at any instant and resumed: the result equals an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def undisturbed(compression: str | None, tmp_path_factory: pytest.TempPathFactor
 def test_a_kill_before_any_disk_change_loses_nothing(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
-    """Some at the start, some anywhere, and all about the end, where the index is written and `_mdsx/` removed."""
+    """Some at the start, some anywhere, and all near the end, when the index is written and `_mdsx/` removed."""
     changes = 5 * (len(undisturbed(COUNT)) + 3)  # of the disk: open, write, sync, rename, sync the folder
     points = {*range(0, 12, 2), *random.Random(1).sample(range(12, changes - 16), 7), *range(changes - 16, changes)}
     for point in sorted(points):
@@ -72,7 +72,7 @@ def test_a_kill_before_any_disk_change_loses_nothing(
 def test_a_resume_after_a_random_kill_is_exact(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path, often: Often
 ) -> None:
-    """From the first file to the last that is removed, with `write` and `write_batch`; again and again, or once."""
+    """From the first file to the last removal, with `write` and `write_batch`, once or repeatedly."""
     rng, deaths, runs = random.Random(str(compression)), Counter[str](), itertools.count()
     whole = life(partial(write, tmp_path / "whole", COUNT, compression=compression), tmp_path / "clock")
     while deaths.total() < often(8, long=100):
@@ -102,7 +102,7 @@ PHASES = (
 
 
 def phase(root: Path, undisturbed: Contents) -> str:
-    """How far a job came."""
+    """Return how far a job came."""
     names = contents(root).keys()
     if "index.json" in names:
         return PHASES[4] if "_mdsx" in names else PHASES[5]
@@ -114,7 +114,7 @@ def phase(root: Path, undisturbed: Contents) -> str:
 
 
 def test_killed_parts_and_merges_resume_exactly(compression: str | None, tmp_path: Path, often: Often) -> None:
-    """A merge that is killed leaves no index or a whole one, whatever became of the parts' writers before."""
+    """A killed merge leaves no index or a whole one, even if the parts' writers were killed before."""
     rng, deaths, runs, expected = random.Random(compression), Counter[str](), itertools.count(), tmp_path / "expected"
     for number in range(3):
         write_part(expected, number, compression)
@@ -148,7 +148,7 @@ def write_part(root: Path, number: int, compression: str | None) -> None:
 def test_a_resume_fills_the_short_last_shard(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
-    """A job that was killed when all its samples were durable, but not the index, may have more of them next time."""
+    """A job killed after its last sample was durable, but before the index, may have more samples next time."""
     for count in range(600, 607):  # one of them fills its last shard, the others do not
         root = tmp_path / str(count)
         assert killed(start(root, count, hook=DieBefore("index.json"), compression=compression))
@@ -170,7 +170,7 @@ def test_no_short_shard_precedes_later_shards(
 
 
 def test_without_an_index_nothing_is_finished(tmp_path: Path) -> None:
-    """Death before the index appears leaves none; death after it leaves a finished dataset, and `_mdsx/`."""
+    """A kill before the index appears leaves none; a kill after it leaves a finished dataset and `_mdsx/`."""
     assert killed(start(tmp_path, 30, hook=DieBefore("index.json")))
     assert not (tmp_path / "index.json").exists()
     assert (tmp_path / "_mdsx" / "writer.json").exists()

@@ -1,4 +1,4 @@
-"""Parts that were written apart become one dataset."""
+"""Parts that were written separately become one dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_part(root: Path, number: int, first: int, count: int, **options: Any) 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three parts, the second without samples, written in another order than that of their numbers."""
+    """Three parts, the second without samples, not written in the order of their numbers."""
     for number in (2, 0, 1):
         write_part(tmp_path, number, sum(COUNTS[:number]), COUNTS[number])
     return tmp_path

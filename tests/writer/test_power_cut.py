@@ -1,4 +1,4 @@
-"""A power cut at any instant: no index names a shard that is not durable, and a resume gives the undisturbed bytes."""
+"""A power cut at any instant: indexes name only durable shards, and a resume gives an uninterrupted run's bytes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def parts_and_merge(top: Path) -> None:
 
 
 def check(notes: Sequence[Note], top: Path, *, finished: str = "") -> Disk:
-    """No power cut during `notes` breaks anything, and what finished stays; at their end the disk is as they say."""
+    """Assert that no power cut during `notes` breaks or loses finished work, and that the final disk is right."""
     disk = Disk()
     for number, disk in enumerate(replay(notes)):
         assert not list(disk.flaws()), f"after operation {number - 1}: {notes[number - 1]}"
-    assert disk.contents() == contents(top)  # nothing happened that was not noted
+    assert disk.contents() == contents(top)  # everything was recorded
     assert not finished or disk.keeps(finished)
     return disk
 
@@ -44,8 +44,8 @@ def check(notes: Sequence[Note], top: Path, *, finished: str = "") -> Disk:
 def resume_from_cuts(
     work: Job, notes: Sequence[Note], undisturbed: Contents, folder: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cuts the power after some operations, and has `work` go on from what that may leave."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the outcome counts, and disks are slow
+    """Cut the power after some operations, and let `work` continue from each possible disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # only the outcome counts, and disks are slow
     rng = random.Random(len(notes))
     wanted = {*rng.sample(range(len(notes)), min(count, len(notes))), *range(len(notes) - 8, len(notes))}
     for number, disk in enumerate(replay(notes)):
@@ -84,7 +84,7 @@ def test_a_merge_continues_after_any_power_cut(top: Path, often: Often, monkeypa
 
 @pytest.mark.parametrize("work", [partial(job, count=FEW), parts_and_merge], ids=["dataset", "parts"])
 def test_a_power_cut_after_a_kill_loses_nothing(work: Job, top: Path, often: Often) -> None:
-    """What a dead process made visible, but not durable, is made durable before anything is built on it."""
+    """A resume first makes durable what a dead process only made visible."""
     count = len(record(work, top))
     for die_at in {*range(count - 16, count), *random.Random(7).sample(range(count), often(2, long=count))}:
         root = top.parent / f"killed-{die_at}"
@@ -96,7 +96,7 @@ def test_a_power_cut_after_a_kill_loses_nothing(work: Job, top: Path, often: Oft
 
 
 def test_a_power_cut_while_refilling_a_shard_loses_nothing(top: Path) -> None:
-    """The journal that names it goes, for good, before the longer one takes its place."""
+    """The journal that names the shard is durably removed before the longer shard replaces it."""
     counts = parse_index(written(top.parent / "whole", COUNT)["index.json"] or b"").counts
     short = partial(job, count=int(counts[:63].sum()) + 1)
     notes = record(short, top, die_at=".index.json")
@@ -109,7 +109,7 @@ def test_a_power_cut_while_refilling_a_shard_loses_nothing(top: Path) -> None:
     [("file", "index.json may be cut"), ("folder", "index.json may be there, and shard.00000.mdsx not")],
 )
 def test_a_missing_sync_is_detected(left_out: str, flaw: str, top: Path) -> None:
-    """The tests above would fail: so they are no tests of nothing."""
+    """So the tests above can fail."""
     notes = record(partial(job, count=FEW), top)
     kept = [note for note in notes if note.what != "sync" or note.path.endswith("-tmp") == (left_out == "folder")]
     disk, flaws = Disk(), set()

@@ -1,4 +1,4 @@
-"""An S3 that refuses in the middle: an error that names the object and the way out, no index; then a resume."""
+"""S3 refuses a request: an error that names the object and the way out, no index; then a resume."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def uploads_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_resume_continues_after_refused_requests(
     name: str, s3: S3Server, proxy: Proxy, s3_url: str, tmp_path: Path, often: Often
 ) -> None:
-    """Also the giving up of an upload in parts is refused: the resume gives it up."""
+    """Aborting a multipart upload is refused too: the resume aborts it."""
     fault, kind, way_out = REFUSALS[name]
     write(tmp_path, COUNT)
     write(s3_url, COUNT)
@@ -64,7 +64,7 @@ def test_a_resume_continues_after_refused_requests(
 def test_a_single_failure_is_invisible_at_any_request(
     fault: Fault, s3: S3Server, proxy: Proxy, s3_url: str, tmp_path: Path, often: Often
 ) -> None:
-    """Also where a request was done and only its answer was lost: of an upload that nobody knows, nothing is stored."""
+    """Even if a request succeeded and only its answer was lost. An upload with an unknown id stores nothing."""
     write(tmp_path, COUNT)
     write(s3_url, COUNT)
     for skip in range(0, len(proxy.asked), often(20, long=1)):
@@ -78,7 +78,7 @@ def test_a_single_failure_is_invisible_at_any_request(
 
 
 def test_a_lost_answer_to_a_completed_upload_is_invisible(proxy: Proxy, s3_url: str, tmp_path: Path) -> None:
-    """The server knows nothing of the upload any more."""
+    """The server has already forgotten the upload."""
     write(tmp_path, COUNT)
     rule = proxy.add(lost, method="POST", when=lambda exchange: "uploadId" in exchange.path, times=1)
     write(s3_url, COUNT)

@@ -1,4 +1,4 @@
-"""What a resume makes of what is there."""
+"""What a resume keeps, rewrites and removes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COUNT = 660  # samples: some 70 shards, 64 of them in a journal
 
 
 class Stop(Exception):
-    """Why a job left its `with`."""
+    """Makes a job leave its `with`."""
 
 
 def leave(root: Path, count: int = COUNT, **options: Any) -> None:
-    """Leaves a dataset unfinished: its closed shards are there, and the journal of the first 64."""
+    """Leave an unfinished dataset: its closed shards, and the journal of the first 64."""
     with pytest.raises(Stop), Writer(root, COLUMNS, **{"shard_size": SHARD_SIZE, "resume": True, **options}) as out:  # noqa: PT012
         for number in range(out.samples, count):
             out.write(sample(number))
@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Contents:
 
 @pytest.fixture(scope="module")
 def counts(undisturbed: Contents) -> list[int]:
-    """Samples of each shard of the undisturbed run."""
+    """Return the samples of each shard of an uninterrupted run."""
     data = undisturbed["index.json"]
     assert data is not None
     found: list[int] = parse_index(data).counts.tolist()
@@ -47,7 +47,7 @@ def counts(undisturbed: Contents) -> list[int]:
 
 
 def flip(path: Path) -> None:
-    """Damages the last byte of a file."""
+    """Damage the last byte of a file."""
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -72,7 +72,7 @@ def test_a_resumed_job_may_have_nothing_more_to_write(tmp_path: Path, counts: li
 
 def test_shards_in_a_journal_are_not_read_again(tmp_path: Path) -> None:
     leave(tmp_path)
-    flip(tmp_path / "shard.00005.mdsx")  # nobody will see it
+    flip(tmp_path / "shard.00005.mdsx")  # the resume must not read it
     damaged = (tmp_path / "shard.00005.mdsx").read_bytes()
     write(tmp_path, COUNT)
     assert (tmp_path / "shard.00005.mdsx").read_bytes() == damaged
@@ -109,7 +109,7 @@ def test_shards_after_a_missing_one_are_removed(tmp_path: Path, undisturbed: Con
     (tmp_path / "shard.00005.mdsx").unlink()
     leave(tmp_path, count=0)
     assert sorted(path.name for path in tmp_path.glob("shard.*")) == [f"shard.{n:05d}.mdsx" for n in range(5)]
-    assert not list(tmp_path.glob("_mdsx/journal.*"))  # it spoke of shards that are no more
+    assert not list(tmp_path.glob("_mdsx/journal.*"))  # it listed removed shards
     assert write(tmp_path, COUNT) == sum(counts[:5])
     assert contents(tmp_path) == undisturbed
 
@@ -230,7 +230,7 @@ def test_another_libzstd_warns(tmp_path: Path) -> None:
 
 
 def test_a_refilled_shards_journal_is_removed_first(tmp_path: Path, undisturbed: Contents, counts: list[int]) -> None:
-    """The 64th shard is the short last one of a job, and in a journal; the next job fills it."""
+    """The 64th shard is a job's short last shard, in a journal. The next job fills it."""
     short = sum(counts[:63]) + 1
     assert killed(start(tmp_path, short, hook=DieBefore("index.json")))
     journal = tmp_path / "_mdsx" / "journal.00000.json"

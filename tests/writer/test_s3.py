@@ -1,4 +1,4 @@
-"""The writer over a real S3 server: the same objects as files on a local disk, also when it is killed."""
+"""The writer on a real S3 server: the same objects as local files, even after kills."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_objects_equal_local_files(s3_url: str, tmp_path: Path, compression: str
 
 
 def test_a_resume_after_a_random_kill_is_exact(s3: S3Server, tmp_path: Path, often: Often) -> None:
-    """Among all its requests, with uploads in parts, and seen from outside all the while."""
+    """During any request, with multipart uploads, while an observer watches from outside."""
     rng, deaths, runs = random.Random(1), Counter[str](), itertools.count()
     environment = {**s3.env(), PART_SIZE: "400"}
     write(tmp_path / "undisturbed", KILLED_COUNT)
@@ -68,7 +68,7 @@ def test_unfinished_uploads_of_a_dead_writer_are_aborted(s3_url: str) -> None:
     with Writer(f"{s3_url}/part-00000", COLUMNS, resume=True) as out:
         out.write(sample(0))
     left = client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())
-    assert [upload["Key"] for upload in left] == ["part-00001/shard.00000.mdsx"]  # somebody else's
+    assert [upload["Key"] for upload in left] == ["part-00001/shard.00000.mdsx"]  # another writer's
 
 
 def test_parts_are_merged(s3_url: str) -> None:

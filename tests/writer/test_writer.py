@@ -1,4 +1,4 @@
-"""What a writer stores, and what it refuses."""
+"""What a writer stores and refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def columns_of(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def texts(root: Path) -> list[list[str]]:
-    """The texts of each shard of a dataset of COLUMNS or TEXT."""
+    """Return the texts of each shard of a dataset of COLUMNS or TEXT."""
     found = []
     index = parse_index((root / "index.json").read_bytes())
     for number in range(len(index.counts)):
@@ -199,7 +199,7 @@ def test_no_thread_outlives_its_writer(tmp_path: Path) -> None:
 
 
 def test_a_failed_upload_raises_at_the_next_call(tmp_path: Path) -> None:
-    (tmp_path / "full" / "shard.00002.mdsx" / "x").mkdir(parents=True)  # where a file cannot be put
+    (tmp_path / "full" / "shard.00002.mdsx" / "x").mkdir(parents=True)  # no file can be put there
     with (  # noqa: PT012
         pytest.raises(TransportError, match=r"shard\.00002\.mdsx"),
         Writer(tmp_path / "full", TEXT, shard_size=400) as out,
@@ -227,7 +227,7 @@ def test_an_upload_that_failed_cannot_be_ignored(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_by_the_shards_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Storage that does not answer stops the writer after four shards."""
+    """If storage does not answer, the writer stops after four shards."""
     gate, begun = threading.Event(), threading.Semaphore(0)
     fsync = os.fsync
 
@@ -317,7 +317,7 @@ def test_a_forked_process_cannot_write_into_its_parents_dataset(tmp_path: Path) 
         try:
             with pytest.raises(UsageError, match="the writer belongs to another process"):
                 out.write({"text": "b"})
-            out.__exit__(None, None, None)  # as where a fork leaves the `with`
+            out.__exit__(None, None, None)  # as if a fork left the `with`
         except BaseException:
             os._exit(1)
 

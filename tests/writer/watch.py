@@ -1,4 +1,4 @@
-"""Looks at a dataset all the while it is written: is there ever anything half-made or wrong to be seen?"""
+"""Watches a dataset while it is written: no reader may ever see anything unfinished or wrong."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from botocore.exceptions import ClientError
 
 
 class Place(Protocol):
-    """Where a dataset is, as others see it."""
+    """A dataset's place as other processes see it."""
 
     def names(self) -> Mapping[str, Hashable]:
-        """The names that are there, each with what changes when its content does."""
+        """Return the existing names, each with a value that changes with its content."""
 
     def read(self, name: str) -> bytes | None:
-        """None if it does not exist."""
+        """Return an object's bytes; None if it does not exist."""
 
 
 class Disk:
@@ -47,7 +47,7 @@ class Disk:
 
 
 class Bucket:
-    """By a client of its own."""
+    """A bucket, seen by a client of its own."""
 
     def __init__(self, url: str) -> None:
         self._client: Any = boto3.client("s3")
@@ -69,7 +69,7 @@ class Bucket:
         return data
 
     def unfinished(self, *, empty: bool = True) -> list[str]:
-        """The keys of uploads in parts that nobody completed or gave up; without `empty`, of those that hold any."""
+        """Return the keys of unfinished multipart uploads; without `empty`, only of those with parts."""
         try:
             found = self._client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", ())
         except self._client.exceptions.NoSuchUpload:  # so rclone says that there are none
@@ -83,7 +83,7 @@ class Bucket:
 
 
 class Watch:
-    """`with Watch(place, expected):` fails at its end if ever a shard or an index was seen that is not as expected, or
+    """`with Watch(place, expected):` fails at its end if it ever saw a shard or an index that is not as expected, or
     an index while a shard was missing."""
 
     def __init__(self, place: Place, expected: Mapping[str, bytes | None], pause: float = 0.004) -> None:

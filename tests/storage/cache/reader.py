@@ -1,6 +1,6 @@
 """A process that reads shards through a cache, as a job does. The tests run several at once.
 
-reader.py DIRECTORY LIMIT JOB SHARDS ROUNDS SEED: prints "ok" and how often there was no room.
+reader.py DIRECTORY LIMIT JOB SHARDS ROUNDS SEED: prints "ok" and how often the cache had no room.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that read shards through a cache as jobs do, and die by SIGKILL: from outside, or at a given place."""
+"""Processes that read shards through a cache like jobs, and die by SIGKILL from outside or at a given place."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.storage.cache.shard_files import Write
 
-SIZE = 64 * 1024  # whole blocks, so that a file takes as much of the disk as it has bytes
+SIZE = 64 * 1024  # whole blocks, so a file takes exactly its size on disk
 PIECE = 8192
 _BEAT = struct.Struct("dQ")
 
 
 def content(job: str, number: int) -> bytes:
-    """The bytes of a shard: no two are alike."""
+    """Return the bytes of a shard; all shards differ."""
     return (f"{job} {number} ".encode() * SIZE)[:SIZE]
 
 
@@ -46,7 +46,7 @@ def fetch(cache: CacheDirectory, job: str, number: int, needed_in: float = 0.0) 
 
 
 def in_mid_download() -> None:
-    """Half of a shard was written."""
+    """Called when half of a shard is written."""
 
 
 # --- where a process may die
@@ -57,7 +57,7 @@ def _die() -> None:
 
 
 def _on(owner: Any, name: str, *, before: bool, only: Callable[..., bool] = lambda *_: True) -> Callable[[int], None]:
-    """Die before or after the call of that name, at its n-th time."""
+    """Die before or after the n-th call of that name."""
 
     def arm(times: int) -> None:
         call, left = getattr(owner, name), [times]
@@ -141,23 +141,23 @@ class Reader:
 
     @property
     def read(self) -> int:
-        """Shards that it read."""
+        """The number of shards that it read."""
         found: int = _BEAT.unpack_from(self._state)[1]
         return found
 
     @property
     def silent(self) -> float:
-        """Seconds since it did anything."""
+        """Seconds since its last progress."""
         found: float = time.monotonic() - _BEAT.unpack_from(self._state)[0]
         return found
 
     def kill(self) -> int:
-        """Its exit status: -SIGKILL, whoever killed it."""
+        """Kill it and return its exit status: -SIGKILL, even if it was killed before."""
         os.kill(self.pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def ended(self) -> int | None:
-        """Its exit status where it ended by itself."""
+        """Its exit status if it ended by itself."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if pid else None
 

@@ -75,7 +75,7 @@ def test_eviction_is_by_last_use_and_spares_leases(tmp_path: Path) -> None:
     del del_4
     gc.collect()
     assert fetch(cache, 5, size=2 * SIZE) is not Verdict.NO_ROOM
-    assert key(2).raw_hash in there(cache)  # a view of a view is left of its lease
+    assert key(2).raw_hash in there(cache)  # a view of a view keeps the lease
     assert view.tobytes() == content(2)[100:200]
 
 
@@ -130,7 +130,7 @@ def test_a_dead_processs_partial_file_is_taken_over(tmp_path: Path) -> None:
         part = tmp_path / "cache" / key(2).fingerprint / f"{key(number).raw_hash}.mdsx.part"
         part.write_bytes(b"\0" * SIZE)
     for tally in (tmp_path / "cache").glob("tally.*"):
-        tally.unlink()  # as a kill in the midst of an admission leaves it
+        tally.unlink()  # as after a kill during an admission
     assert not isinstance(fetch(cache, 2), Verdict)
     assert not list((tmp_path / "cache").rglob("*.part")) or cache.usage() <= 2 * SIZE
 
@@ -192,7 +192,7 @@ def test_the_cache_works_across_pickle_and_threads(tmp_path: Path) -> None:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Two caches on one directory against a model: a set of leases. Right bytes, limit kept, leased files stay."""
+    """Compare two caches on one directory with a model: right bytes, limit kept, leased files stay."""
 
     numbers = st.integers(0, 5)
     which = st.integers(0, 1)
@@ -255,7 +255,7 @@ TestCacheMachine = CacheMachine.TestCase
 
 
 def test_a_death_during_admission_leaves_a_right_tally(tmp_path: Path) -> None:
-    """It has made the file, and not yet written down how full the cache is."""
+    """The process made the file, but did not yet record how full the cache is."""
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
     child = os.fork()
@@ -272,7 +272,7 @@ def test_a_death_during_admission_leaves_a_right_tally(tmp_path: Path) -> None:
 
 
 def test_a_shard_evicted_during_opening_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening the file and locking it another process may remove it: its bytes would count for nobody."""
+    """Another process may remove the file between its opening and locking: nobody would count its bytes."""
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)
     gc.collect()

@@ -27,7 +27,7 @@ LIMIT = 4 * SIZE
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """The directory of a cache that holds shard 1, in a place that everybody may enter."""
+    """The directory of a cache with shard 1, in a place that everybody may enter."""
     fetch(CacheDirectory(tmp_path / "cache", LIMIT), 1)
     gc.collect()
     let_through(tmp_path)
@@ -42,7 +42,7 @@ def listing(path: Path) -> set[str]:
     return {str(found.relative_to(path)) for found in path.rglob("*") if found.name != "lock"}
 
 
-# --- whose it is
+# --- its owner
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277, 0o777])
@@ -121,14 +121,14 @@ def test_no_advice_removes_a_foreign_file() -> None:
     assert "remove" not in str(raised.value)
 
 
-# --- what somebody else placed in it
+# --- files of others in it
 
 
 @pytest.mark.parametrize("name", ["limits", "lock", key(1).fingerprint])
 def test_a_symbolic_link_is_named_and_not_followed(tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    for precious in ("1000", "12345"):  # named as limits are, which are removed where nobody holds them
+    for precious in ("1000", "12345"):  # named like limits, which are removed if nobody holds them
         (victim / precious).write_text("precious")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / name).symlink_to(victim / "new" if name == "lock" else victim)
@@ -170,7 +170,7 @@ def read_only(cache: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def mounted_read_only(cache: Path) -> Iterator[Path]:
-    """Also for root; where nothing can be mounted, by its modes alone."""
+    """Make it read-only, for root too. If nothing can be mounted, only by its modes."""
     mounted = ROOT and all(
         subprocess.run(["mount", *options, str(cache)], capture_output=True, check=False).returncode == 0
         for options in (["--bind", str(cache)], ["-o", "remount,ro,bind"])
@@ -186,13 +186,13 @@ def mounted_read_only(cache: Path) -> Iterator[Path]:
 
 
 def read_all(cache: Path, limit: int | None = LIMIT) -> tuple[int, bytes, bool, list[str]]:
-    """The limit, shard 1 as it was fetched, whether there was room for shard 2, and the warnings of all that."""
+    """Return the limit, shard 1 as fetched, whether shard 2 had room, and the warnings."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         reader = CacheDirectory(cache, limit)
         bound = reader.limit
         found = bytes(memoryview(fetch(reader, 1)))  # type: ignore[arg-type]
-        assert not warned  # it is complete, as far as we know
+        assert not warned  # it seems complete
         room = [fetch(reader, 2) is not Verdict.NO_ROOM for _ in range(3)]
     return bound, found, any(room), [str(warning.message) for warning in warned]
 
@@ -253,7 +253,7 @@ def test_a_small_disk_holds_as_much_as_fits(tmp_path: Path, size: str) -> None:
         assert len([name for name in listing(tmp_path / "cache") if ".mdsx" in name]) == len(good)  # all of them whole
         del found
         gc.collect()
-        if "inodes" not in size:  # without one not even a smaller limit can be stored
+        if "inodes" not in size:  # without an inode not even a smaller limit can be stored
             assert not isinstance(
                 fetch(CacheDirectory(tmp_path / "cache", len(good) * SIZE), 20), Verdict
             )  # room is made again
@@ -262,7 +262,7 @@ def test_a_small_disk_holds_as_much_as_fits(tmp_path: Path, size: str) -> None:
 
 
 def test_a_disk_that_fills_keeps_no_partial_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that does not keep the promise of blocks. Storage is not blamed, nor asked again."""
+    """As on a file system that does not reserve blocks. The error does not blame storage, and nothing is retried."""
     cache, asked = CacheDirectory(tmp_path / "cache", LIMIT), []
 
     def fill(write: Write) -> None:
@@ -292,7 +292,7 @@ def compressed(tmp_path: Path) -> str:
 
 
 def read_around(url: str, cache: Path) -> list[str]:
-    """The warnings of reading all samples, without a limit given."""
+    """Return the warnings of reading all samples without a given limit."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -345,7 +345,7 @@ def test_a_file_system_without_mkdir_bypasses_the_cache(compressed: str, below: 
         _ = CacheDirectory(Path("/proc") / below, LIMIT).limit
 
 
-# --- what is in it, and where it is
+# --- its content and place
 
 JUNK = ["tally.", "tally.x", "tally.a.b.c", "tally.boot.\u00b2", "limits/x", "limits/\u00b2", "x.part"]
 

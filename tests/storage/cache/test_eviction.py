@@ -1,4 +1,4 @@
-"""Eviction without a clock: by the needs that the process foresees, and by the shards that it released."""
+"""Eviction without a clock: by predicted needs and by released shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINGERPRINT = "f" * 32
 
 
 def known(**seconds: float) -> Needs:
-    """Shard number k is needed in seconds["sk"] seconds."""
+    """Return needs: shard "sk" is needed in seconds["sk"] seconds."""
     hashes = b"".join(bytes.fromhex(key(int(shard[1:])).raw_hash) for shard in seconds)
     names = ShardNames(np.frombuffer(hashes, np.uint8).reshape(-1, 16))
     return {FINGERPRINT: ShardNeeds(names, np.array([*seconds.values()], np.float64))}
@@ -32,7 +32,7 @@ def full(path: Path, *numbers: int) -> CacheDirectory:
 
 def test_the_shard_needed_last_is_evicted(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
-    for number, seconds in ((1, 9999.0), (2, 1.0), (3, 5000.0)):  # an estimate of long ago, at another pace
+    for number, seconds in ((1, 9999.0), (2, 1.0), (3, 5000.0)):  # an old estimate, at another pace
         cache.touch(key(number), seconds)
     assert not isinstance(fetch(cache, 4, needed_in=25.0, needs=needs), Verdict)
     assert there(cache) == names(1, 3, 4)
@@ -53,7 +53,7 @@ def test_released_shards_are_evicted_without_a_scan(tmp_path: Path, monkeypatch:
     scans: list[int] = []
     scan = cache._process().ledger.scan
     cache._process().ledger.scan = lambda: scans.append(1) or scan()  # type: ignore[func-returns-value, method-assign]
-    cache.touch(key(1), 99.0)  # used up until the next epoch
+    cache.touch(key(1), 99.0)  # not needed until the next epoch
     assert not isinstance(fetch(cache, 3, needed_in=5.0, needs=known(s1=99, s2=1)), Verdict)
     assert there(cache) == names(2, 3)
     assert not scans

@@ -21,11 +21,11 @@ LIMIT = 6 * SIZE
 
 
 def read_all(directory: Path, limit: int, *jobs: str, shards: int = 12) -> None:
-    """A fresh process reads everything, and there is room for it."""
+    """Read everything in a fresh process, and check that the cache has room for it."""
 
     def work() -> None:
         cache = CacheDirectory(directory, limit)
-        assert cache.limit == limit  # as every reader asks at its start
+        assert cache.limit == limit  # as every reader does at its start
         for job in jobs:
             for number in range(shards):
                 found = fetch(cache, job, number)
@@ -52,7 +52,7 @@ def test_a_death_anywhere_blocks_no_other_process(tmp_path: Path, place: str) ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     files = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
     assert sum(files) <= LIMIT
-    found = fetch(other, "b", 7)  # the very shard that the dead one was at
+    found = fetch(other, "b", 7)  # the shard that the dead process was reading
     assert not isinstance(found, Verdict)
     assert found[:] == content("b", 7)
     del found
@@ -77,7 +77,7 @@ def test_every_process_removes_files_of_the_dead(tmp_path: Path) -> None:
 
 
 def wait_for_progress(readers: list[Reader]) -> None:
-    """Until any of them has read one more shard: they do not hold each other up."""
+    """Wait until any of them has read one more shard: none blocks the others."""
     before, deadline = sum(reader.read for reader in readers), time.monotonic() + DEADLINE
     while sum(reader.read for reader in readers) <= before:
         assert time.monotonic() < deadline, "they hang"
@@ -90,7 +90,7 @@ def test_readers_survive_random_kills_of_others(tmp_path: Path, often: Often) ->
     killed = read = 0
 
     def begin(number: int) -> Reader:
-        place = chance.choice([*PLACES, *[None] * len(PLACES)]) if number > 1 else None  # two at least go on
+        place = chance.choice([*PLACES, *[None] * len(PLACES)]) if number > 1 else None  # at least two continue
         return Reader(directory, LIMIT, "ab"[number % 2], 12, chance.randrange(2**32), place)
 
     with Watch(directory) as watch:
@@ -118,6 +118,6 @@ def test_readers_survive_random_kills_of_others(tmp_path: Path, often: Often) ->
     assert watch.looks > 5
     assert 2 * SIZE < watch.highest <= LIMIT
     assert watch.blocks <= LIMIT
-    read_all(directory, LIMIT, "c", shards=6)  # it needs all of the room
+    read_all(directory, LIMIT, "c", shards=6)  # it needs all the room
     check(directory, LIMIT)
     print(f"killed {killed}, shards read {read}, looks {watch.looks}, highest {watch.highest / LIMIT:.0%} of the limit")

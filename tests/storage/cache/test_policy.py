@@ -16,7 +16,7 @@ def hash_of(name: str) -> str:
 
 
 def known(**seconds: float) -> ShardNeeds:
-    """The needs of the shards with these names."""
+    """Return the needs of the shards with these names."""
     hashes = np.frombuffer(bytes.fromhex("".join(map(hash_of, seconds))), np.uint8).reshape(-1, 16)
     return ShardNeeds(ShardNames(hashes), np.array([*seconds.values()], np.float64))
 

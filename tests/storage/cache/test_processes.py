@@ -1,4 +1,4 @@
-"""Many processes on one cache directory, forks among them: right data, the limit kept, leases of their own."""
+"""Many processes and forks on one cache directory: right data, the limit kept, leases of their own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_forked_child_neither_keeps_nor_ends_leases(tmp_path: Path) -> None:
         status = 1
         try:
             os.write(ready[1], b"x")
-            os.read(go[0], 1)  # which it has mapped still
+            os.read(go[0], 1)  # it is still mapped
             status = 0 if bytes(memoryview(mapped)) == content(1) else 1  # type: ignore[arg-type]
         finally:
             os._exit(status)
@@ -89,8 +89,8 @@ def test_a_child_uses_the_cache_with_leases_of_its_own(tmp_path: Path) -> None:
 
 
 def test_admissions_rarely_scan_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The books, not the directory, are read for each admission: counted in scans, not in seconds."""
-    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", math.inf)  # else a slow disk makes scans grow old
+    """Each admission reads the tally, not the directory. The test counts scans, not seconds."""
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", math.inf)  # otherwise a slow disk makes scans stale
     cache = CacheDirectory(tmp_path / "cache", 2000 * 10)
     directory = tmp_path / "cache" / ("f" * 32)
     directory.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A process that watches how much a directory holds, and what must hold of a cache once a fresh process has read it."""
+"""A process that watches a directory's size, and checks of a cache after a fresh process has read it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FORMAT = struct.Struct("QQQ")
 class Watch:
     """Adds up all files below `directory`, again and again: `highest` bytes of files, `blocks` of the disk, `looks`.
 
-    What was there in one look and is still there in the next was there at the instant between them: only that counts,
-    so that a file that gives its place to another is not counted with it.
+    Only files that exist in two successive looks count, because they existed together at the instant between them.
+    So a file is not counted together with its replacement.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -85,7 +85,7 @@ def _files(directory: str) -> list[tuple[int, tuple[int, int]]]:
 
 
 def check(directory: Path, limit: int) -> None:
-    """Assert that only whole shards remain, the books agree with the directory, and the limit is kept."""
+    """Assert that only whole shards remain, the tally agrees with the directory, and the limit is kept."""
     files = {path: path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     shards = {
         path: size for path, size in files.items() if path.parent.parent == directory and len(path.parent.name) == 32
