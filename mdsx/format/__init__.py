@@ -1,6 +1,6 @@
-"""Bytes <-> samples: column types, schema, shards, compression and the index, as format-spec.md says. No I/O.
+"""Convert between bytes and samples: column types, schema, shards, compression and the index. No I/O.
 
-This module is the room's door: other rooms import from here.
+format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
@@ -30,18 +30,15 @@ from mdsx.format.protocol import (
     Range,
     RangeReader,
     Reading,
-    Receiver,
     RowDecoder,
     StoredFormat,
     StoredIndex,
     check_stored,
 )
-from mdsx.format.rows import NULL, Extents, check_row, heap_extents, row_checksum, row_key, shard_checksums
+from mdsx.format.rows import NULL, Extents, heap_extents, row_checksum, row_key, shard_checksums
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
 from mdsx.format.shard import (
-    MAGIC,
-    Header,
     Layout,
     Selection,
     ShardView,
@@ -58,7 +55,6 @@ __all__ = [
     "FRAME_SIZE",
     "HEADER_SIZE",
     "HEAD_SIZE",
-    "MAGIC",
     "MAX_SHARDS",
     "NULL",
     "TABLE_END",
@@ -70,7 +66,6 @@ __all__ = [
     "Extents",
     "FrameReader",
     "Hashes",
-    "Header",
     "Index",
     "Layout",
     "MdsxFormat",
@@ -80,7 +75,6 @@ __all__ = [
     "Ranges",
     "RawStream",
     "Reading",
-    "Receiver",
     "RowDecoder",
     "Salvage",
     "SampleDecoder",
@@ -94,7 +88,6 @@ __all__ = [
     "ValuesDecoder",
     "build_header",
     "build_index",
-    "check_row",
     "check_shard",
     "check_shard_count",
     "check_stored",

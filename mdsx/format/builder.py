@@ -1,7 +1,7 @@
-"""Builds the bytes of a shard from encoded samples.
+"""Build the bytes of a shard from encoded samples.
 
-The format says where a shard ends: just before the sample with which the uncompressed file would exceed `shard_size`. A
-sample that exceeds it alone gets a shard of its own. So the bytes do not depend on how samples are batched.
+A shard ends just before the sample that would make the uncompressed file larger than `shard_size`. A sample that is
+larger by itself gets a shard of its own. So the bytes do not depend on how samples are batched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mdsx.format.rows import cut, row_checksums, row_key
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
 
-_AT_ONCE = 2**20  # bytes of rows that are filled and then hashed while they are in the processor's cache
+_AT_ONCE = 2**20  # bytes of rows that are filled and then hashed together, while they are in the processor's cache
 _FIRST_IMAGE = 2**26
 _LARGE_PIECE = 2**12  # values from this size on are not joined with their neighbours first
 
@@ -34,13 +34,13 @@ class ShardBuilder:
         self.samples = 0
         self._heap: list[bytes] = []
         self._heap_size = 0
-        # The shard without header, row key and heap, which are written last. Memory that is not touched costs nothing.
+        # The shard without header, row key and heap, which are written last. Untouched memory costs nothing.
         self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
 
     def add(self, encoded: Encoded, start: int = 0) -> int:
-        """Add samples from number `start` of `encoded` on, as many as belong into this shard.
+        """Add the samples of `encoded` from number `start` on, as many as fit into this shard.
 
-        Return the number of the first that does not: then the shard is full. Return `encoded.samples` if all do.
+        Return the number of the first that does not fit: the shard is then full. Return `encoded.samples` if all fit.
         """
         stop = self._stop(encoded, start)
         step = min(max(_AT_ONCE // self.schema.row_size, 1), 4096)
@@ -49,7 +49,7 @@ class ShardBuilder:
         return stop
 
     def restore(self, shard: ShardView) -> None:
-        """Continue with a finished shard, as if it were not finished."""
+        """Reopen a finished shard, so that samples can be added to it."""
         offset, rows = self.schema.rows_offset, np.frombuffer(shard.rows.tobytes(), np.uint8)
         self._reserve(offset + len(rows))
         image = self._image[offset : offset + len(rows)]
@@ -60,7 +60,7 @@ class ShardBuilder:
         self._heap_size = len(shard.heap)
 
     def finish(self) -> memoryview:
-        """Return the bytes of the shard. The builder is empty afterwards."""
+        """Return the bytes of the shard, and begin an empty one."""
         size = raw_size(self.schema, self.samples, self._heap_size)
         self._reserve(size)
         image = self._image[:size]

@@ -1,7 +1,7 @@
-"""The full check of a shard: every rule that can be tested without the index, every damage by its place.
+"""The full check of a shard: every rule that can be tested without the index, and the place of every problem.
 
 At most one problem is reported for each sample: the most informative one. The fields of a damaged sample are not
-trusted: neither its neighbours nor its columns are blamed for them.
+trusted, so that its neighbours are not blamed for them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MAX_PROBLEMS = 1000
 """The most that are listed for one shard; then a last one says that there are more."""
 _BLOCK = 4096
 _MOST_READ = 4
-"""If all samples together take more bytes than this many heaps, they share bytes. Such samples are not read: they could
-take for ever."""
+"""If all samples together take more bytes than this many heaps, some share bytes. Reading those could take for ever, so
+they are not read."""
 
 
 class Problem(NamedTuple):
     """A problem of a sample, or (None) of a shard whose samples may all be sound. `proven`: the sample's bytes are
-    nevertheless right; only its stored checksum is not."""
+    right, and only its stored checksum is damaged."""
 
     sample: int | None
     error: CorruptError
@@ -49,7 +49,7 @@ def check_shard(
     values: bool = True,
     first: int | None = None,
 ) -> list[CorruptError]:
-    """Return every damage of the uncompressed shard in `buffer`, by sample and column; nothing if it is sound.
+    """Return all damage to the uncompressed shard in `buffer`, by sample and column; nothing if it is sound.
 
     If `schema` and `row_key` are given, the shard's must equal them. `values=False` does not decode the values, which
     is slow. `first` is the number in the dataset of the shard's first sample, for messages. Raise UnsupportedError for
@@ -63,7 +63,7 @@ def check_shard(
 
 
 def bounded(problems: Iterator[CorruptError], file: str | None) -> list[CorruptError]:
-    """Return the first problems; if there are more, the last one says so."""
+    """Return at most MAX_PROBLEMS problems, and one more that says so if there are others."""
     found = list(islice(problems, MAX_PROBLEMS + 1))
     if len(found) > MAX_PROBLEMS:
         found[-1] = CorruptError(f"there are more than {MAX_PROBLEMS} problems", file=file)
@@ -82,8 +82,7 @@ def find_problems(
     """Yield the problems of a shard's samples, in order, and then those of the shard as a whole.
 
     `known`: the samples whose bytes are all available; the others are skipped. `samples` and `heap_size`: those of the
-    whole shard, if only its beginning is available. `first` and `values`: see
-    `check_shard`.
+    whole shard, if only its beginning is available. `first` and `values`: see `check_shard`.
     """
     known = np.ones(view.samples, np.bool_) if known is None else known
     samples = view.samples if samples is None else samples
@@ -93,8 +92,9 @@ def find_problems(
 def stored_votes(
     view: ShardView, known: NDArray[np.bool_], samples: int, heap_size: int
 ) -> tuple[NDArray[np.uint64], int | None]:
-    """For a shard whose row key is unknown, return the key under which each readable sample is right; and the key that
-    follows from all samples, None if one of them cannot be read. See `find_problems`."""
+    """Return the row keys that the samples of a shard imply, if its own is unknown: for each readable sample, the key
+    with which its checksum is right; and the key that follows from all samples, None if one cannot be read. For the
+    arguments, see `find_problems`."""
     return _Check(view, known, samples, heap_size, None).votes()
 
 
@@ -157,7 +157,7 @@ class _Check:
             file, expected = self._view.file, self._heap_size
             yield Problem(None, CorruptError(message, file=file, place="heap", found=found, expected=expected))
         if self._key not in (None, self._view.row_key) and not flagged.any():
-            message, file = "it is not that of the shard's samples", self._view.file
+            message, file = "it does not match the shard's samples", self._view.file
             computed, stored = f"{self._key:016x}", f"{self._view.row_key:016x}"
             yield Problem(None, CorruptError(message, file=file, place="row key", found=computed, expected=stored))
 
@@ -167,7 +167,7 @@ class _Check:
     def _problem(self, sample: int) -> Problem:
         """Return the most informative problem of a sample that has some."""
         if self._shared[sample]:
-            return Problem(sample, self._error("its heap bytes are those of other samples, too", sample))
+            return Problem(sample, self._error("its heap bytes also belong to other samples", sample))
         if self._wrong[sample] and self._extents is not None:
             name = sample_name(sample, self._first)
             return Problem(sample, self._extents.problem(sample, file=self._view.file, sample=name))
@@ -180,7 +180,7 @@ class _Check:
         if self._mismatch[sample]:
             return Problem(sample, self._blame(sample))
         if self._proven[sample]:
-            message = "its bytes are right, but the checksum that is stored with them is not"
+            message = "its bytes are right, but its stored checksum is not"
             computed, stored = self._pair(sample)
             return Problem(sample, self._error(message, sample, found=computed, expected=stored), proven=True)
         message = "its heap bytes do not begin where those before end"
@@ -189,7 +189,7 @@ class _Check:
         return Problem(sample, self._error(message, sample, found=found, expected=expected))
 
     def _blame(self, sample: int) -> CorruptError:
-        """Return the damage of a sample whose checksum is wrong, by its place if that can be found."""
+        """Return the error for a sample whose checksum is wrong, with the place of the damage if it can be found."""
         message, place = "its checksum does not match its bytes", ""
         fits = self._fits(sample)
         if fits is False:
@@ -205,7 +205,7 @@ class _Check:
         return f"{computed:016x}", f"{stored:016x}"
 
     def _fits(self, sample: int) -> bool | None:
-        """Return whether its heap bytes fill the gap between its neighbours'; None if one of those is not sound."""
+        """Return whether its heap bytes fill the gap between its neighbours'; None if a neighbour is not sound."""
         if self._extents is None:
             return None
         last = sample + 1 == self._view.samples
@@ -218,7 +218,7 @@ class _Check:
         return True if before and after else None
 
     def _compute(self) -> NDArray[np.uint64]:
-        """Return the checksums of all readable samples; with one pass if their heap bytes are in order."""
+        """Return the checksums of all readable samples, in one pass if their heap bytes are in order."""
         view, extents, found = self._view, self._extents, np.zeros(self._view.samples, np.uint64)
         if view.samples and self._known.all() and (extents is None or self._in_order(extents)):
             return shard_checksums(view)
@@ -250,7 +250,7 @@ class _Check:
         return np.concatenate((np.zeros(1, np.uint64), self._stops[:-1]))
 
     def _undecodable(self, sample: int) -> tuple[str, str] | None:
-        """Return the first column whose value does not decode, and why; None if all decode."""
+        """Return the first column whose value cannot be decoded, and why; None if all can."""
         if self._extents is None:
             return None
         start = int(self._extents.starts[sample])
@@ -284,7 +284,7 @@ def _bools(view: ShardView, number: int) -> NDArray[np.bool_]:
 
 def _padding(view: ShardView) -> NDArray[np.bool_]:
     """Return the samples with a non-zero byte of the row that belongs to no field."""
-    if not view.samples:  # a mask of a row of 2 GiB would cost as much
+    if not view.samples:  # the mask of a row may have 2 GiB
         return np.zeros(0, np.bool_)
     dtype = view.schema.row_dtype
     unused = np.ones(dtype.itemsize, np.bool_)

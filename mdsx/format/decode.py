@@ -1,9 +1,9 @@
-"""Stored bytes -> values: of a column, or of one sample of a shard.
+"""Decode stored bytes to values: of a column, or of one sample of a shard.
 
 A scalar becomes a NumPy scalar of its dtype (`bool` becomes Python's), an array becomes an array of its own in C order
 (`bfloat16` as float32, which holds it exactly); `bytes`, `jpeg` and `png` become bytes; `str`, `json` and `msgpack`
-become the values that they encode; `str[*]` and its like become lists of these. Whatever the bytes are, the only error
-is CorruptError.
+become the values that they encode; `str[*]` and its like become lists of these. Whatever the bytes are, they raise no
+error but CorruptError.
 
 `SampleDecoder` is for random access, where arrays of one item would cost more than the sample.
 """
@@ -29,14 +29,14 @@ from mdsx.format.shard import ShardView
 from mdsx.format.strict_json import parse_json
 from mdsx.format.types import MAX_SPAN, ColumnType, span
 
-Decoder = Callable[[memoryview], object]
+ValueDecoder = Callable[[memoryview], object]
 ValuesDecoder = Callable[[Iterable[memoryview]], list[object]]
 
 
-def value_decoder(type: ColumnType, name: str) -> Decoder:
-    """Return the decoder of one value's bytes in a variable-size column. The caller handles nulls, by their length.
+def value_decoder(type: ColumnType, name: str) -> ValueDecoder:
+    """Return a function that decodes one value of a variable-size column. The caller handles nulls, by their length.
 
-    The decoder raises CorruptError, without naming the sample. Raise UnsupportedError for a type of a later version.
+    The function raises CorruptError, without naming the sample. Raise UnsupportedError for a type of a later version.
     """
     if type.scalar:
         decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
@@ -48,8 +48,8 @@ def value_decoder(type: ColumnType, name: str) -> Decoder:
 
 
 def values_decoder(column: Column, *, views: bool = False) -> ValuesDecoder:
-    """Return the decoder of many values, each as `value_decoder` does it. With `views`, values of `bytes`, `jpeg` and
-    `png` columns are views of the given memory, except in lists."""
+    """Return a function that decodes many values, each like `value_decoder`. With `views`, values of `bytes`, `jpeg`
+    and `png` columns are views of the memory passed to it, except in lists."""
     kind = column.type
     if views and kind.base in ("bytes", "jpeg", "png") and not kind.is_list:
         return list
@@ -82,13 +82,13 @@ def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def _public(type: ColumnType, value: Any) -> Any:
-    """Convert a stored array or scalar of bool or bfloat16; leave one that was converted before."""
+    """Convert a stored array or scalar of bool or bfloat16, unless it was converted before."""
     if type.base == "bool":
         return value.view(np.bool_) if isinstance(value, np.ndarray) else bool(value)
     return widen_bfloat16(value) if value.dtype == np.uint16 else value
 
 
-def _public_decoder(type: ColumnType, decode: Decoder) -> Decoder:
+def _public_decoder(type: ColumnType, decode: ValueDecoder) -> ValueDecoder:
     def decode_public(data: memoryview) -> object:
         value: Any = decode(data)
         if type.base == "bool" and np.any(value > 1):
@@ -98,8 +98,8 @@ def _public_decoder(type: ColumnType, decode: Decoder) -> Decoder:
     return decode_public
 
 
-def _sized_decoder(type: ColumnType) -> Decoder:
-    """Nullable scalars and arrays without a star: always the same number of bytes."""
+def _sized_decoder(type: ColumnType) -> ValueDecoder:
+    """Return the decoder of nullable scalars and of arrays without a star, which always have the same size."""
     size, dtype = type.nbytes, type.item_dtype
     shape = None if type.shape is None else tuple(dim or 0 for dim in type.shape)
 
@@ -114,8 +114,8 @@ def _sized_decoder(type: ColumnType) -> Decoder:
     return decode_sized
 
 
-def _starred_decoder(type: ColumnType) -> Decoder:
-    """One u32 per starred dimension, then the items."""
+def _starred_decoder(type: ColumnType) -> ValueDecoder:
+    """Return the decoder of arrays with stars: one u32 for each starred dimension, then the items."""
     dtype, stars = type.item_dtype, struct.Struct(f"<{type.stars}I")
     dims = type.shape or ()
 
@@ -141,8 +141,8 @@ def _starred_decoder(type: ColumnType) -> Decoder:
     return decode_starred
 
 
-def _list_decoder(decode: Decoder) -> Decoder:
-    """A u32 count, as many u32 lengths, then the values."""
+def _list_decoder(decode: ValueDecoder) -> ValueDecoder:
+    """Return the decoder of lists: a u32 count, that many u32 lengths, then the values."""
 
     def decode_list(data: memoryview) -> object:
         count = int.from_bytes(data[:4], "little")
@@ -173,7 +173,7 @@ def _decode_msgpack(data: memoryview) -> object:
     try:
         return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_refuse_extension)
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
-        # TypeError: a map's key that is a map; MemoryError: arrays in arrays that each claim as many items as bytes
+        # TypeError: a map is the key of a map. MemoryError: nested arrays each claim as many items as there are bytes.
         raise CorruptError(f"this is not MessagePack: {error or type(error).__name__}") from None
 
 
@@ -181,7 +181,7 @@ def _refuse_extension(code: int, data: bytes) -> NoReturn:
     raise ValueError(f"extension type {code} (only timestamps, -1, are allowed)")
 
 
-_OBJECTS: dict[str, Decoder] = {
+_OBJECTS: dict[str, ValueDecoder] = {
     "bytes": bytes,
     "jpeg": bytes,
     "png": bytes,
@@ -205,7 +205,7 @@ class SampleDecoder:
         kinds = {name: schema.columns[number].type for name, number in columns.items()}
         self._fixed = {name: _reader(kinds[name]) for name in columns if kinds[name].fixed_size}
         places = {number: place for place, number in enumerate(schema.variable)}
-        self._variable: dict[str, tuple[int, Decoder]] = {
+        self._variable: dict[str, tuple[int, ValueDecoder]] = {
             name: (places[number], value_decoder(kinds[name], name))
             for name, number in columns.items()
             if not kinds[name].fixed_size
@@ -257,7 +257,7 @@ class SampleDecoder:
         return values
 
     def _bind(self, view: ShardView) -> list[Field]:
-        """Return the columns, each fixed-size one as an array over all rows of the shard. The view keeps them."""
+        """Return the columns, each fixed-size one as an array over all rows of the shard, and keep them in the view."""
         fields: list[Field] = [
             (name, view.rows[f"column{number}"], self._fixed[name]) if name in self._fixed else (name, None, None)
             for name, number in self._columns.items()
@@ -272,7 +272,7 @@ class SampleDecoder:
 
 
 def _reader(kind: ColumnType) -> Callable[[Any], Any] | None:
-    """Return the conversion of a stored item to the value that users get; None if there is none."""
+    """Return the conversion of a stored item to the value that users get, or None if they are the same."""
     if kind.base in ("bool", "bfloat16"):
         return lambda item: numpy_values(kind, item if kind.shape is None else item.copy())
     return None if kind.shape is None else np.ndarray.copy

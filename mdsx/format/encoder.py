@@ -1,9 +1,9 @@
-"""Checks and encodes samples: values in, bytes column by column out.
+"""Check samples and encode them, column by column.
 
-An Encoder takes one sample at a time (`sample`; `gather` joins many) or a whole batch of columns (`batch`); both give
-the same `Encoded`. A value that does not fit raises SampleError before anything is kept, so a batch is taken as a whole
-or not at all. The caller may change a sample as soon as `sample` has returned, but the arrays of a batch only when it
-is in a shard.
+An Encoder takes one sample at a time (`sample`; `gather` joins many) or a whole batch of columns (`batch`). Both give
+the same `Encoded`. A value that does not fit raises SampleError before anything is kept, so a batch is encoded as a
+whole or not at all. The caller may change a sample as soon as `sample` has returned, but the arrays of a batch only
+after they were added to a shard.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_enco
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoded samples in order. V is the number of variable-size columns."""
+    """Encoded samples, in order. V is the number of variable-size columns."""
 
     samples: int
     fixed: list[NDArray[Any]]
-    """For each fixed-size column its storage items, [samples, *shape]."""
+    """The stored items of each fixed-size column, [samples, *shape]."""
     lengths: NDArray[np.uint32]
     """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
     pieces: Sequence[bytes]
     """The variable-size values, V for each sample; b"" for null."""
     stops: NDArray[np.int64]
-    """[samples]: heap bytes of all samples up to and including this one."""
+    """[samples]: where each sample's heap bytes end; the first sample's start at 0."""
 
 
 class Encoder:
@@ -63,7 +63,7 @@ class Encoder:
         return values, size
 
     def gather(self, samples: Sequence[Sequence[bytes]]) -> Encoded:
-        """Join what `sample` returned for one sample or more."""
+        """Join the values that `sample` returned for one or more samples."""
         columns = self.schema.columns
         encoded = [
             _items(column, values) if column.type.fixed_size else values
@@ -121,7 +121,7 @@ class Encoder:
             )
 
     def _problem(self, sample: Mapping[str, object]) -> SampleError | None:
-        """Return the error of a sample that does not fit."""
+        """Return the error for a sample that does not fit."""
         try:
             self._check_names(sample, "sample")
         except SampleError as error:
@@ -135,7 +135,7 @@ class Encoder:
 
 
 def _encode_many(column: Column, encode: Any, values: object) -> NDArray[Any] | list[bytes]:
-    """Encode a column of a batch: to items if it is fixed-size, else to bytes for each sample."""
+    """Encode a column of a batch: as an array of items if it is fixed-size, otherwise as bytes for each sample."""
     kind = column.type
     given = None if kind.nullable and has_masked(values) else as_array(values)
     if given is not None and not given[0].shape:

@@ -1,4 +1,4 @@
-"""The names of a dataset's files: every one of them is made and recognised here, and nowhere else.
+"""The names of a dataset's files. Only this module makes and parses them.
 
 Names are keys, relative to the dataset's folder, with `/` between components. A number has at least five digits.
 
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 INDEX = "index.json"
 SHARDS = "shard."
-"""Beginning of the names of shards; likewise `PARTS`, `REPAIRS` and `JOURNALS`."""
+"""The prefix of shards' names; likewise `PARTS`, `REPAIRS` and `JOURNALS`."""
 PARTS = "part-"
 REPAIRS = "repaired"
 WRITER_FOLDER = "_mdsx/"
@@ -34,12 +34,12 @@ JOURNALS = WRITER_FOLDER + "journal."
 CONVERT_FOLDER = "_convert/"
 CONVERT_PLAN = CONVERT_FOLDER + "plan.json"
 CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
-"""What a conversion skipped: it stays with the finished dataset."""
+"""What a conversion skipped. It stays with the finished dataset."""
 
 MAX_NAME_SIZE = 512
 
-Run = tuple[str, str, int, int]
-"""Prefix, suffix, first number, how many."""
+NameRun = tuple[str, str, int, int]
+"""Prefix, suffix, first number, number of names."""
 
 _PLAIN, _ZSTD, _TEMPORARY = ".mdsx", ".mdsx.zst", ".mdsx-tmp"
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -51,8 +51,8 @@ _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
 
 class ShardKey(NamedTuple):
-    """The parts of a shard's key. `part`: the number of its part, None for a dataset without parts. `repair`: 0 for a
-    shard as the writer wrote it, else the number of the repair that replaced it."""
+    """The fields of a shard's key. `part`: the number of its part, None for a dataset without parts. `repair`: 0 for a
+    shard as the writer wrote it, otherwise the number of the repair that replaced it."""
 
     part: int | None
     repair: int
@@ -74,17 +74,17 @@ def shard_suffix(*, compressed: bool) -> str:
 
 
 def is_shard(key: str) -> bool:
-    """Return whether a key ends as the names of shards do."""
+    """Return whether a key has the suffix of a shard."""
     return key.endswith((_PLAIN, _ZSTD))
 
 
 def is_compressed(key: str) -> bool:
-    """Return whether a shard's key is that of a compressed one."""
+    """Return whether a shard is compressed, by its key."""
     return key.endswith(_ZSTD)
 
 
 def parse_shard(key: str) -> ShardKey | None:
-    """Take apart the key of a shard, in a part or not, repaired or not. Return None for any other key."""
+    """Return the fields of a shard's key, in a part or not, repaired or not; None for any other key."""
     match = _SHARD.fullmatch(key)
     if match is None:
         return None
@@ -108,7 +108,7 @@ def part(number: int) -> str:
 
 
 def part_number(key: str) -> int | None:
-    """Return the number of the part whose folder `key` is in; None where that is not a part's folder."""
+    """Return the number of the part whose folder `key` is in; None if it is in none."""
     folder = key.partition("/")[0]
     match = _PART.fullmatch(folder) if "/" in key else None
     return None if match is None or folder != part(int(match[1])) else int(match[1])
@@ -133,7 +133,7 @@ def repaired(key: str, attempt: int) -> str:
 
 
 def replaced_index(hash: str) -> str:
-    """Return the key under which a repair keeps the index that it replaces, of that content."""
+    """Return the key under which a repair keeps the index that it replaces, by the hash of its content."""
     return f"index.before-repair-{hash}.json"
 
 
@@ -142,7 +142,7 @@ def journal(number: int) -> str:
 
 
 def convert_record(part: int) -> str:
-    """Return the key of the record of what a conversion's part did so far."""
+    """Return the key of the record of a conversion's part: the results of its finished tars."""
     return f"{CONVERT_FOLDER}part.{part:05d}.json"
 
 
@@ -150,7 +150,7 @@ def convert_record(part: int) -> str:
 
 
 def temporary(name: str, token: str) -> str:
-    """Return the name of the file, beside the one of that name, in which its content is written."""
+    """Return the name of the temporary file, in the same folder, to which the content of `name` is written."""
     return f".{name[:100]}.{token}{_TEMPORARY}"
 
 
@@ -166,7 +166,7 @@ def join_name(prefix: str, suffix: str, number: int) -> str:
 
 
 def split_name(name: str) -> tuple[str, str, int] | None:
-    """Return prefix, suffix and number: the last one in the name of at least five digits. None if there is none."""
+    """Return prefix, suffix and number of a name: the last number of at least five digits. None if there is none."""
     numbers = list(_NUMBER.finditer(name))
     if not numbers:
         return None
@@ -179,9 +179,9 @@ def is_name(name: str) -> bool:
     return len(name) <= MAX_NAME_SIZE and _NAME.fullmatch(name) is not None
 
 
-def runs_of(names: Iterable[str]) -> list[Run]:
-    """Return the fewest runs that give `names` in their order. Raise ValueError for one that is not a shard's name."""
-    runs: list[Run] = []
+def runs_of(names: Iterable[str]) -> list[NameRun]:
+    """Return the fewest runs that give `names`, in order. Raise ValueError for a name that no shard can have."""
+    runs: list[NameRun] = []
     following = None  # the name that would continue the last run
     for name in names:
         if name == following and len(name) <= MAX_NAME_SIZE:

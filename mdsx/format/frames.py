@@ -123,9 +123,9 @@ def parse_seek_table(tail: Buffer, *, raw_size: int, size: int, file: str | None
 
 
 def claimed_raw_size(tail: Buffer, *, file: str | None = None) -> int:
-    """Return the raw size that the seek table at the end of `tail` claims, unverified; for shards that no index names.
+    """Return the raw size that the seek table at the end of `tail` claims, for a shard that no index names.
 
-    FrameReader checks it. Raise CorruptError if there is no seek table.
+    The claim is unverified; FrameReader checks it. Raise CorruptError if there is no seek table.
     """
     view = memoryview(tail).cast("B")
     if len(view) < _TABLE_END.size:
@@ -138,10 +138,10 @@ def claimed_raw_size(tail: Buffer, *, file: str | None = None) -> int:
 
 
 class FrameReader:
-    """Decompresses a shard that arrives in chunks of any size: `feed` each, then `finish`.
+    """Decompresses a shard that arrives in chunks of any size: `feed` each chunk, then `finish`.
 
     It holds one frame at a time, and checks every rule: frames, their content, the seek table, and that no bytes are
-    missing or left over. Raises CorruptError.
+    missing or left over. Both methods raise CorruptError.
     """
 
     def __init__(self, raw_size: int, size: int, file: str | None = None) -> None:
@@ -150,7 +150,7 @@ class FrameReader:
         self._file = file
         self._frames = frame_count(raw_size)
         self._sizes: list[int] = []  # of the frames read so far
-        self._pending = bytearray()  # the start of the frame that is being received, or of the seek table
+        self._pending = bytearray()  # the beginning of the next frame, or of the seek table
         self._walked = 0  # bytes of `pending` that are known to belong to its frame
         self._left = size  # bytes that may still come
 
@@ -166,11 +166,11 @@ class FrameReader:
                 yield self._decompress(end)
 
     def finish(self) -> None:
-        """Check, after all bytes were fed, that none are missing, and the seek table."""
+        """Check that no bytes are missing, and the seek table."""
         if self._left:
             place = f"frame {len(self._sizes)}" if len(self._sizes) < self._frames else "seek table"
             raise CorruptError(
-                "the shard is cut short", file=self._file, place=place, found=f"{self._left} bytes missing"
+                "the shard is truncated", file=self._file, place=place, found=f"{self._left} bytes missing"
             )
         if len(self._sizes) < self._frames:
             raise CorruptError("the shard ends within a frame", file=self._file, place=f"frame {len(self._sizes)}")
@@ -209,7 +209,7 @@ class FrameReader:
 def walk_frame(data: bytearray | memoryview, walked: int, file: str | None, place: str) -> tuple[int, int]:
     """Follow the headers of a frame's blocks (RFC 8878, 3.1.1.2), from the one at `walked` on.
 
-    Return how many bytes are known to belong to the frame, and where it ends: 0 if more bytes are needed.
+    Return how many bytes are known to belong to the frame, and where it ends (0 if more bytes are needed).
     """
     while len(data) >= walked + 3:
         block = int.from_bytes(data[walked : walked + 3], "little")
@@ -248,7 +248,7 @@ def _check_sizes(raw_size: int, size: int, file: str | None) -> None:
 
 
 def check_frame_header(data: memoryview, expected_size: int, file: str | None, place: str | None) -> int:
-    """Return the size of a frame's header, which must say `expected_size` raw bytes and a checksum."""
+    """Check a frame's header, which must give `expected_size` raw bytes and a checksum. Return the header's size."""
     if data[:4] != _ZSTD_MAGIC:
         raise CorruptError(
             "no zstd frame", file=file, place=place, found=bytes(data[:4]).hex(" "), expected=_ZSTD_MAGIC.hex(" ")

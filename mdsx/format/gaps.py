@@ -1,6 +1,6 @@
-"""The raw bytes of a damaged shard, and the gaps in them: which frames can still be decompressed.
+"""Recover the raw bytes of a damaged shard, with gaps where a frame cannot be decompressed.
 
-Only each frame's own checksum proves what is recovered: the caller checks the samples in it.
+Only a frame's own checksum proves it: the caller must check the samples in it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Gap:
 
 
 def plain_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[memoryview, list[Gap]]:
-    """Return the bytes of a damaged shard that is not compressed, and what is missing."""
+    """Return the bytes of a damaged shard that is not compressed, and its gaps."""
     if len(stored) >= raw_size:
         return stored[:raw_size], []
     expected = f"{raw_size} bytes"
-    error = CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
+    error = CorruptError("the shard is truncated", file=file, place=f"byte {len(stored)}", expected=expected)
     return stored, [Gap(len(stored), raw_size, error)]
 
 
 def framed_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[memoryview, list[Gap]]:
-    """Return the raw bytes up to the last sound frame of a damaged shard, with zeros for damaged frames before it."""
+    """Return the raw bytes of a damaged shard up to its last sound frame, with zeros in the gaps; and the gaps."""
     raw, gaps = bytearray(), []
     for number, frame in enumerate(_salvage_frames(stored, raw_size=raw_size, file=file)):
         start = number * FRAME_SIZE
@@ -59,17 +59,17 @@ def framed_bytes(stored: memoryview, raw_size: int, file: str | None) -> tuple[m
         else:
             raw += bytes(start - len(raw))
             raw += frame
-    if gaps and gaps[-1].start >= len(raw):  # nothing is found after it
+    if gaps and gaps[-1].start >= len(raw):  # nothing after it was recovered
         gaps[-1] = replace(gaps[-1], stop=raw_size)
     return memoryview(raw), gaps
 
 
 def check_table(stored: memoryview, raw_size: int, size: int, file: str | None) -> list[CorruptError]:
-    """Return what is wrong with the seek table."""
+    """Return the problems of the seek table."""
     try:
         if len(stored) < size:
             expected = f"{size} bytes"
-            raise CorruptError("the shard is cut short", file=file, place=f"byte {len(stored)}", expected=expected)
+            raise CorruptError("the shard is truncated", file=file, place=f"byte {len(stored)}", expected=expected)
         parse_seek_table(stored[-seek_table_size(raw_size) :], raw_size=raw_size, size=size, file=file)
     except CorruptError as error:
         return [error]
@@ -79,9 +79,9 @@ def check_table(stored: memoryview, raw_size: int, size: int, file: str | None) 
 def _salvage_frames(stored: Buffer, *, raw_size: int, file: str | None = None) -> Iterator[bytes | CorruptError]:
     """Yield the raw bytes of each frame of a damaged shard, or its error; stop after the last frame that can be found.
 
-    A frame is looked for after the previous one, and at the offsets that follow from the seek table, counted from
-    either end of the file: so damage to one frame, or to one entry of the table, hides no other. `stored` is the file,
-    or the rest of it.
+    A frame may start where the previous one ends, or at an offset that follows from the seek table, counted from
+    either end of the file. So damage to one frame, or to one entry of the table, hides no other frame. `stored` is the
+    file, or what is left of it.
     """
     view, count = memoryview(stored).cast("B"), frame_count(raw_size)
     claimed = _claimed_offsets(view, raw_size)
@@ -114,14 +114,14 @@ def first_frame(stored: Buffer, *, file: str | None = None) -> bytes:
         size = zstandard.get_frame_parameters(view[:MAX_FRAME_HEADER]).content_size
     except zstandard.ZstdError as error:
         raise CorruptError(f"the frame's header is damaged: {error}", file=file, place="frame 0") from None
-    size = min(size, FRAME_SIZE)  # another one is refused
+    size = min(size, FRAME_SIZE)  # a larger one is damage
     stop = _end(view, 0, size, file, "frame 0")
     return decompress_frame(view[:stop], expected_size=size, file=file, place="frame 0")
 
 
 def _claimed_offsets(view: memoryview, raw_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return where frames start (and the last one ends) by the sizes in the seek table, unverified: counted from the
-    file's start, and from its end. Return None if the file is too small for a table."""
+    """Return where frames start (and the last one ends) by the unverified sizes in the seek table, counted from the
+    file's start and from its end. Return None if the file is too small for a table."""
     count, table = frame_count(raw_size), len(view) - seek_table_size(raw_size)
     if table < 0:
         return None

@@ -1,7 +1,7 @@
-"""The index: what it says of each shard, and the text that is written.
+"""The index: what it says about each shard, and the JSON text that is written.
 
-A shard takes some dozens of bytes in memory. The index also says how its shards' bytes become samples: it implements
-`protocol.StoredIndex`. Its text is one JSON object with a checksum at its end; `index_parser` reads it.
+A shard takes a few dozen bytes in memory. The index also says how its shards' bytes become samples: it implements
+`protocol.StoredIndex`. `index_parser` reads the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
-from mdsx.format.filenames import Run, join_name
+from mdsx.format.filenames import NameRun, join_name
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
 from mdsx.format.shard import Layout, ShardView
@@ -48,7 +48,7 @@ MAX_SHARDS = 2**22
 """The most shards of a dataset: enough for a petabyte in shards of 256 MiB, few enough to open in seconds."""
 MAX_METADATA_SIZE = 2**20
 
-_CHUNK = 2**16  # shards whose records are made at once
+_CHUNK = 2**16  # shards that are hashed at once
 _RECORD = np.dtype([("samples", "<u8"), ("raw_size", "<u8"), ("raw_hash", "u1", (16,))])
 
 
@@ -79,7 +79,7 @@ class Index:
     hashes: NDArray[np.uint8]  # [S, 16]
     raw_sizes: NDArray[np.int64]
     raw_hashes: NDArray[np.uint8]  # [S, 16]
-    files: tuple[Run, ...]
+    files: tuple[NameRun, ...]
     firsts: NDArray[np.int64]  # number of the first shard of each run
     fingerprint: str
     metadata: dict[str, Any]
@@ -175,12 +175,12 @@ class Index:
         if not problems:
             for data, expected in ((stored, entry.hash), (found.view.buffer, entry.raw_hash)):
                 if (hashed := xxhash.xxh3_128_hexdigest(data)) != expected:
-                    message = "the stored bytes are not those that the index names, though their content is"
+                    message = "the stored bytes differ from those in the index, although their content is right"
                     problems.append(CorruptError(message, file=file, place="XXH3-128", found=hashed, expected=expected))
         return problems, found
 
     def _another(self, key: int, entry: ShardEntry, file: str) -> CorruptError:
-        """The error for another shard than the one that the index names: none of its samples can be trusted."""
+        """Return the error for a shard that is not the one in the index: none of its samples can be trusted."""
         message = "is not the shard that the index names"
         for shard in np.flatnonzero(self.row_keys == np.uint64(key))[:1].tolist():
             message += f", but {self.name(shard)}"
@@ -199,7 +199,7 @@ def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
 def fingerprint_of(
     schema: Schema, samples: NDArray[np.int64], raw_sizes: NDArray[np.int64], raw_hashes: NDArray[np.uint8]
 ) -> str:
-    """Do as `fingerprint`, from columns of entries."""
+    """Return the `fingerprint` of the shards whose entries have these fields."""
     hasher = xxhash.xxh3_128(schema.json)
     for first in range(0, len(samples), _CHUNK):
         chunk = slice(first, first + _CHUNK)
@@ -289,9 +289,9 @@ def _metadata_text(metadata: dict[str, Any]) -> bytes:
     try:
         data = _text(metadata)
         check_keys(metadata)
-        parse_json(data, unique_keys=True)  # so that every index can be read
+        parse_json(data, unique_keys=True)  # so that the reader accepts it
     except Refused as refused:
-        message = "metadata cannot be kept as it is"
+        message = "metadata cannot be stored unchanged"
         raise UsageError(message, expected=refused.expected, found=refused.found) from None
     except (TypeError, ValueError, RecursionError, CorruptError) as error:
         raise UsageError(f"metadata cannot be written as JSON: {error}") from error

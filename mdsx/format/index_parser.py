@@ -1,8 +1,8 @@
-"""Parses the index, and checks everything in it that can be checked without the shards.
+"""Parse the index, and check everything in it that can be checked without the shards.
 
-The raw bytes are checked first: their beginning (a later version may change all the rest), their end, and their
-checksum. The content can be any JSON text. The arrays of numbers and hashes are parsed one by one, since the largest
-index has some hundreds of megabytes. Unknown keys are ignored: a later minor version may add some.
+The raw bytes are checked first: the beginning (a later version may change everything after it), the end, and the
+checksum. The rest may be any JSON text. The arrays of numbers and hashes are parsed one by one, because a large index
+has hundreds of megabytes. Unknown keys are ignored: a later minor version may add some.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format.filenames import INDEX, Run, is_name, join_name
+from mdsx.format.filenames import INDEX, NameRun, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
 from mdsx.format.schema import HEADER_SIZE, Schema, up
@@ -36,13 +36,13 @@ _CHUNK = 2**16  # shards that are checked at once
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
 
-class _Column(msgspec.Struct, forbid_unknown_fields=True):
+class _ColumnText(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     type: str
 
 
-class _Shards(msgspec.Struct):
-    files: list[Run]
+class _ShardArrays(msgspec.Struct):
+    files: list[NameRun]
     samples: msgspec.Raw
     row_key: msgspec.Raw
     size: msgspec.Raw
@@ -52,17 +52,17 @@ class _Shards(msgspec.Struct):
 
 
 class _Root(msgspec.Struct):
-    columns: list[_Column]
+    columns: list[_ColumnText]
     rows_offset: _Size
     row_size: _Size
     samples: _Size
-    shards: _Shards
+    shards: _ShardArrays
     fingerprint: str
     metadata: msgspec.Raw
     compression: str | None = None
 
 
-# msgspec prepares a type at its first use, and crashes if two threads do so at once. So it is prepared here.
+# msgspec prepares a type at its first use, and crashes if two threads do so at once. So prepare the types here.
 _ROOT = msgspec.json.Decoder(_Root)
 _INTEGERS = msgspec.json.Decoder(list[int])
 _TEXT = msgspec.json.Decoder(str)
@@ -140,7 +140,7 @@ class _Parser:
         return CorruptError(message, file=self._file, place=place, found=found, expected=expected)
 
     def _check_bytes(self, data: bytes) -> None:
-        """Check beginning, end and checksum."""
+        """Check the beginning, the end and the checksum."""
         start = _START.match(data)
         if start is None:
             found, expected = repr(data[:40]), '{"format":"mdsx","version":1,'
@@ -156,7 +156,7 @@ class _Parser:
                 repr(data[-_END_SIZE:]),
                 ',"checksum":"<16 lower-case hexadecimal digits>"} and a line feed',
             )
-            raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
+            raise self._error("the index is truncated or damaged", "its last bytes", found=found, expected=expected)
         computed, stored = xxhash.xxh3_64_hexdigest(memoryview(data)[:-_END_SIZE]), end[1].decode()
         if computed != stored:
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored)
@@ -169,11 +169,11 @@ class _Parser:
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `$")
             raise self._error(message, (place + path.rstrip("`")).lstrip(".") or None) from None
-        except ValueError as error:  # no JSON, or no UTF-8
+        except ValueError as error:  # not JSON, or not UTF-8
             raise self._error(f"this is not JSON: {error}", place or None) from None
 
     def _check_layout(self, root: _Root, schema: Schema) -> None:
-        """Check that some allowed size of the header gives this offset of the rows. A shard must agree with it."""
+        """Check that the offset of the rows fits an allowed header size. Each shard must have the same offset."""
         if root.row_size != schema.row_size:
             message = "not what the columns need"
             raise self._error(message, "row_size", found=root.row_size, expected=schema.row_size)
@@ -193,7 +193,7 @@ class _Parser:
             except OverflowError:
                 raise self._error("a number is 2^63 or more", place) from None
         if found.min(initial=0) < 0:
-            raise self._error("a number is below 0", place, found=int(found.min()))
+            raise self._error("a number is negative", place, found=int(found.min()))
         if count not in (None, len(found)):
             raise self._error("not as many shards as in samples", place, found=len(found), expected=count)
         return found
@@ -216,7 +216,7 @@ class _Parser:
         found.setflags(write=False)
         return found.reshape(count, size)
 
-    def _files(self, runs: list[Run], shards: int) -> tuple[Run, ...]:
+    def _files(self, runs: list[NameRun], shards: int) -> tuple[NameRun, ...]:
         suffixes: dict[str, str] = {}
         found = []
         for number, (prefix, suffix, first, count) in enumerate(runs):

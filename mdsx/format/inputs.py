@@ -1,6 +1,6 @@
-"""Values given to the writer: seen as arrays, described for messages, or refused.
+"""Values that a caller passes to the writer: viewed as arrays, described for messages, or refused.
 
-A masked value is never stored: a value that is masked whole is null, as None is, and one that is masked in part is
+A masked item is never stored. A value that is masked completely is null, like None; one that is masked partly is
 refused.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 
 class Refused(Exception):
-    """A value that a column cannot take. The encoder, which knows column and sample, turns it into a SampleError."""
+    """A column cannot store a value. The encoder, which knows column and sample, turns this into a SampleError."""
 
     def __init__(self, expected: str, found: object, *, at: tuple[int, ...] = (), hint: str | None = None) -> None:
         super().__init__(expected, found)
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 def all_masked(value: MaskedArray[Any, Any]) -> bool:
-    """Return whether every item is masked, and there is at least one: then the value is null."""
+    """Return whether the value is null: it has items, and all of them are masked."""
     return value.size > 0 and bool(_mask(value).all())
 
 
@@ -41,7 +41,7 @@ def has_masked(value: object) -> bool:
 def as_array(value: object) -> tuple[NDArray[Any], str] | None:
     """Return `value` as an array, and the name of its dtype, if it is an array, a tensor or a typed buffer.
 
-    bfloat16, which NumPy does not have, is returned as its 16 bits. Return None for anything else, including lists.
+    NumPy has no bfloat16, so such items are returned as their 16 bits. Return None for anything else, such as a list.
     """
     if isinstance(value, np.ndarray | np.generic):
         if isinstance(value, MaskedArray) and has_masked(value):
@@ -75,7 +75,7 @@ def describe(value: object) -> str:
 
 
 def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any]:
-    """Convert each value. If one is Refused, its place becomes the first item of `at`."""
+    """Return the converted values. If one raises Refused, its place becomes the first item of `at`."""
     done = []
     for place, value in enumerate(values):
         try:
@@ -86,11 +86,11 @@ def each(values: Sequence[object], convert: Callable[[object], Any]) -> list[Any
     return done
 
 
-_UNMASK = "give .filled(...); what is masked whole is null in a column declared with '?'"
+_UNMASK = "use .filled(...); a value that is masked completely is null in a column declared with '?'"
 
 
 def _mask(value: MaskedArray[Any, Any]) -> NDArray[np.bool_]:
-    """Return its mask: bools of its shape."""
+    """Return the mask of `value`, with its shape."""
     mask = np.ma.getmaskarray(value)
     if mask.dtype.names is not None:
         raise Refused("no structured array", f"{value.dtype}")
@@ -101,17 +101,19 @@ def _from_tensor(tensor: Any) -> NDArray[Any]:
     try:
         tensor = tensor.detach().cpu()
         if str(tensor.dtype) == "torch.bfloat16":
-            tensor = tensor.view(sys.modules["torch"].int16)  # torch is imported, since there is a tensor
+            tensor = tensor.view(sys.modules["torch"].int16)  # already imported, because the value is a tensor
         return np.asarray(tensor)
     except (TypeError, ValueError, RuntimeError) as error:  # on the meta device, sparse, quantised, nested, ...
         problem = str(error).partition("\n")[0]
-        hint = "give a dense tensor of plain numbers, as .to_dense() or .dequantize() make it"
+        hint = "pass a dense tensor of plain numbers, for instance from .to_dense() or .dequantize()"
         raise Refused("a tensor that NumPy can view", f"{tensor.dtype}: {problem}", hint=hint) from None
 
 
 def first_true(bad: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the index of the first item that is true."""
     return tuple(int(place) for place in np.unravel_index(int(bad.argmax()), bad.shape))
 
 
 def short(value: int) -> int | str:
+    """Return an integer for a message: itself, or its size if it has too many digits."""
     return value if value.bit_length() < 256 else f"an integer of {value.bit_length()} bits"

@@ -1,10 +1,11 @@
-"""Numbers given to the writer -> items as they are stored, checked by value.
+"""Convert the numbers that a caller passes to stored items, and check each value.
 
-Integers and bools must be in range; into floats they must be exact. Floats never go into integers. Python floats are
-rounded to nearest, ties to even; a finite one must not become infinite. A float array (or NumPy scalar, or tensor) must
-be of the exact or a narrower dtype, so that nothing is lost by accident. np.float64 scalars are Python floats.
+Integers and bools must be in range; a float column must hold them exactly. Integer columns take no floats. Python
+floats are rounded to nearest, ties to even; a finite one must not become infinite. A float array (or NumPy scalar, or
+tensor) must have the column's dtype or a narrower one, so that no precision is lost by accident. np.float64 scalars
+count as Python floats.
 
-Dates and durations are refused, since a number does not say its unit.
+Dates and durations are refused, because a number has no unit.
 """
 
 from __future__ import annotations
@@ -21,21 +22,9 @@ from numpy.typing import NDArray
 from mdsx.format.inputs import Refused, as_array, describe, each, first_true, short
 from mdsx.format.types import MAX_DIMENSIONS, SCALARS
 
-_CODES = {
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-}
-_CODES |= {
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}  # of the struct module, which has no bool and bfloat16 for us
+_CODES = dict(zip(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "bhiqBHIQ", strict=True))
+_CODES |= {"float16": "e", "float32": "f", "float64": "d"}
+"""Base -> its code in the struct module. Bool and bfloat16 are encoded without it."""
 
 _RANGES = {
     base: (int(np.iinfo(SCALARS[base]).min), int(np.iinfo(SCALARS[base]).max)) for base in SCALARS if "int" in base
@@ -43,24 +32,24 @@ _RANGES = {
 _RANGES["bool"] = (0, 1)
 
 _FLOATS = {"float16": (11, 16), "bfloat16": (8, 128), "float32": (24, 128), "float64": (53, 1024)}
-"""Base -> bits of a significand; bits of the largest integers."""
+"""Base -> bits of the significand, and bits of the largest integers."""
 
 _HELD = {"float16": ("float16",), "bfloat16": ("bfloat16",), "float32": ("float16", "bfloat16", "float32")}
 _HELD["float64"] = (*_HELD["float32"], "float64")
-"""Base -> the float dtypes all of whose values it holds."""
+"""Base -> the float dtypes whose values it can hold without loss."""
 
 
 def scalar_encoder(base: str) -> Callable[[object], bytes]:
-    """The function from one number to the bytes of one `base` item. It raises Refused."""
+    """Return a function that encodes one number as one `base` item, or raises Refused."""
     if base in _FLOATS:
         return _float_encoder(base)
     return _encode_bool if base == "bool" else _integer_encoder(base)
 
 
 def to_items(base: str, value: object, *, depth: int = 0) -> NDArray[Any]:
-    """An array-like of any shape -> `base` items in their storage dtype. Raises Refused.
+    """Return an array-like of any shape as `base` items in their storage dtype. Raise Refused.
 
-    Arrays in the storage dtype come back as they are, not copied. `depth`: of the lists that hold `value`.
+    An array in the storage dtype is returned without a copy. `depth` is the number of lists around `value`.
     """
     if depth > MAX_DIMENSIONS:
         raise Refused(f"at most {MAX_DIMENSIONS} dimensions", "more")
@@ -79,7 +68,7 @@ def _integer_encoder(base: str) -> Callable[[object], bytes]:
 
     def encode(value: object) -> bytes:
         if type(value) is not int:
-            if isinstance(value, np.timedelta64) or not isinstance(value, int | np.integer):  # which it is for NumPy
+            if isinstance(value, np.timedelta64) or not isinstance(value, int | np.integer):  # NumPy counts it as one
                 return _encode_item(base, value)
             value = int(value)
         try:
@@ -118,7 +107,7 @@ def _float_encoder(base: str) -> Callable[[object], bytes]:
 
 
 def _pack_bfloat16(value: float) -> bytes:
-    # By way of float32 it would be rounded twice.
+    # Going through float32 would round twice.
     if math.isfinite(value):
         step = max(math.frexp(value)[1], -125) - 8  # neighbours are 2**step apart
         value = math.copysign(math.ldexp(round(math.ldexp(value, -step)), step), value)
@@ -126,7 +115,7 @@ def _pack_bfloat16(value: float) -> bytes:
 
 
 def _encode_item(base: str, value: object) -> bytes:
-    """One number that comes as a NumPy scalar, a tensor or an array without dimensions."""
+    """Encode one number that is a NumPy scalar, or a tensor or array without dimensions."""
     given = as_array(value)
     if given is None or given[0].shape:
         raise Refused(f"one {base}", describe(value), hint=_way_out(value))
@@ -142,7 +131,7 @@ def _from_list(base: str, values: Sequence[object], depth: int) -> NDArray[Any]:
         try:
             return np.frombuffer(struct.pack(f"<{len(values)}{_CODES[base]}", *values), dtype)
         except (struct.error, OverflowError):
-            pass  # the encoder of single ones says which, and why
+            pass  # encoding them one by one finds which item does not fit, and why
     return np.frombuffer(b"".join(each(values, scalar_encoder(base))), dtype)
 
 
@@ -154,9 +143,9 @@ def _stack(parts: list[NDArray[Any]], values: Sequence[object]) -> NDArray[Any]:
 
 
 def _convert(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
-    """`items`, whose dtype is named `given`, as `base` in the storage dtype."""
+    """Return `items`, whose dtype is named `given`, as `base` in its storage dtype."""
     dtype = SCALARS[base]
-    if given == "bool":  # 1 is written for true, whatever its byte was
+    if given == "bool":  # true is stored as 1, whatever its byte was
         items = np.not_equal(items.view(np.uint8), 0).view(np.uint8)
     if given == base:
         return items.astype(dtype, copy=False)
@@ -201,7 +190,7 @@ def _widen(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
 
 
 def _outside(items: NDArray[Any], low: int, high: int) -> NDArray[np.bool_] | None:
-    """Which integers are outside of low..high; None where none is."""
+    """Return a mask of the integers outside low..high, or None if there are none."""
     limits = np.iinfo(items.dtype)
     low, high = max(low, int(limits.min)), min(high, int(limits.max))
     if not items.size or (low <= int(items.min()) and int(items.max()) <= high):
@@ -210,7 +199,7 @@ def _outside(items: NDArray[Any], low: int, high: int) -> NDArray[np.bool_] | No
 
 
 def _exact(base: str, value: int) -> bool:
-    """True where a float of that base has the value of this integer."""
+    """Return whether a float of this base can hold this integer exactly."""
     significand, largest = _FLOATS[base]
     value = abs(value)
     zeros = (value & -value).bit_length() - 1
@@ -223,20 +212,20 @@ def _refuse_range(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn:
 
 def _refuse_inexact(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn:
     raise Refused(
-        f"an integer that {base} holds exactly", short(value), at=at, hint="give a float if it may be rounded"
+        f"an integer that {base} holds exactly", short(value), at=at, hint="pass a float if it may be rounded"
     )
 
 
 def _way_out(value: object) -> str | None:
-    """Return a hint how to convert such a value to numbers."""
+    """Return a hint on how to convert such a value to numbers."""
     dtype = getattr(value, "dtype", None)
     kind = dtype.kind if isinstance(dtype, np.dtype) else ""
     if kind == "m" or isinstance(value, timedelta):
-        return "give a number of a unit, as value / np.timedelta64(1, 's'); for NaT, None in a column with '?'"
+        return "pass a number in a unit, such as value / np.timedelta64(1, 's'); for NaT, None in a column with '?'"
     if kind == "M" or isinstance(value, date):
-        return "give a number of a unit, as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
+        return "pass a number in a unit, such as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
     if kind == "c" or isinstance(value, complex):
-        return "give real and imaginary part as two columns, or as one more dimension"
+        return "store real and imaginary part as two columns, or as one more dimension"
     if isinstance(dtype, np.dtype) and dtype.names is not None:
-        return "give each field as a column"
+        return "store each field as a column"
     return None

@@ -1,4 +1,4 @@
-"""The protocol of stored formats: all that the reading layers need to know of how samples are laid out in files.
+"""The protocol of stored formats: all that the reading layers need to know about how samples are laid out in files.
 
 A format is pure: bytes in, samples out, without I/O. `mdsx/shards/` does the I/O, and nothing above it knows which
 format it reads. Our own format is the first one (`Index` implements `StoredIndex`).
@@ -35,7 +35,7 @@ Range = tuple[int, int]
 """Half-open, in bytes of a stored object."""
 
 Reading = Generator[Sequence[Range], Sequence[memoryview], T]
-"""Yields ranges of one stored object, is sent the bytes of each, and returns its result."""
+"""A generator that yields ranges of one stored object, is sent their bytes, and returns its result."""
 
 
 class OpenedShard(Protocol):
@@ -57,7 +57,7 @@ class Receiver(Protocol):
         """Return the raw bytes that are complete with the next `chunk`. Raise CorruptError."""
 
     def finish(self) -> None:
-        """Raise CorruptError unless the bytes fed are all of the shard that the index names."""
+        """Raise CorruptError unless the bytes fed are the whole shard that the index names."""
 
 
 class Decoder(Protocol):
@@ -71,13 +71,13 @@ class Decoder(Protocol):
 
 
 class RangeReader(Protocol):
-    """Finds samples of one shard in the stored object, request by request. It may keep what the next ones need."""
+    """Finds samples of one shard in the stored object, request by request. It may keep bytes for later requests."""
 
     def select(self, samples: NDArray[np.int64]) -> Reading[Selection]:
         """Select `samples` (int64 [n]), each checked. Raise CorruptError."""
 
     def check(self) -> Reading[None]:
-        """Raise CorruptError where the shard as such is damaged or another one, so that no sample can be read."""
+        """Raise CorruptError if the shard itself is damaged, or is another shard, so that no sample can be read."""
 
 
 class StoredIndex(Protocol):
@@ -102,7 +102,7 @@ class StoredIndex(Protocol):
     def raw_sizes(self) -> NDArray[np.int64]: ...
     @property
     def raw_hashes(self) -> NDArray[np.uint8]:
-        """[S, 16]: identifies the raw bytes, and names them in the cache."""
+        """[S, 16]: hashes that identify the raw bytes, and name them in the cache."""
 
     @property
     def compression(self) -> str | None:
@@ -135,7 +135,7 @@ class StoredIndex(Protocol):
         """Raise CorruptError, with the place if possible, unless all raw bytes are those that the index names."""
 
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
-        """Return what is wrong with raw bytes that passed a receiver: every rule that can be tested."""
+        """Check raw bytes that passed a receiver against every rule that can be tested, and return the problems."""
 
     def by_range(self, shard: int, *, file: str) -> RangeReader | None:
         """Return the way to read single samples of the stored object, or None if the shard is read whole only."""
@@ -143,7 +143,7 @@ class StoredIndex(Protocol):
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> Sequence[CorruptError]:
-        """Return what is wrong with stored bytes that did not pass `receive` and `check`, as precisely as possible.
+        """Return the problems of stored bytes that failed `receive` or `check`, as precisely as possible.
 
         `stored` holds the first bytes of an object of `size` bytes, at most as many as the index says. `first` is the
         number in the dataset of the shard's first sample, for messages. See `check_stored`.
@@ -161,14 +161,14 @@ class StoredFormat(Protocol):
         """The key of a dataset's index."""
 
     def recognizes(self, data: bytes) -> bool:
-        """Return whether these bytes of an index, maybe damaged, are of this format."""
+        """Return whether an index with these bytes, even a damaged one, is of this format."""
 
     def parse_index(self, data: bytes, *, file: str) -> StoredIndex:
         """Parse and check an index. Raise CorruptError or UnsupportedError."""
 
 
 def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, file: str) -> Sequence[CorruptError]:
-    """Pass stored bytes through `receive` and `check`: a `find_damage` for formats that cannot find out more."""
+    """Pass stored bytes through `receive` and `check`: a `find_damage` for formats without a more precise one."""
     receiver, raw = index.receive(shard, file=file), bytearray()
     try:
         for piece in receiver.feed(stored):

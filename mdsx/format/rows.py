@@ -1,10 +1,10 @@
-"""What ties rows to their heap bytes: extents, and the checksum over both; one row at a time or many at once.
+"""Rows and their heap bytes: the extents, and the checksum over both, for one row or for many at once.
 
 A sample's heap bytes are its variable-size values back to back, in column order. Their checksum is seeded with the
 sample's number in its shard. A row stores that checksum xor the shard's row key, which is a hash of all of them. So
 bytes that belong to another row or to another shard are detected.
 
-Small pieces are copied and joined before they are hashed: for them that is cheaper than views and hashers.
+Small pieces are joined before they are hashed, which is cheaper than hashing them one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from mdsx.format.shard import ShardView
 
-_SMALL = 1024  # bytes below which it is cheaper to join row and heap bytes than to hash them in turn
+_LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
+_LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 
 NULL = 0xFFFFFFFF
 """The length of a null; so a value has at most 2^32 - 2 bytes."""
@@ -39,7 +40,7 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     """
     body, heap = memoryview(row)[8:], memoryview(heap)
     checksum: int
-    if len(body) + len(heap) < _SMALL:
+    if len(body) + len(heap) < _LARGE_SAMPLE:
         checksum = xxhash.xxh3_64_intdigest(b"".join((body, heap)), sample)
     elif not len(heap):
         checksum = xxhash.xxh3_64_intdigest(body, sample)
@@ -51,7 +52,7 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
 
 
 def check_row(row: Buffer, heap: Buffer, sample: int, checksum: int, file: str | None) -> None:
-    """Raise CorruptError unless the checksum of a sample is `checksum`: what its row stores, xor the row key."""
+    """Raise CorruptError unless a sample has this checksum: the one that its row stores, xor the row key."""
     computed = row_checksum(row, heap, sample)
     if computed != checksum:
         raise CorruptError(
@@ -66,7 +67,7 @@ def check_row(row: Buffer, heap: Buffer, sample: int, checksum: int, file: str |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extents:
-    """The heap extents that n rows claim, and which of these claims are wrong."""
+    """The heap extents that n rows claim, and which claims are wrong."""
 
     schema: Schema
     heap_size: int | NDArray[np.uint64]  # [n] where the rows are of several heaps
@@ -79,23 +80,23 @@ class Extents:
 
     @classmethod
     def of(cls, schema: Schema, rows: NDArray[Any], heap_size: int | NDArray[np.uint64]) -> Extents:
-        """`schema` must have variable-size columns; `rows` need no fields but `start` and `lengths`."""
+        """Return the extents of `rows`, by their `start` and `lengths`. `schema` must have variable-size columns."""
         starts, lengths = rows["start"], rows["lengths"]
         nulls = lengths == NULL
         sizes = np.where(nulls, 0, lengths).astype(np.int64)
         sums = sizes.sum(axis=1)  # fewer than 2^16 columns of 2^32: no overflow
-        limit = np.asarray(heap_size, np.uint64)  # never int64 beside uint64, which would be compared as floats
+        limit = np.asarray(heap_size, np.uint64)  # NumPy compares int64 with uint64 as floats
         outside = (starts > limit) | (sums.astype(np.uint64) > limit - np.minimum(starts, limit))
         nullable = np.array([schema.columns[number].type.nullable for number in schema.variable])
         return cls(schema, heap_size, starts, lengths, sizes, sums, outside, nulls & ~nullable)
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
-        """[n]: these rows are damaged."""
+        """Return bool [n]: which rows are damaged."""
         return self.outside | self.forbidden.any(axis=1)
 
     def problem(self, row: int, *, file: str | None, sample: int | str) -> CorruptError:
-        """What is wrong with row number `row`, which is that of sample number (or name) `sample`."""
+        """Return the problem of row number `row`, which belongs to sample number (or name) `sample`."""
         if self.outside[row]:
             message = "its heap bytes lie outside the heap"
             found = f"{self.sums[row]} bytes from {self.starts[row]}"
@@ -127,10 +128,6 @@ def heap_extents(
     return starts, starts + extents.sums, extents.lengths
 
 
-_LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
-_LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
-
-
 def row_checksums(
     rows: NDArray[np.uint8], row_size: int, heaps: Iterable[bytes | memoryview] | None, *, heap_size: int, first: int
 ) -> NDArray[np.uint64]:
@@ -158,8 +155,7 @@ def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
 
 
 def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
-    """Return the checksums of a shard's samples, whose heap bytes must be in order. The rows store them xor the row
-    key."""
+    """Return the checksums of a shard's samples, without the row key. Their heap bytes must be in order."""
     rows, heaps = shard.rows.view(np.uint8), None
     if shard.schema.variable:
         lengths = shard.rows["lengths"]

@@ -1,11 +1,12 @@
-"""Finds the sound samples of a damaged shard, each by its own checksum.
+"""Find the sound samples of a damaged shard, each by its own checksum.
 
 The layout of a shard, from the index or from its own header, says where everything is. So a damaged header, frame or
 seek table costs only the samples in it, and a truncated shard loses only those that are cut off. The layout's row key
-decides which samples belong to the shard, whatever its header says. The sound samples make a new shard.
+decides which samples belong to the shard, whatever its header says. A new shard is made of the sound samples.
 
-Without an index, a damaged header is only a claim. It counts if the samples prove it: all of them give one row key,
-which also fits the claimed columns; or two or more agree on a row key with which the header's checksum is right.
+Without an index, a damaged header is only a claim, which the samples must prove: the row key that follows from all of
+them and the claimed columns is also the one by which a stored checksum is right; or two or more samples agree on a row
+key with which the header's checksum is right.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Ranges = Sequence[tuple[int, int]]
-"""Half-open runs of numbers, in order, apart from each other."""
+"""Half-open ranges of numbers, in order, none adjacent to another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Salvage:
-    """The readable part of a shard. `view` has its rows and the beginning of its heap, with zeros for damaged frames.
-    `sound`: which of these rows' samples are sound. `problems`: all that is wrong, by place. `other`: the row key of a
-    header that is whole but another shard's, if no sample is sound either."""
+    """The readable part of a shard.
+
+    `view` has its rows and the beginning of its heap, with zeros for damaged frames. `sound` says which of these rows'
+    samples are sound. `problems` has all damage, by place. `other` is the row key in a sound header of another shard,
+    if no sample is sound either.
+    """
 
     layout: Layout
     view: ShardView
@@ -46,7 +50,7 @@ class Salvage:
 
     @property
     def lost(self) -> Ranges:
-        """The samples that are not sound, by their numbers in the shard."""
+        """Return the samples that are not sound, by their numbers in the shard."""
         return _joined(ranges_of(~self.sound), len(self.sound), self.layout.samples)
 
     def rebuild(self) -> memoryview:
@@ -72,13 +76,13 @@ class Salvage:
 
 
 def ranges_of(mask: NDArray[np.bool_]) -> Ranges:
-    """Return the runs of numbers at which `mask` is true."""
+    """Return the ranges of numbers at which `mask` is true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
 def format_ranges(ranges: Ranges, shift: int = 0, *, most: int = 5) -> str:
-    """Format as `3, 7-9, 12`; only the first runs if there are more than `most`."""
+    """Return ranges as text, such as `3, 7-9, 12`; only the first ones if there are more than `most`."""
     texts = [f"{a + shift}" if b - a == 1 else f"{a + shift}-{b + shift - 1}" for a, b in ranges[:most]]
     if len(ranges) > most:
         texts.append(f"and {sum(b - a for a, b in ranges[most:])} more")
@@ -124,7 +128,7 @@ def _claimed_size(head: memoryview) -> int:
 def salvage(
     stored: Buffer, layout: Layout, *, compressed: bool, size: int, file: str | None = None, first: int | None = None
 ) -> Salvage:
-    """Find what is sound in `stored`, a shard's file of `size` bytes, or the rest of it.
+    """Find the sound samples in `stored`, a shard's file of `size` bytes, or what is left of it.
 
     `first` is the number in the dataset of the shard's first sample, for messages.
     """
@@ -164,7 +168,7 @@ def salvage(
 
     found = of_samples()
     damage = bounded(found, file)
-    for _ in found:  # samples beyond the listed ones are not sound either
+    for _ in found:  # also mark the samples whose problems are not listed
         pass
     if other is not None and not sound.any():
         return Salvage(layout, view, sound, header, other)
@@ -223,7 +227,9 @@ def _gap_error(gap: Gap, rows: tuple[int, int], heaps: NDArray[np.bool_], first:
     """Return the error for a gap, which names the samples in it."""
     mask = heaps.copy()
     mask[rows[0] : rows[1]] = True
-    ranges = _joined(ranges_of(mask), max(rows[0], len(mask)), rows[1])  # of the last ones no row was read
+    ranges = _joined(
+        ranges_of(mask), max(rows[0], len(mask)), rows[1]
+    )  # the rows of the last samples could not be read
     message = f"it holds samples {format_ranges(ranges)}" if ranges else "it holds no sample"
     if ranges and first is not None:
         message += f" ({format_ranges(ranges, first)} of the dataset)"
@@ -237,7 +243,7 @@ def _head(raw: memoryview) -> memoryview:
 
 
 def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[list[CorruptError], int | None]:
-    """Return what is wrong with the header; and its row key, if it is whole but another shard's."""
+    """Return the problems of the header; and its row key, if it is sound but another shard's."""
     head = _head(raw)
     try:
         own = Layout.of(parse_header(head, size=_claimed_size(head), file=file))
@@ -247,7 +253,7 @@ def _check_header(raw: memoryview, layout: Layout, file: str | None) -> tuple[li
             return [CorruptError(message, file=file, place="header", found=found, expected=expected)], own.row_key
     except CorruptError as error:
         return [error], None
-    except UnsupportedError as error:  # where the rest shows that it is of no later version
+    except UnsupportedError as error:  # the rest shows that no later version wrote it
         return [CorruptError("it is damaged", file=file, place=error.place, found=error.found, expected=MAJOR)], None
     return [], None
 

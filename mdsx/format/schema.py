@@ -1,4 +1,4 @@
-"""The schema: the columns of a dataset, their one JSON text, and the row layout that follows from them.
+"""The schema: the columns of a dataset, their canonical JSON text, and the row layout that follows from them.
 
 The JSON is canonical (no spaces, `name` before `type`, characters as they are), so two schemas are equal when their
 bytes are. A row is: u64 checksum; where there are variable-size columns, u64 start of the sample's heap bytes and one
@@ -30,7 +30,7 @@ _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f"\\]')
 
 
 def up(value: int, step: int) -> int:
-    """Return `value`, rounded up to a multiple of `step`."""
+    """Return `value` rounded up to a multiple of `step`."""
     return -(-value // step) * step
 
 
@@ -91,23 +91,23 @@ class Schema:
 
     @cached_property
     def json(self) -> bytes:
-        """The one text of this schema."""
+        """Return the canonical text of this schema."""
         entries = (f'{{"name":"{column.name}","type":"{column.type}"}}' for column in self.columns)
         return f"[{','.join(entries)}]".encode()
 
     @cached_property
     def variable(self) -> tuple[int, ...]:
-        """Numbers of the variable-size columns."""
+        """Return the numbers of the variable-size columns."""
         return tuple(number for number, column in enumerate(self.columns) if not column.type.fixed_size)
 
     @cached_property
     def fixed(self) -> tuple[int, ...]:
-        """Numbers of the fixed-size columns."""
+        """Return the numbers of the fixed-size columns."""
         return tuple(number for number, column in enumerate(self.columns) if column.type.fixed_size)
 
     @property
     def rows_offset(self) -> int:
-        """Offset of the rows in a shard whose header has 64 bytes."""
+        """Return the offset of the rows in a shard whose header has 64 bytes."""
         return up(HEADER_SIZE + len(self.json), 64)
 
     @cached_property
@@ -116,7 +116,7 @@ class Schema:
 
     @cached_property
     def row_dtype(self) -> np.dtype[np.void]:
-        """A row as a structured dtype: `checksum`; `start` and `lengths` [V] where columns are variable-size;
+        """Return a row as a structured dtype: `checksum`; `start` and `lengths` [V] if V columns are variable-size;
         `column{k}` for fixed-size column number k, in its storage dtype."""
         names, offsets = ["checksum"], [0]
         dtypes: list[np.dtype[Any]] = [np.dtype("<u8")]
@@ -132,12 +132,12 @@ class Schema:
 
     @cached_property
     def extents_dtype(self) -> np.dtype[np.void]:
-        """The 8 + 4 V bytes from offset 8 of a row on, where V columns are variable-size: `start` and `lengths` [V]."""
+        """Return the dtype of `start` and `lengths` [V], from byte 8 of a row on, if V columns are variable-size."""
         return np.dtype([("start", "<u8"), ("lengths", "<u4", (len(self.variable),))])
 
     @cached_property
     def _layout(self) -> tuple[tuple[int, ...], int]:
-        """Offsets of the fixed-size columns in a row, and the row's size."""
+        """Return the offsets of the fixed-size columns in a row, and the row's size."""
         end = 16 + 4 * len(self.variable) if self.variable else 8
         offsets = []
         for number in self.fixed:
@@ -169,8 +169,8 @@ def _way_out(asked: object) -> str:
 
 
 def _stored_pairs(text: str, file: str | None) -> list[tuple[str, str]]:
-    # Names and types hold no quotes and no backslashes, so the canonical JSON is a regular language: this is the
-    # parser and the check that it is canonical in one.
+    # Names and types have no quotes and no backslashes, so the canonical JSON is a regular language: matching it both
+    # parses it and checks that it is canonical.
     pairs, at = [], 1
     while text.startswith("[") and (match := _ENTRY.match(text, at)):
         name, kind, end = match.groups()

@@ -1,7 +1,7 @@
-"""An uncompressed shard: its header, and the whole of it in memory as rows and heap without a copy.
+"""An uncompressed shard: its header, and views of its rows and its heap, without a copy.
 
-Parsing takes constant time, and everything is checked before anything is allocated: header, schema, sizes, offsets,
-padding of the sections. A higher major version is *unsupported*; any other error is *corrupt*. A higher minor version
+Parsing takes constant time, and checks everything before it allocates anything: header, schema, sizes, offsets, padding
+of the sections. A higher major version is *unsupported*; any other error is *corrupt*. A higher minor version
 is read: its additions to the header are covered by the checksum and otherwise skipped. The contents of rows and heap
 are checked on access (`heap_extents`, `row_checksum`, `value_decoder`) or all at once (`check_shard`).
 """
@@ -55,9 +55,9 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of an uncompressed shard of `raw_size` bytes, as its index or its header says.
+    """The layout of an uncompressed shard of `raw_size` bytes, by its index or its header.
 
-    `row_key` is None if it is not known: then the rest is only a claim.
+    `row_key` is None if it is unknown: the rest is then only a claim.
     """
 
     schema: Schema
@@ -120,7 +120,7 @@ def parse_header(
     schema: Schema | None = None,
     row_key: int | None = None,
 ) -> Header:
-    """Parse the header in `data`, the shard's first bytes up to its rows or further. `size` is the whole file's.
+    """Parse the header in `data`, the shard's first bytes at least up to its rows. `size` is that of the whole file.
 
     If `schema` and `row_key` are given, from an index, the shard's must equal them. Raise CorruptError or
     UnsupportedError.
@@ -177,7 +177,7 @@ def parse_header(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Some samples of one shard, found and checked, but not yet copied.
+    """Samples of one shard that were found and checked, but not yet copied.
 
     `samples` (int64 [n]) are their numbers in the shard; the row of sample i is `rows[take[i]]`, whose `start` counts
     from the beginning of `heap`.
@@ -192,7 +192,7 @@ class Selection:
 
     @classmethod
     def of(cls, schema: Schema, file: str, samples: NDArray[np.int64], encoded: Encoded) -> Selection:
-        """Return `samples` whose values were encoded in their order; for formats that convert what they read."""
+        """Return a selection of `samples` from their encoded values; for formats that convert what they read."""
         rows = np.zeros(encoded.samples, schema.row_dtype)
         for number, items in zip(schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items
@@ -204,18 +204,20 @@ class Selection:
 
     @property
     def addresses(self) -> NDArray[np.int64]:
-        """The addresses of the rows in memory, int64 [n]; valid as long as this object lives."""
-        if len(self.take) and int(self.take.view(np.uint64).max()) >= len(self.rows):  # also a negative one
+        """Return the addresses of the rows in memory, int64 [n]; valid as long as this object lives."""
+        if len(self.take) and int(self.take.view(np.uint64).max()) >= len(
+            self.rows
+        ):  # as uint64, a negative one is large
             raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
         return self.take * self.rows.itemsize + self.rows.ctypes.data
 
     def each(self) -> list[Selection]:
-        """Return its samples, each as a selection of one."""
+        """Return a selection for each sample."""
         cuts = [slice(place, place + 1) for place in range(len(self.take))]
         return [replace(self, samples=self.samples[cut], take=self.take[cut]) for cut in cuts]
 
     def copied(self) -> Selection:
-        """Return the same samples in memory of their own: the shard that they were selected from may be closed."""
+        """Return a copy of the samples, which does not need the shard that they were selected from."""
         rows, starts, stops = self.rows[self.take], [0], [0]
         if self.schema.variable:
             low, high, _ = heap_extents(self.schema, rows, len(self.heap), file=self.file, samples=self.samples)
@@ -227,7 +229,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardView:
-    """`rows` [samples] is one structured array of `schema.row_dtype`; both it and `heap` are read-only views."""
+    """A parsed shard: read-only views of its `rows` [samples], of `schema.row_dtype`, and of its `heap`."""
 
     buffer: memoryview
     file: str | None
@@ -237,7 +239,7 @@ class ShardView:
     rows: NDArray[np.void]
     heap: memoryview
     fields: dict[Any, Any] = field(default_factory=dict)
-    """Used by decoders of single samples, to keep what they prepared for this shard."""
+    """Decoders of single samples keep here what they prepare for this shard."""
 
     @classmethod
     def parse(
@@ -257,7 +259,7 @@ class ShardView:
 
     @property
     def samples(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
         return len(self.rows)
 
     @property
@@ -273,7 +275,7 @@ class ShardView:
     def _check(self, samples: NDArray[np.int64]) -> None:
         schema, size, file = self.schema, self.schema.row_size, self.file
         starts = stops = np.zeros(len(samples), np.int64)
-        if schema.variable:  # only the extents are copied, as rows may be long
+        if schema.variable:  # copy only the extents, because rows may be long
             extents = np.empty(len(samples), schema.extents_dtype)
             extents["start"], extents["lengths"] = self.rows["start"][samples], self.rows["lengths"][samples]
             starts, stops, _ = heap_extents(schema, extents, len(self.heap), file=file, samples=samples)

@@ -1,8 +1,8 @@
 """The stored bytes of our shards: received whole through their checks, or read by range.
 
-A raw range is a half-open range of the *uncompressed* shard. In an uncompressed object it is the object's own. In a
-compressed one, the frames that hold it are read, after the seek table at the object's end. No I/O happens here: what
-reads by range yields the ranges that it needs, and is sent their bytes (see `protocol.Reading`).
+A raw range is a half-open range of the *uncompressed* shard. In an uncompressed object, it is also a range of the
+object. In a compressed one, the seek table at the object's end is read, and then the frames that hold the range. There
+is no I/O here: a reader yields the ranges that it needs, and is sent their bytes (see `protocol.Reading`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mdsx.format.shard import Layout, Selection, parse_header
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_FRAMES_KEPT = 4  # decoded frames kept of a compressed shard: neighbours are often asked for one after another
+_FRAMES_KEPT = 4  # decoded frames to keep for each shard: neighbouring samples are often read one after the other
 
 
 class Hashes(NamedTuple):
@@ -34,7 +34,8 @@ class Hashes(NamedTuple):
 
 
 class RawStream:
-    """Stored bytes of a shard in, raw bytes out. With `raw_size` it is compressed, and its frames are checked."""
+    """Turns stored bytes of a shard into raw bytes. With `raw_size`, the shard is compressed, and frames are
+    checked."""
 
     def __init__(self, *, size: int, raw_size: int | None, file: str) -> None:
         self._stored, self._raw = xxhash.xxh3_128(), xxhash.xxh3_128()
@@ -59,7 +60,7 @@ class RawStream:
 
 
 class ShardReceiver:
-    """Checks the bytes of a shard against the hashes that the index says, at their end."""
+    """Checks the bytes of a shard, at their end, against the hashes in the index."""
 
     def __init__(self, stream: RawStream, expected: Hashes, file: str) -> None:
         self.feed = stream.feed
@@ -89,7 +90,7 @@ class RawBytes(Protocol):
 
 
 class PlainBytes:
-    """Raw ranges of an uncompressed shard: the object's own."""
+    """Raw ranges of an uncompressed shard: the same ranges of the object."""
 
     def read(self, ranges: Sequence[Range]) -> Reading[Sequence[memoryview]]:
         return (yield ranges)
@@ -132,7 +133,7 @@ class FramedBytes:
 
 
 class ShardRanges:
-    """Samples of the shard of this layout, which the index says; each is checked by its row's checksum."""
+    """Reads samples of the shard with this layout, which the index gives. Each is checked by its row's checksum."""
 
     def __init__(self, raw: RawBytes, layout: Layout, file: str) -> None:
         self._raw, self._layout, self._file = raw, layout, file
@@ -161,7 +162,7 @@ class ShardRanges:
         return Selection(schema, file, samples, rows, np.arange(len(samples)), memoryview(b"".join(heaps)))
 
     def check(self) -> Reading[None]:
-        """Raise CorruptError where the shard's header is damaged or that of another shard."""
+        """Raise CorruptError if the shard's header is damaged, or is another shard's."""
         layout, file = self._layout, self._file
         (data,) = yield from self._raw.read([(0, layout.rows_offset)])
         found = parse_header(data, size=layout.raw_size, file=file, schema=layout.schema, row_key=layout.row_key)

@@ -1,11 +1,11 @@
-"""JSON, read strictly: UTF-8, no NaN, Infinity or lone surrogate; anything wrong is a CorruptError.
+"""Parse JSON strictly: UTF-8, no NaN, Infinity or lone surrogate. Any error is a CorruptError.
 
-If an object repeats a key, the last value counts. A number beyond binary64 is infinite, if it has a fraction or an
-exponent.
+If an object repeats a key, the last value counts. A number with a fraction or an exponent becomes infinite if it is too
+large for binary64.
 
 The long arrays of an index (hundreds of megabytes of digits in the largest) have a fast path: `plain_integers` and
-`plain_hexadecimal` read the one form that every writer writes, with a few NumPy calls. They return None for any other
-text, which is left to a JSON parser.
+`plain_hexadecimal` read the form that writers produce, with a few NumPy calls. They return None for any other text,
+which the caller passes to a JSON parser.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_DEPTH = 500
-"""The most levels of arrays and objects that are written: they can be read even if the caller's stack is deep."""
+"""The most levels of arrays and objects that are written: so many can be read even from a deep call stack."""
 
 
 def parse_json(data: bytes, *, unique_keys: bool = False) -> object:
-    """Return the value of a JSON text; with `unique_keys`, without duplicate keys. Raise CorruptError."""
+    """Return the value of a JSON text. Raise CorruptError, with `unique_keys` also for a duplicate key."""
     try:
         value = (_UNIQUE if unique_keys else _PLAIN).decode(data.decode("utf-8"))
         if b"\\u" in data and _SURROGATE.search(data):  # half of a pair, maybe
@@ -59,12 +59,12 @@ _PLAIN = json.JSONDecoder(parse_constant=_refuse)
 _UNIQUE = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
 
 
-_BLOCK = 2**18  # bytes that are worked on at once: they stay in the processor's cache
-_DIGITS = 18  # of the largest numbers: all of them are below 2^63
+_BLOCK = 2**18  # bytes processed at once, which fit into the processor's cache
+_DIGITS = 18  # of the largest numbers, which are below 2^63
 _COMMA, _END, _ZERO, _QUOTE = b',]0"'
 _PADDING = 24  # the least multiple of eight that holds them
 _OWN = np.array([0x0F0F0F0F0F0F0F0F >> 8 * (8 - size) << 8 * (8 - size) for size in range(9)], np.uint64)
-"""How many of eight characters are digits of a number, the last ones -> their bits."""
+"""For each count of digits at the end of eight characters, a mask of their bits."""
 _STEPS = tuple(
     (np.uint64(10**size), np.uint64(8 * size), np.uint64(mask))
     for size, mask in ((1, 0x00FF00FF00FF00FF), (2, 0x0000FFFF0000FFFF), (4, 0x00000000FFFFFFFF))
@@ -72,7 +72,7 @@ _STEPS = tuple(
 
 
 def plain_integers(text: Buffer) -> NDArray[np.int64] | None:
-    """The numbers of a JSON array of integers from 0 to 10^18 - 1, without spaces."""
+    """Return the numbers of a JSON array of integers from 0 to 10^18 - 1, without spaces; None for any other text."""
     data = np.frombuffer(memoryview(text), np.uint8)
     found, at = [], 1  # after the bracket
     while at < len(data):
@@ -93,7 +93,7 @@ def plain_integers(text: Buffer) -> NDArray[np.int64] | None:
 
 
 def plain_hexadecimal(text: Buffer) -> NDArray[np.uint8] | None:
-    """The bytes that a JSON string of lower-case hexadecimal digits means, without escapes."""
+    """Return the bytes of a JSON string of lower-case hexadecimal digits, without escapes; None for any other text."""
     data = np.frombuffer(memoryview(text), np.uint8)
     digits = data[1:-1]
     if data[0] != _QUOTE or len(digits) % 2:
@@ -110,13 +110,13 @@ def plain_hexadecimal(text: Buffer) -> NDArray[np.uint8] | None:
 
 
 def _numbers(block: NDArray[np.uint8], ends: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of `sizes` digits that end before `ends`.
+    """Return the numbers of `sizes` digits that end before `ends`.
 
-    Eight digits are read as the bytes of one integer, the first one as its low byte. Neighbours are joined to numbers
-    of two digits, these to numbers of four, and these to one of eight.
+    Eight digits are read as the bytes of one integer, the first as its low byte. Neighbours are joined into numbers of
+    two digits, those into numbers of four, and those into one of eight.
     """
     padded = np.concatenate((np.zeros(_PADDING, np.uint8), block))
-    eights = np.ndarray(len(padded) - 7, "<u8", padded, 0, (1,))  # those from each byte on
+    eights = np.ndarray(len(padded) - 7, "<u8", padded, 0, (1,))  # the eight that start at each byte
     found = np.zeros(len(ends), np.uint64)
     for after in range((int(sizes.max()) - 1) // 8 * 8, -1, -8):  # digits of the number that follow these eight
         part = eights[ends + (_PADDING - 8 - after)] & _OWN[np.clip(sizes - after, 0, 8)]

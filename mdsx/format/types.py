@@ -24,8 +24,7 @@ from mdsx.errors import CorruptError, FormatError
 
 MAX_DIMENSIONS = 8
 MAX_SPAN = 2**31
-"""The item size times all dimensions but those that are 0 is below this: in a type, whose stars do not count, and in a
-value."""
+"""The item size times all dimensions except 0 must be below this, in a type (stars do not count) and in a value."""
 
 SCALARS: dict[str, np.dtype[Any]] = {
     "bool": np.dtype("u1"),  # a byte, 0 or 1
@@ -47,7 +46,7 @@ _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A parsed column type; `str()` gives its one text. In `shape`, None is a starred dimension."""
+    """A parsed column type; `str()` gives its text. In `shape`, None is a starred dimension."""
 
     base: str
     shape: tuple[int | None, ...] | None = None
@@ -59,22 +58,22 @@ class ColumnType:
 
     @property
     def known(self) -> bool:
-        """False if the base is of a later version: such values can be located, but not decoded."""
+        """Return False if the base is of a later version: its values can be found, but not decoded."""
         return self.base in SCALARS or self.base in OBJECTS
 
     @property
     def scalar(self) -> bool:
-        """True for numbers and bools and arrays of them."""
+        """Return True for numbers, bools and arrays of them."""
         return self.base in SCALARS
 
     @property
     def is_list(self) -> bool:
-        """True for lists, such as `str[*]`."""
+        """Return True for lists, such as `str[*]`."""
         return self.shape is not None and self.base in OBJECTS
 
     @property
     def stars(self) -> int:
-        """Number of starred dimensions."""
+        """Return the number of starred dimensions."""
         return 0 if self.shape is None else self.shape.count(None)
 
     @property
@@ -83,17 +82,17 @@ class ColumnType:
 
     @property
     def item_dtype(self) -> np.dtype[Any]:
-        """The storage dtype of one item. Only for scalars and arrays."""
+        """Return the storage dtype of one item. Only for scalars and arrays."""
         return SCALARS[self.base]
 
     @property
     def field_dtype(self) -> np.dtype[Any]:
-        """The storage dtype of a value of a fixed-size column: a subarray's for an array."""
+        """Return the storage dtype of a value of a fixed-size column; for an array, that of a subarray."""
         return self.item_dtype if self.shape is None else np.dtype((self.item_dtype, self.shape))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a value that is not null. Only for scalars and arrays without a star."""
+        """Return the bytes of a value that is not null. Only for scalars and arrays without a star."""
         return self.item_dtype.itemsize * math.prod(d for d in self.shape or () if d is not None)
 
 

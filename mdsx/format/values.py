@@ -1,16 +1,16 @@
-"""Encodes single values: in the heap, or for fixed-size columns in the row.
+"""Encode single values, as they are stored in the heap or, for fixed-size columns, in the row.
 
 - Numbers: see `numbers`. Arrays are in C order and have exactly the shape of the type; a u32 for each starred dimension
   precedes the items.
-- `bytes`, `jpeg`, `png`: any buffer of single bytes, kept as it is; images must begin as such files do.
+- `bytes`, `jpeg`, `png`: any buffer of single bytes, stored unchanged. Images must begin with their magic bytes.
 - `str`: strict UTF-8, so no surrogates.
-- `json`: `json.dumps` without spaces, characters as they are, keys in the order given, floats as Python's repr. Keys
-  must be str, since anything else would come back as one. No NaN, infinity or surrogates, and no more than 500 levels
-  of lists and dicts. Tuples become lists.
+- `json`: `json.dumps` without spaces or escapes, keys in the order given, floats as Python's repr. Keys must be str,
+  because any other key would be read back as one. No NaN, infinity or surrogates, and at most 500 levels of lists and
+  dicts. Tuples become lists.
 - `msgpack`: str as str, bytes as bin, maps in the order given, floats as float64, integers of at most 64 bits;
   `datetime` with a time zone and `msgpack.Timestamp` as timestamps, no other extension types. Types are exact: tuples
-  and subclasses are refused, since they would come back as something else.
-- Lists, such as `str[*]`: a list, tuple or any other sequence of such values, none of them None.
+  and subclasses are refused, because they would be read back as another type.
+- Lists, such as `str[*]`: a list, tuple or other sequence of such values, without None.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NULL = _Null()
 
 
 def value_encoder(kind: ColumnType) -> Callable[[object], bytes]:
-    """Return the encoder of single values of a type. It raises Refused; None becomes NULL if the type allows it."""
+    """Return a function that encodes one value, or raises Refused. None becomes NULL if the type is nullable."""
     encode = _encoder(kind)
     if not kind.nullable:
         return encode
@@ -75,7 +75,7 @@ def _list_encoder(encode_item: Callable[[object], bytes]) -> Callable[[object], 
 
 
 def as_sequence(value: Any, expected: str) -> Sequence[object]:
-    """Return the items of a list, a tuple, an array or another sequence. Raise Refused for texts, mappings and sets."""
+    """Return the items of a list, tuple, array or other sequence. Raise Refused for text, mappings and sets."""
     if isinstance(value, list | tuple):
         return value
     ordered = hasattr(value, "__len__") and hasattr(value, "__iter__")
@@ -83,7 +83,7 @@ def as_sequence(value: Any, expected: str) -> Sequence[object]:
         raise Refused(expected, describe(value))
     try:
         return list(value)
-    except (TypeError, ValueError, RuntimeError):  # arrays without dimensions, for instance
+    except (TypeError, ValueError, RuntimeError):  # such as zero-dimensional arrays
         raise Refused(expected, describe(value)) from None
 
 
@@ -105,7 +105,7 @@ def _array_encoder(kind: ColumnType) -> Callable[[object], bytes]:
 
 
 def dimensions_encoder(kind: ColumnType) -> Callable[[tuple[int, ...]], bytes]:
-    """Return the encoder of the dimensions that precede an array's items. It raises Refused for another shape."""
+    """Return a function that encodes a shape's starred dimensions, or raises Refused if the shape does not fit."""
     shape = kind.shape or ()
     starred = [axis for axis, size in enumerate(shape) if size is None]
     pack, item_size = struct.Struct(f"<{len(starred)}I").pack, kind.item_dtype.itemsize
@@ -121,7 +121,7 @@ def dimensions_encoder(kind: ColumnType) -> Callable[[tuple[int, ...]], bytes]:
 
 
 def _empty_shape(kind: ColumnType) -> tuple[int, ...]:
-    """The shape that `[]` means: no rows of float32[*,3], for instance, where the inner dimensions are known."""
+    """Return the shape of an empty list: [0, 3] for float32[*,3], whose inner dimensions are known."""
     first, *inner = kind.shape or (None,)
     if first in (None, 0) and None not in inner:
         return (0, *[size for size in inner if size is not None])
@@ -137,7 +137,7 @@ def _image_encoder(base: str) -> Callable[[object], bytes]:
     def encode(value: object) -> bytes:
         data = _encode_bytes(value)
         if not data.startswith(magic):
-            hint = "images are given as the encoded file's bytes"
+            hint = "pass the bytes of the encoded image file"
             raise Refused(f"{base} data, which begins with {magic!r}", f"{data[:8]!r}", hint=hint)
         return data
 
@@ -195,7 +195,7 @@ def check_keys(value: dict[Any, object] | list[object] | tuple[object, ...], dep
 
 
 _EXTENSION = re.compile(rb"[\xc7-\xc9\xd4-\xd8]")
-"""Bytes that can begin an extension type: data without them has none."""
+"""Bytes with which an extension type can begin: data without them has none."""
 
 
 def _msgpack_encoder() -> Callable[[object], bytes]:

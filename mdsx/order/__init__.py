@@ -1,8 +1,8 @@
-"""Order version 1: positions <-> samples. Pure: no I/O, no clock, no random stream, no global state.
+"""Order version 1: which sample is at which position. Pure: no I/O, no clock, no random stream, no global state.
 
-format-spec.md specifies it; tests/vectors/order-v1.json holds test vectors. `Order` says which sample is at a position,
-`batches` which rank reads which positions, `needs` when each shard is needed, `mixture` how weighted datasets are read
-together, `course` which samples are where over all epochs of a run, `subset` which samples are chosen.
+format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
+`batches` which positions a rank reads, `needs` when each shard is needed, `mixture` how weighted datasets are read
+together, `course` which sample is where over all epochs of a run, `subset` which samples were chosen.
 """
 
 from __future__ import annotations

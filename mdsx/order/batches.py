@@ -1,7 +1,7 @@
-"""Which rank reads which positions of a global batch, and how well ranks, batch and lanes fit.
+"""Which positions of a global batch each rank reads, and how well ranks, batch and lanes fit together.
 
-The positions of a batch, sorted by (lane, offset), are split over the ranks in equal parts. So a batch is the same set
-for any world size, and a rank stays on its own lanes if the numbers allow it.
+The positions of a batch are sorted by (lane, offset) and divided equally among the ranks. So a batch has the same
+positions for any world size, and a rank stays on its own lanes if the numbers allow it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 
 MAX_WORLD_SIZE = 2**24
-MAX_BATCH = 2**36  # times the world size it stays within int64
+MAX_BATCH = 2**36  # times the world size, it stays within int64
 _SPREAD_BATCHES = 200
 
 
 def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: int) -> NDArray[np.int64]:
-    """Return the positions that `rank` reads of the global batch `[start, stop)`, in its order of reading."""
+    """Return the positions of the global batch `[start, stop)` that `rank` reads, in the order in which it does."""
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
     check_batch(start, stop)
     check_rank(rank, world_size)
@@ -30,7 +30,7 @@ def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: 
 def batch_positions(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the `rank_positions` of all global batches `[starts[i], stops[i])`, joined, and the count of each."""
+    """Return the `rank_positions` of all global batches `[starts[i], stops[i])`, joined, and how many each has."""
     edges, sizes = _lane_edges(starts, stops, lanes), stops - starts
     begin, end = _share(sizes, rank, world_size)
     low = np.maximum(edges[:, :-1], begin)
@@ -63,8 +63,8 @@ def rank_lanes(
 def lanes_read(
     starts: tuple[int, ...] | None, batch_size: int, *, lanes: int, rank: int, world_size: int
 ) -> NDArray[np.bool_]:
-    """Return bool [C]: the lanes that `rank` reads in successive global batches of `batch_size` from any of `starts`
-    on (None: from any position on), maybe more."""
+    """Return bool [C]: the lanes that `rank` reads in successive global batches of `batch_size` that begin at any of
+    `starts` (None: at any position). There may be more lanes in it than are read."""
     step = math.gcd(batch_size, lanes)
     residues = {0} if step == lanes else set(range(step)) if starts is None else {start % step for start in starts}
     if len(residues) * (lanes // step) > _SPREAD_BATCHES:
@@ -78,8 +78,8 @@ def lanes_read(
 def lane_spread(batch_size: int, *, lanes: int, world_size: int) -> float:
     """Return the sum of the lanes that each rank touches, divided by `lanes`: 1.0 if no two ranks share a lane.
 
-    This is about how often a shard is downloaded if no two ranks share a cache, and at least world_size / lanes if that
-    is above 1. `batch_size` is the global batch's. Counts up to 200 batches.
+    A shard is downloaded about that many times if no two ranks share a cache. The result is at least world_size /
+    lanes if that is above 1. `batch_size` is the size of the global batch. At most 200 batches are counted.
     """
     integer(batch_size, "batch_size", 1, MAX_BATCH)
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
@@ -102,12 +102,12 @@ def better_lanes(batch_size: int, *, lanes: int, world_size: int) -> int:
 
 
 def _below(positions: NDArray[np.int64], lane: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """Count the positions before each of `positions` in lanes before `lane`."""
+    """Count the positions before each of `positions` that are in lanes before `lane`."""
     return positions // lanes * lane + np.minimum(positions % lanes, lane)
 
 
 def _lane_edges(starts: NDArray[np.int64], stops: NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
-    """[batches, C + 1]: each sorted batch has lane c from place `edges[c]` up to `edges[c + 1]`."""
+    """Return `edges` [batches, C + 1]: a sorted batch has lane c from place `edges[c]` up to `edges[c + 1]`."""
     lane = np.arange(lanes + 1)
     return _below(stops[:, None], lane, lanes) - _below(starts[:, None], lane, lanes)
 
@@ -118,5 +118,5 @@ def _lanes_between(edges: NDArray[np.int64], sizes: NDArray[np.int64], rank: int
 
 
 def _share(sizes: NDArray[np.int64], rank: int, world_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[batches, 1] each: the first and the last place (exclusive) of `rank` in a sorted batch."""
+    """Return, [batches, 1] each, the first and the last place (exclusive) of `rank` in a sorted batch."""
     return (rank * sizes // world_size)[:, None], ((rank + 1) * sizes // world_size)[:, None]

@@ -1,7 +1,7 @@
-"""A run's whole course: the sample at each position, counted over all epochs, for a dataset or a mixture.
+"""The course of a run: the sample at each position, counted over all epochs, for a dataset or a mixture.
 
-An epoch of a run is `epoch_samples` positions. By default that is the size of the dataset, so that run and dataset
-begin their epochs together; with another number the run continues across the dataset's epochs, and skips nothing.
+An epoch of a run has `epoch_samples` positions. By default that is the size of the dataset, so that run and dataset
+begin their epochs together. With another number, the run continues across the dataset's epochs, and skips nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mdsx.order.order import Order, groups
 
 
 class Course(Protocol):
-    """Positions count over all epochs, and shard numbers over all datasets."""
+    """The course of a run. Positions count over all epochs, and shard numbers over all datasets."""
 
     epoch_samples: int
     samples: int  # in all datasets; a shard is needed again after about that many positions
@@ -35,24 +35,24 @@ class Course(Protocol):
     def rank_positions(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions that `rank` reads of all global batches `[starts[i], stops[i])`, joined, in its order of
-        reading; and the count of each."""
+        """Return the positions of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
+        which it does; and how many each batch has."""
         ...
 
     def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Return int64 [n]: the first position, from `position` on, that draws on each of `shards` (default: all, in
         order); NEVER if none does.
 
-        It is `position` itself if a block that is being read has samples of the shard. It is exact in a dataset; in a
-        mixture only `position` itself is exact, and later positions are those expected from the weights.
+        It is `position` itself if a block that is being read has samples of the shard. A dataset's positions are exact.
+        In a mixture, only `position` itself is exact; later positions are expected values, by the weights.
         """
         ...
 
     def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
-        """Return bool [shards]: those that `rank` reads in global batches of `batch_size` from `start` on, and from the
-        next epoch's start on.
+        """Return bool [shards]: the shards that `rank` reads in global batches of `batch_size` from `start` on, and
+        from the next epoch's start on.
 
-        Short batches at an epoch's end may need others.
+        Short batches at the end of an epoch may need others.
         """
         ...
 
@@ -91,7 +91,7 @@ class DatasetCourse:
     def rank_positions(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], rank: int, world_size: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        epochs = starts // max(self.samples, 1) * self.samples  # lanes are those of the dataset's epoch
+        epochs = starts // max(self.samples, 1) * self.samples  # lanes count from the start of the dataset's epoch
         places, sizes = batch_positions(
             starts - epochs, stops - epochs, lanes=self.lanes, rank=rank, world_size=world_size
         )
@@ -139,7 +139,7 @@ class MixtureCourse:
     """A weighted mixture. Shards are numbered one component after the other."""
 
     def __init__(self, order: MixtureOrder, shards: NDArray[np.int64], epoch_samples: int | None = None) -> None:
-        """`shards`: int64 [components + 1], the number of each component's first shard, and of all shards."""
+        """`shards` is int64 [components + 1]: the number of each component's first shard, and the number of shards."""
         self.order = order
         self.samples = order.epoch_samples
         self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
@@ -147,7 +147,7 @@ class MixtureCourse:
         self._shards = shards
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureCourse:
-        """Return the mixture with other phases."""
+        """Return the course with other phases."""
         return MixtureCourse(self.order.with_phases(phases), self._shards, self.epoch_samples)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,8 +1,8 @@
 """Which component of a mixture each position draws, and how often each was drawn before.
 
 The draws of a lane are a low-discrepancy sequence, so every batch is close to the weights. The number of draws of a
-component before a position is a floor sum, so any position is computed by itself. The weights may change where a new
-phase starts: the points stay, and only the bounds between the components move.
+component before a position is a floor sum, so any position can be computed by itself. The weights change at the start
+of a phase: the points stay the same, and only the bounds between the components move.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def floor_sum(n: int, m: int, a: int, b: int) -> int:
 
 
 class Draws:
-    """The draws of a mixture with `components` components, in phases `(first position, bounds)`, from position 0 on."""
+    """The draws of a mixture. Each of its `phases` is (first position, bounds); the first phase starts at position
+    0."""
 
     def __init__(self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int) -> None:
         self.lanes = lanes
@@ -50,7 +51,7 @@ class Draws:
         self._starts = [start for start, _ in phases]
         self._bounds = [bounds for _, bounds in phases]
         self._limits = [np.array([bound for bound in bounds if bound < MODULUS], np.uint64) for bounds in self._bounds]
-        self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last count in rounds
+        self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last result of `_in_rounds`
         self._earlier = [np.zeros((lanes, len(self._bounds[0])), np.int64)]
         for phase, start in enumerate(self._starts[1:]):  # the offset that continues the counts of the phases before
             change = self._count(phase, start) - self._count(phase + 1, start)
@@ -58,11 +59,11 @@ class Draws:
 
     @property
     def round_size(self) -> int:
-        """Positions in a round, over all lanes."""
+        """Return the number of positions in a round, over all lanes."""
         return self.row * self.lanes
 
     def rounds(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[rounds, M*C]: the components that the positions of whole rounds draw."""
+        """Return [rounds, M*C]: the components that the positions of whole rounds draw."""
         points = self._points(numbers)
         if len(self._starts) == 1:
             return np.searchsorted(self._limits[0], points, side="right")
@@ -75,17 +76,17 @@ class Draws:
         return drawn
 
     def before_round(self, number: int) -> NDArray[np.int64]:
-        """[C, components]: how often each lane drew each component before round `number`."""
+        """Return [C, components]: how often each lane drew each component before round `number`."""
         phase = bisect_right(self._starts, number * self.round_size) - 1
         return self._earlier[phase] + self._in_rounds(phase, number)
 
     def before(self, position: int) -> NDArray[np.int64]:
-        """[C, components]: how often each lane drew each component before `position`."""
+        """Return [C, components]: how often each lane drew each component before `position`."""
         phase = bisect_right(self._starts, position) - 1
         return self._earlier[phase] + self._count(phase, position)
 
     def _points(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """[rounds, M*C]: where on a circle of 2^64 points each position of the rounds lands."""
+        """Return [rounds, M*C]: the point of each position of the rounds on a circle of 2^64 points."""
         points = np.empty((len(numbers), self.row, self.lanes), np.uint64)
         for lane in range(self.lanes):
             places = permutations(keys(key(self._seed, 5, lane), numbers), self.row)
@@ -94,7 +95,8 @@ class Draws:
         return points.reshape(len(numbers), self.round_size)
 
     def _in_rounds(self, phase: int, rounds: int) -> NDArray[np.int64]:
-        """[C, components]: how often each lane draws each component in the first `rounds`, if all were of `phase`."""
+        """Return [C, components]: how often each lane draws each component in the first `rounds`, if all were of
+        `phase`."""
         known = self._known
         if known is not None and known[0] == (phase, rounds):
             return known[1]
@@ -110,7 +112,8 @@ class Draws:
         return counts
 
     def _count(self, phase: int, position: int) -> NDArray[np.int64]:
-        """[C, components]: how often each lane draws each component before `position`, if all were of `phase`."""
+        """Return [C, components]: how often each lane draws each component before `position`, if all were of
+        `phase`."""
         number, within = divmod(position, self.round_size)
         counts = self._in_rounds(phase, number).copy()
         drawn = np.searchsorted(self._limits[phase], self._points(np.array([number]))[0, :within], side="right")
@@ -119,7 +122,7 @@ class Draws:
 
 
 def bounds_of(weights: Sequence[Weight], sizes: Sequence[int]) -> Bounds:
-    """Return where components of these sizes end on a circle of 2^64 points. Raise UsageError for wrong weights."""
+    """Return where each component ends on a circle of 2^64 points. Raise UsageError for invalid weights."""
     exact = [exact_weight(weight, f"weights[{i}]") for i, weight in enumerate(weights)]
     if len(exact) != len(sizes):
         raise UsageError("a mixture needs a weight for each component", found=len(exact), expected=len(sizes))

@@ -1,7 +1,7 @@
-"""The randomness of order version 1: a hash of 64 bits, keys made of it, and permutations by sorting hashes.
+"""The randomness of order version 1: a 64-bit hash, keys made with it, and permutations by sorting hashes.
 
-Everything is exact arithmetic modulo 2^64, so that any language gives the same; no random stream is involved.
-The finalizer is that of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+All arithmetic is exact modulo 2^64, so that every language gives the same results; there is no random stream. The
+finalizer is SplitMix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def mix64(x: int) -> int:
-    """SplitMix64's finalizer, a bijection of the integers below 2^64."""
+    """Apply SplitMix64's finalizer, a bijection of the integers below 2^64."""
     x = (x ^ (x >> 30)) * _FIRST & _MASK
     x = (x ^ (x >> 27)) * _SECOND & _MASK
     return x ^ (x >> 31)
 
 
 def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply mix64 to each item of `x` in place; return it."""
+    """Apply `mix64` to each item of `x` in place, and return `x`."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(_FIRST)
     x ^= x >> np.uint64(27)
@@ -40,7 +40,7 @@ def key(*parts: int) -> int:
 
 
 def keys(parent: int, parts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the keys of a sequence with key `parent`, continued by each of `parts`."""
+    """Return the keys of the sequence with key `parent`, continued with each of `parts`."""
     return mixed(parts.astype(np.uint64) + np.uint64((parent + G) & _MASK))
 
 
@@ -50,7 +50,7 @@ def ranks(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uin
 
 
 def permutations(keys: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
-    """Return [len(keys), n]: in each row the permutation of 0..n-1 by its key."""
+    """Return [len(keys), n]: the permutation of 0..n-1 by each key."""
     order: NDArray[np.int64] = np.argsort(ranks(keys[:, None], np.arange(n)), axis=1)  # no ties: any sort will do
     return order
 

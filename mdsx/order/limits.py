@@ -1,4 +1,4 @@
-"""Checks of arguments: integers in a range, arrays of integers. Failures are UsageErrors that name the argument."""
+"""Limits, and checks of integer arguments. They raise a UsageError that names the argument."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError, shown
 
-MAX_SAMPLES = 2**62  # of samples, positions and shuffle blocks: sums of two of them stay within int64
+MAX_SAMPLES = 2**62  # also of positions and shuffle blocks: the sum of two stays within int64
 MAX_LANES = 2**20  # memory and time grow with the lanes
-MAX_PHASES = 4096  # and with the phases of a mixture
+MAX_PHASES = 4096  # of a mixture; the same holds
 MAX_UINT64 = 2**64 - 1
 
 
 def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
-    """Return `value` as an int if it is an integer (not a bool) from `low` to `high` inclusive."""
+    """Return `value` as an int. Raise UsageError unless it is an integer (not a bool) from `low` to `high`
+    inclusive."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise UsageError(f"{name} must be an integer", found=shown(value))
     number = operator.index(value)
@@ -27,7 +28,8 @@ def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
 
 
 def integers(values: ArrayLike, name: str, stop: int) -> NDArray[np.int64]:
-    """Return `values` as a 1-D int64 array, maybe a view, if they are integers from 0 to `stop` exclusive."""
+    """Return `values` as a 1-D int64 array, maybe a view. Raise UsageError unless they are integers below `stop`, >=
+    0."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise UsageError(f"{name} must be one-dimensional", found=f"{array.ndim} dimensions")

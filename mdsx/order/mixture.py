@@ -1,6 +1,6 @@
-"""Mixtures: positions of weighted datasets together, each read in its own order, epoch after epoch.
+"""The order of a mixture: which sample of which weighted dataset is at a position.
 
-draws.py says which component a position draws; this module has the components' orders, and each one's position.
+`draws` says which component a position draws. Each component is read in an order of its own, epoch after epoch.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, in
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, default_shuffle_block, groups
 
-_LANE_WISE = 1024  # samples a lane; larger components are read lane by lane
-_EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in one epoch or in successive ones
+_LANE_WISE = 1024  # samples for each lane; larger components are read lane by lane
+_EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
 
 
 class MixtureOrder:
     """The order of a mixture of datasets, whose shards have `components[i]` samples, by `weights`.
 
-    A weight is an int, a Fraction or a float, taken exactly. `shuffle_block` is the same for all components (None: the
-    default for all their shards together). Positions count over all epochs. `phases` are later weights, each with its
-    first position: each component continues where it is. Immutable; can be pickled, and used by several threads.
+    A weight is an int, a Fraction or a float, and its exact value counts. All components have the same `shuffle_block`
+    (None: the default for all their shards together). Positions count over all epochs. `phases` are later weights, each
+    with its first position; the components continue where they are. A MixtureOrder never changes, can be pickled, and
+    may be used by several threads.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class MixtureOrder:
 
     @property
     def epoch_samples(self) -> int:
-        """Return the default positions in an epoch of the mixture: the sum of the components' sizes."""
+        """Return the default number of positions in an epoch: the sum of the components' sizes."""
         return sum(self.sizes)
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureOrder:
-        """Return the mixture with other phases, the first from 0 on; it shares the components' orders."""
+        """Return the mixture with other phases, the first from position 0 on. It shares the components' orders."""
         other = object.__new__(MixtureOrder)
         other.__dict__.update(self.__dict__)
         other.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
@@ -81,7 +82,7 @@ class MixtureOrder:
         return self._draws.rounds(unique)[at, places]
 
     def draws_before(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """[positions, components]: how often the lane of each position drew each component before it."""
+        """Return [positions, components]: how often the lane of each position drew each component before it."""
         positions = integers(positions, "positions", MAX_SAMPLES)
         counts = np.zeros((len(positions), len(self.sizes)), np.int64)
         for row, position in zip(counts, positions.tolist(), strict=True):
@@ -94,7 +95,7 @@ class MixtureOrder:
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the component, the shard in it, and the sample in that shard, at each position.
 
-        Fast for many successive positions in a call.
+        A call with many successive positions is fast.
         """
         positions = integers(positions, "positions", MAX_SAMPLES)
         components, counts = self._drawn(positions)
@@ -105,8 +106,8 @@ class MixtureOrder:
         return components, shards, samples
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first positions from `position` on that draw on these shards of a component, as expected from the
-        weights; NEVER if its weight is 0, unless `position` draws on them."""
+        """Return the first position, from `position` on, that draws on each of these shards of a component, as expected
+        from the weights. It is NEVER for a weight of 0, unless `position` itself draws on the shard."""
         weights = next(weights for start, weights in reversed(self.phases) if start <= position)
         away = self._streams[component].away(self._draws.before(position)[:, component], shards)
         ratio = (
@@ -127,7 +128,7 @@ class MixtureOrder:
         return sum(self._streams[component].active_shards(lanes) for component in drawn)
 
     def _drawn(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the component at each position, and its draws before (see `_successive_rounds`)."""
+        """Return the component at each position, and how often it was drawn before (see `_successive_rounds`)."""
         size = self._draws.round_size
         rounds, places = np.divmod(positions, size)
         unique, at = np.unique(rounds, return_inverse=True)
@@ -139,7 +140,7 @@ class MixtureOrder:
         return drawn.ravel()[places], earlier.ravel()[places]
 
     def _successive_rounds(self, first: int, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Each [rounds, M*C]: the components of rounds from `first` on, and how often each one was drawn before.
+        """Return, [rounds, M*C] each, the components of rounds from `first` on, and how often each was drawn before.
 
         A component that is read lane by lane is counted in each lane, a smaller one over all lanes.
         """
@@ -159,7 +160,7 @@ class MixtureOrder:
 
 
 class _Stream:
-    """One component's samples, epoch after epoch."""
+    """The samples of one component, epoch after epoch."""
 
     def __init__(self, counts: ArrayLike, seed: int, lanes: int, shuffle_block: int) -> None:
         first = Order(counts, seed=seed, lanes=lanes, shuffle_block=shuffle_block)
@@ -189,7 +190,7 @@ class _Stream:
 
     def away(self, counts: NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many of the component's positions each of `shards` is away, after each lane of the mixture drew
-        `counts` ([C]) samples of it; NEVER if more than two epochs."""
+        `counts` ([C]) samples of it; NEVER for more than two epochs."""
         away = np.full(len(shards), NEVER)
         if not self.size:
             return away

@@ -1,7 +1,7 @@
 """When each shard is needed next, as a vector over shards: the basis of prefetch, eviction and closing.
 
-An epoch draws on a shard in the blocks that hold a piece of it: from the first position of such a block in its lane to
-its last one. A shard may have several pieces, in one lane or in two.
+An epoch draws on a shard in each block that has a piece of it, from the block's first position to its last. A shard may
+have several pieces, in one lane or in two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEVER = 2**62
 
 
 class ShardUses:
-    """The ranges of positions where `order` draws on each shard. Memory: some 24 bytes a piece."""
+    """The ranges of positions where `order` draws on each shard. It takes about 24 bytes for each piece."""
 
     def __init__(self, order: Order) -> None:
         shards, starts, stops = order.pieces_drawn()
@@ -31,7 +31,7 @@ class ShardUses:
         """Return how many positions each of `shards` is away: 0 if the epoch draws on it at `position`, NEVER if it no
         longer does.
 
-        `position`: where the epoch is; or int64 [C], where each lane is. It may lie before the epoch's start.
+        `position` is the epoch's next position, or int64 [C], that of each lane. It may lie before the epoch's start.
         """
         pieces, firsts, found = self._pieces_of(shards)
         starts, stops = self._starts[pieces], self._stops[pieces]
@@ -52,7 +52,7 @@ class ShardUses:
     def _pieces_of(
         self, shards: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.bool_]]:
-        """The pieces of `shards`, joined; where those of each shard begin; and which shards have any."""
+        """Return the pieces of `shards`, joined; where those of each shard begin; and which shards have any."""
         begins, sizes = self._firsts[shards], self._firsts[shards + 1] - self._firsts[shards]
         firsts = np.cumsum(sizes) - sizes
         if len(shards) == len(self._firsts) - 1:  # all of them

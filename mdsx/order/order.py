@@ -1,8 +1,7 @@
 """Order version 1: which sample is at which position of an epoch.
 
 The order is a pure function of (counts, seed, epoch, lanes, shuffle_block, shuffle); format-spec.md specifies it. Any
-position is computed by itself, with memory for the shards and for two blocks of each lane. This module reads no clock,
-no file and no random stream.
+position can be computed by itself, with memory for the shards and for two blocks of each lane.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mdsx.order.pieces import Line, Pieces, cut, lane_starts, line_up
 ORDER_VERSION = 1
 _DEFAULT_BLOCK = 262144
 _SHARDS_PER_BLOCK = 64
-_TILE = 65536  # samples over all lanes that are computed together at least, where blocks are small
+_TILE = 65536  # samples over all lanes to compute together, at least, if blocks are small
 
 
 def default_shuffle_block(samples: int, shards: int) -> int:
@@ -33,13 +32,13 @@ def default_shuffle_block(samples: int, shards: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """How far a shuffled order mixes, see format-spec.md, Order.
+    """How well a shuffled order mixes; format-spec.md specifies it.
 
         data = StreamingDataset(url, seed=7, shuffle=mdsx.Shuffle(shuffle_block=2**20))
 
     Args:
-        lanes: How many interleaved sub-streams the order has. Ranks read separate shards where their number divides
-            the lanes, or is a multiple of them.
+        lanes: How many interleaved sub-streams the order has. Ranks read separate shards if their number divides the
+            number of lanes, or is a multiple of it.
         shuffle_block: Samples are shuffled within blocks of this many. Larger blocks mix better, and keep more shards
             in use at a time. The default is about 64 shards of samples, at most 262,144.
     """
@@ -50,7 +49,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A run of whole blocks of one lane (or the lane's rest): where each offset's sample is."""
+    """A run of whole blocks of one lane (or the end of the lane): where the sample of each offset is."""
 
     identity: tuple[int, int]  # lane, number of the tile in it
     shards: NDArray[np.int64]
@@ -58,7 +57,7 @@ class _Tile:
 
 
 class Order:
-    """The order of one epoch: which sample is at which position. It reads nothing; format-spec.md specifies it.
+    """The order of one epoch: which sample is at which position. It does no I/O; format-spec.md specifies it.
 
         order = mdsx.Order([1000, 1000, 500], seed=7, epoch=3)
         shards, samples = order.locate([0, 1, 2])
@@ -109,7 +108,7 @@ class Order:
         counts.flags.writeable = False
         ends = np.cumsum(counts)
         samples = int(ends[-1]) if len(ends) else 0
-        if len(ends) and (samples >= MAX_SAMPLES or int(ends.min()) < 0):  # two counts cannot jump over the negative
+        if len(ends) and (samples >= MAX_SAMPLES or int(ends.min()) < 0):  # an overflow passes through negative sums
             raise UsageError("too many samples in all", expected=f"less than {MAX_SAMPLES}")
         if shuffle_block is None:
             shuffle_block = default_shuffle_block(samples, len(counts))
@@ -127,7 +126,7 @@ class Order:
         self._begin(integer(epoch, "epoch", 0, MAX_UINT64))
 
     def _prepare(self) -> None:
-        """Set what all epochs share."""
+        """Set the fields that all epochs share."""
         lane = np.arange(self.lanes)
         block = -(-self.shuffle_block // self.lanes) if self.shuffle else 1
         row = max(1, _TILE // self.lanes // block)
@@ -169,7 +168,7 @@ class Order:
         )
 
     def __len__(self) -> int:
-        """Samples in the epoch, N."""
+        """Return N, the number of samples in the epoch."""
         return self._samples
 
     def pieces_drawn(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -200,7 +199,7 @@ class Order:
         positions = integers(positions, "positions", self._samples)
         shards, samples = np.empty_like(positions), np.empty_like(positions)
         offsets, lanes = np.divmod(positions, self.lanes)
-        # As if each lane began with a whole tile that ends with its first block.
+        # Count as if each lane began with a whole tile, at whose end is its first block.
         lacking = self._tile_size - self._first_tiles
         numbers, within = np.divmod(offsets + lacking[lanes], self._tile_size)
         for identity, chosen in groups(numbers * self.lanes + lanes):

@@ -1,6 +1,6 @@
-"""Steps 1 and 2 of the order: shards cut into lanes and pieces (by seed alone), pieces lined up (by epoch).
+"""Steps 1 and 2 of the order: cut the shards into lanes and pieces (for a seed), and line up the pieces (for an epoch).
 
-The lanes lie one after the other on a line of N places. Memory is O(shards + lanes), whatever N is.
+The lanes lie one after the other on a line of N places. Memory is O(shards + lanes) for any N.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mdsx.order.hashing import key, keys, permutation, ranks
 
-_CHUNKS = 16  # a lane of one piece is cut into about that many
+_CHUNKS = 16  # into about that many a lane with a single piece is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,20 @@ class Line:
 
 
 def lane_starts(samples: int, lanes: int) -> NDArray[np.int64]:
-    """[C + 1]: lane c has places `starts[c]` up to `starts[c + 1]` (exclusive) of the line."""
+    """Return `starts` [C + 1]: lane c has places `starts[c]` up to `starts[c + 1]` (exclusive) of the line."""
     lane = np.arange(lanes + 1)
     return lane * (samples // lanes) + np.minimum(lane, samples % lanes)
 
 
 def cut(counts: NDArray[np.int64], *, seed: int, lanes: int, block: int, shuffle: bool) -> Pieces:
-    """The pieces of every epoch of `seed`; `block` is the size of a lane's shuffle block."""
+    """Return the pieces of every epoch with `seed`; `block` is the size of a lane's shuffle block."""
     shards = permutation(key(seed, 0), len(counts)) if shuffle else np.arange(len(counts))
     shards = shards[counts[shards] > 0]
     ends = np.cumsum(counts[shards])
     starts = ends - counts[shards]
     bounds = lane_starts(int(ends[-1]) if len(ends) else 0, lanes)
 
-    # A lane that starts within a shard gives it one more piece.
+    # A lane that starts inside a shard cuts it once more.
     inner = bounds[:-1][bounds[:-1] < bounds[-1]]  # lanes without samples start at the end
     at = np.searchsorted(starts, inner)
     within = starts[np.minimum(at, len(starts) - 1)] != inner if len(starts) else np.zeros(0, bool)
@@ -61,7 +61,7 @@ def cut(counts: NDArray[np.int64], *, seed: int, lanes: int, block: int, shuffle
 
 
 def _chunk(pieces: Pieces, lengths: NDArray[np.int64], block: int) -> Pieces:
-    """Cut long pieces into chunks of nearly equal size, so that few large shards mix too."""
+    """Cut long pieces into chunks of nearly equal size, so that a few large shards mix too."""
     longest = np.maximum(block, -(-lengths // _CHUNKS))
     chunks = -(-pieces.sizes // np.repeat(longest, np.diff(pieces.lanes)))  # 1 for a piece that is not long
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(chunks)])

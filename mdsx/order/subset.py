@@ -1,7 +1,7 @@
-"""Some samples of a dataset, chosen by number or by fraction, as a pure function: nothing is stored.
+"""Choose some samples of a dataset, by number or by fraction, as a pure function: nothing is stored.
 
-A choice by fraction hashes each sample's number, so it stays the same when samples are appended, or when the dataset is
-written with other shards. A subset keeps the shards' numbers, and has fewer samples in each.
+A fraction is chosen by a hash of each sample's number. So it stays the same when samples are appended, or when the
+dataset is written with other shards. A subset keeps the shards' numbers, and has fewer samples in each.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CHUNK = 2**20  # samples hashed together
 
 
 class Subset(Protocol):
-    """The samples that are chosen of each shard, in order."""
+    """The chosen samples of each shard, in order."""
 
     counts: NDArray[np.int64]
-    name: str  # what was chosen, for the fingerprint; empty for all samples
+    name: str  # identifies the choice, for the fingerprint; empty for all samples
 
     def samples(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the stored numbers of the subset's samples `numbers` of `shard`."""
@@ -34,7 +34,7 @@ class Subset(Protocol):
 
 
 class AllSamples:
-    """Every sample of shards with `counts` samples."""
+    """All samples of shards with `counts` samples."""
 
     name = ""
 
@@ -45,7 +45,7 @@ class AllSamples:
         return numbers
 
 
-class _Run:
+class _Slice:
     """Samples `start` up to `stop` of another subset, by their numbers in it."""
 
     def __init__(self, subset: Subset, start: int, stop: int) -> None:
@@ -60,7 +60,7 @@ class _Run:
         return self._subset.samples(shard, numbers + self._firsts[shard])
 
 
-class _Part:
+class _Fraction:
     """The samples of another subset whose hash lies between two fractions of 2^64."""
 
     def __init__(self, subset: Subset, firsts: NDArray[np.int64], low: int, high: int, seed: int) -> None:
@@ -78,8 +78,8 @@ class _Part:
     def samples(self, shard: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         kept = self._kept.get(shard)
         if kept is None:
-            parts = [self._chosen(shard, start) for start in self._chunks(shard)]
-            kept = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+            chunks = [self._chosen(shard, start) for start in self._chunks(shard)]
+            kept = np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
             for oldest in list(self._kept)[: max(len(self._kept) + 1 - _KEPT, 0)]:
                 self._kept.pop(oldest, None)  # another thread may have been faster
             self._kept[shard] = kept
@@ -104,21 +104,21 @@ def select_run(subset: Subset, start: int, stop: int) -> Subset:
     """Return samples `start` to `stop` of `subset`."""
     size = int(subset.counts.sum())
     stop = integer(stop, "stop", 0, size)
-    return _Run(subset, integer(start, "start", 0, stop), stop)
+    return _Slice(subset, integer(start, "start", 0, stop), stop)
 
 
 def select_fraction(subset: Subset, stored: NDArray[np.int64], start: float, stop: float, seed: int) -> Subset:
-    """Return the samples of `subset` whose hash lies between `start` and `stop`, as parts of 1.
+    """Return the samples of `subset` whose hash, as a fraction of 1, is at least `start` and below `stop`.
 
-    Adjacent intervals share no sample and skip none. `stored` has the samples stored in each shard. Takes some 10 ns a
-    sample.
+    Adjacent intervals share no sample and skip none. `stored` is the number of samples stored in each shard. This takes
+    about 10 ns for each sample.
     """
     low, high = exact_weight(start, "start"), exact_weight(stop, "stop")
     if not low <= high <= 1:
         raise UsageError("fractions lie between 0 and 1, start before stop", found=f"{start} to {stop}")
     seed = integer(seed, "seed", 0, MAX_UINT64)
     firsts = np.cumsum(stored) - stored
-    return _Part(subset, firsts, _point(low), _point(high), seed)
+    return _Fraction(subset, firsts, _point(low), _point(high), seed)
 
 
 def _point(fraction: Fraction) -> int:

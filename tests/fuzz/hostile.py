@@ -273,7 +273,7 @@ CASES = [
     Case("shard: 20,000 columns", stored(lambda: columns(20_000)), everything, most=2**21),
     Case(
         "shard: 4,000 samples that share 200 kB of JSON", alone(lambda: sharing(4000, 200_000)), checked,
-        CorruptError, "are those of other samples, too", most=400_000,
+        CorruptError, "also belong to other samples", most=400_000,
     ),
     Case("array: 2^32 - 1 rows", *value("float32[*,3]", b"\xff" * 4), CorruptError, "dimensions are too large"),
     Case(
