@@ -156,7 +156,7 @@ class _Parser:
                 repr(data[-_END_SIZE:]),
                 ',"checksum":"<16 lower-case hexadecimal digits>"} and a line feed',
             )
-            raise self._error("the index is truncated or damaged", "its last bytes", found=found, expected=expected)
+            raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
         computed, stored = xxhash.xxh3_64_hexdigest(memoryview(data)[:-_END_SIZE]), end[1].decode()
         if computed != stored:
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored)

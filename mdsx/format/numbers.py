@@ -212,7 +212,7 @@ def _refuse_range(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn:
 
 def _refuse_inexact(base: str, value: int, at: tuple[int, ...] = ()) -> NoReturn:
     raise Refused(
-        f"an integer that {base} holds exactly", short(value), at=at, hint="pass a float if it may be rounded"
+        f"an integer that {base} holds exactly", short(value), at=at, hint="give a float if it may be rounded"
     )
 
 
@@ -221,11 +221,11 @@ def _way_out(value: object) -> str | None:
     dtype = getattr(value, "dtype", None)
     kind = dtype.kind if isinstance(dtype, np.dtype) else ""
     if kind == "m" or isinstance(value, timedelta):
-        return "pass a number in a unit, such as value / np.timedelta64(1, 's'); for NaT, None in a column with '?'"
+        return "give a number in a unit, such as value / np.timedelta64(1, 's'); for NaT, None in a column with '?'"
     if kind == "M" or isinstance(value, date):
-        return "pass a number in a unit, such as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
+        return "give a number in a unit, such as value.astype('datetime64[s]').astype('int64'), or a str; for NaT, None"
     if kind == "c" or isinstance(value, complex):
-        return "store real and imaginary part as two columns, or as one more dimension"
+        return "give real and imaginary part as two columns, or as one more dimension"
     if isinstance(dtype, np.dtype) and dtype.names is not None:
-        return "store each field as a column"
+        return "give each field as a column"
     return None

@@ -34,8 +34,7 @@ class Hashes(NamedTuple):
 
 
 class RawStream:
-    """Turns stored bytes of a shard into raw bytes. With `raw_size`, the shard is compressed, and frames are
-    checked."""
+    """Turns the stored bytes of a shard into raw bytes. With `raw_size`, it decompresses and checks its frames."""
 
     def __init__(self, *, size: int, raw_size: int | None, file: str) -> None:
         self._stored, self._raw = xxhash.xxh3_128(), xxhash.xxh3_128()

@@ -12,7 +12,7 @@ from mdsx.errors import UsageError, shown
 
 MAX_SAMPLES = 2**62  # also of positions and shuffle blocks: the sum of two stays within int64
 MAX_LANES = 2**20  # memory and time grow with the lanes
-MAX_PHASES = 4096  # of a mixture; the same holds
+MAX_PHASES = 4096  # of a mixture, for the same reason
 MAX_UINT64 = 2**64 - 1
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mdsx.order.hashing import key, keys, permutation, ranks
 
-_CHUNKS = 16  # into about that many a lane with a single piece is cut
+_CHUNKS = 16  # a lane with a single piece is cut into about this many
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Write a dataset: alone (`Writer`), or in parts that are joined afterwards (`merge`)."""
+"""Write a dataset with one writer (`Writer`), or with several that write a part each (`merge`)."""
 
 from mdsx.writer.folder import Options
 from mdsx.writer.merge import merge

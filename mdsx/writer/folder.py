@@ -1,9 +1,9 @@
-"""The folder `_mdsx/`, which exists only while a dataset is being written, so that a writer that died can resume.
+"""The folder `_mdsx/`, which exists only while a dataset is being written: from it, another writer can resume.
 
-- `writer.json` is the first object written: the options on which the dataset's bytes depend, the versions they rest
-  on, and an owner, new with each writer. A writer that finds another owner there has been replaced, and stops.
+- `writer.json` is the first object written. It has the options and the versions on which the dataset's bytes depend,
+  and an owner, which differs for each writer. A writer that finds another owner there has been replaced, and stops.
 - `journal.NNNNN.json` is an index of shards 64 * N to 64 * N + 63, written when all of them are durable, so that a
-  resume need not read them again. It is removed before any of them is overwritten.
+  resume need not read them. It is removed before any of them is overwritten.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Options:
 
     @property
     def compression(self) -> str | None:
-        """The name of the compression in the index."""
+        """Return the name of the compression in the index."""
         return None if self.level is None else "zstd"
 
     def shard_key(self, number: int) -> str:
@@ -61,14 +61,14 @@ def _parse_level(compression: str | None) -> int | None:
 
 
 JOURNALED = 64
-"""How many shards a journal has."""
+"""The number of shards in a journal."""
 
 _FORMAT, _VERSION = "mdsx-writer", 1
 _SHARD_VERSION = "1.0"
 
 
 class Folder:
-    """The folder, as seen by a writer with these options."""
+    """The folder of a writer with these options."""
 
     def __init__(self, storage: Storage, options: Options) -> None:
         self._storage = storage
@@ -77,7 +77,7 @@ class Folder:
         self._file = f"{storage.url}/{filenames.WRITER_RECORD}"
 
     def begun(self) -> bool:
-        """Return whether a writer started here, and did not finish."""
+        """Return whether a writer started here and did not finish."""
         return self._read() is not None
 
     def check_options(self) -> None:
@@ -92,12 +92,12 @@ class Folder:
                     place=key,
                     found=json.dumps(ours[key]),
                     expected=json.dumps(found.get(key)),
-                    hint="resume with those, or remove what is there",
+                    hint="resume with those options, or remove what is there",
                 )
         if found.get("libzstd") != ours["libzstd"]:
             warn(
                 f"{self._file}: begun with libzstd {found.get('libzstd')}, resumed with {ours['libzstd']}: compressed "
-                "bytes may differ from those of an undisturbed run; samples and fingerprint do not",
+                "bytes may differ from those of an uninterrupted run; samples and fingerprint do not",
                 seen_by="process",
             )
 
@@ -109,11 +109,11 @@ class Folder:
         """Raise UsageError if another writer has become the owner since."""
         found = self._read()
         if found is None or found.get("owner") != self._owner:
-            hint = "let only one write; then resume"
+            hint = "let only one of them write; then resume"
             raise UsageError("another writer has taken over this place", file=self._file, hint=hint)
 
     def journal(self, number: int) -> list[ShardEntry] | None:
-        """Return the entries of a journal; None if it is missing or not what it should be."""
+        """Return the entries of a journal, or None if it is missing or invalid."""
         key, options = filenames.journal(number), self._options
         try:
             index = parse_index(self._storage.get(key).data, file=f"{self._storage.url}/{key}")
@@ -137,7 +137,7 @@ class Folder:
                 self._storage.delete(entry.key)
 
     def remove(self) -> None:
-        """Remove the folder; the record goes last."""
+        """Remove the folder; its record is removed last."""
         for entry in list(self._storage.list(filenames.WRITER_FOLDER)):
             if entry.key != filenames.WRITER_RECORD:
                 self._storage.delete(entry.key)
@@ -166,11 +166,11 @@ class Folder:
         except CorruptError as error:
             raise CorruptError(str(error), file=self._file, hint=_REMOVE) from None
         if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise CorruptError("this is no record of a writer", file=self._file, hint=_REMOVE)
+            raise CorruptError("this is not the record of a writer", file=self._file, hint=_REMOVE)
         if found.get("version") != _VERSION or found.get("shard_version") != _SHARD_VERSION:
             message = "the dataset was begun by another version of mdsx"
             versions = f"version {found.get('version')}, shards {found.get('shard_version')}"
-            hint = "finish it with that, or remove what is there"
+            hint = "finish it with that version, or remove what is there"
             raise UnsupportedError(message, file=self._file, found=versions, hint=hint)
         return found
 

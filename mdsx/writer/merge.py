@@ -1,7 +1,7 @@
-"""Joins parts that were written separately, `part-00000/`, `part-00001/`, ..., into one dataset.
+"""Join parts that were written separately, `part-00000/`, `part-00001/`, ..., into one dataset.
 
-Each part has an index of its own. The root index names the parts' shards where they are, in order of the parts'
-numbers. No shard is touched.
+Each part has an index of its own. The root index lists the parts' shards where they are, in the order of the parts'
+numbers. No shard is copied or changed.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def merge(
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
-    """Return the names of parts 0 to K-1, which must be all that have any of `keys`."""
+    """Return the names of parts 0 to K-1. Raise an error unless these, and no others, have files among `keys`."""
     found = set()
     for key in keys:
         number = filenames.part_number(key)
         if number is None:
             name = key.partition("/")[0]
-            message = "this looks like a part, but has no part's name"
+            message = "this looks like a part, but its name is not a part's"
             raise UsageError(message, file=f"{url}/{name}", expected=f"{filenames.part(0)}, {filenames.part(1)}, ...")
         found.add(number)
     count = max(found, default=0) + 1 if count is None else count
@@ -110,12 +110,12 @@ def _read(storage: Storage, name: str) -> Index:
 def _check_equal(file: str, index: Index, first: Index, *, ignore_metadata: bool) -> None:
     expected: dict[str, object] = {"columns": first.schema.json.decode(), "compression": first.compression}
     found: dict[str, object] = {"columns": index.schema.json.decode(), "compression": index.compression}
-    expected |= {"rows_offset": first.schema.rows_offset}  # as the index will say
+    expected |= {"rows_offset": first.schema.rows_offset}  # as the root index will give it
     found |= {"rows_offset": index.rows_offset}
     if not ignore_metadata:
         expected, found = expected | {"metadata": first.metadata}, found | {"metadata": index.metadata}
     for place in expected:
         if found[place] != expected[place]:
-            hint = "give metadata= for the whole" if place == "metadata" else "write it with the options of the others"
+            hint = "pass metadata= for the whole" if place == "metadata" else "write it with the options of the others"
             message = "the part does not fit the others"
             raise UsageError(message, file=file, place=place, found=found[place], expected=expected[place], hint=hint)

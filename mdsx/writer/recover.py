@@ -1,8 +1,8 @@
-"""Finds what an earlier writer left, and which of it a new writer can keep.
+"""Find the shards that an earlier writer left, and those that a new writer can keep.
 
-Of an unfinished dataset that is the longest run of sound shards from number 0. Shards in journals are kept without
-reading them, if their sizes and row keys are right; the others are read, checked and hashed. All later shards are
-removed, so that they cannot be mistaken for those that will be written.
+It keeps the longest run of sound shards from number 0. Shards in journals are kept without reading them whole, if their
+sizes and row keys are right; the others are read, checked and hashed. All later shards are removed, so that they cannot
+be mistaken for new ones.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from mdsx.warn import warn
 from mdsx.writer.folder import JOURNALED, Folder, Options
 
 _THREADS = 4
-_LOOKS = 32  # looks at the headers of shards, at once
+_HEADERS = 32  # headers of shards that are read at once
 
 
 def stored_shards(storage: Storage) -> list[tuple[int, Entry]]:
-    """Return number and listing of every shard in `storage`, compressed or not."""
+    """Return the number and the entry of every shard in `storage`, compressed or not."""
     found = ((filenames.shard_number(entry.key), entry) for entry in storage.list(filenames.SHARDS))
     return [(number, entry) for number, entry in found if number is not None]
 
 
 def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -> list[ShardEntry] | Index:
-    """Make `folder` this writer's. Return the durable shards, or the index if the dataset is finished.
+    """Claim `folder` for this writer. Return the durable shards, or the index if the dataset is finished.
 
-    Raise UsageError if something is there and `resume` is not given, or the options do not fit.
+    Raise UsageError if something is there without `resume`, or if the options differ.
     """
     index = _index(storage)
     begun = folder.begun()
     if not resume and index is not None:
         raise UsageError("there is a dataset already", file=storage.url, hint="write to another place, or remove it")
     if not resume and (begun or stored_shards(storage)):
-        hint = "give resume=True to go on with it, or remove it"
+        hint = "pass resume=True to continue it, or remove it"
         raise UsageError("there is an unfinished dataset already", file=storage.url, hint=hint)
     if begun:
         folder.check_options()
     if index is not None:
         _check_index(index, options, storage.url)
         if begun:
-            folder.claim()  # a writer that died may have left the index visible but not durable; a put makes it durable
+            folder.claim()  # that writer may have died before its index was durable; this put makes it durable
         folder.remove()
         return index
     if not begun and stored_shards(storage):
@@ -66,13 +66,16 @@ def _check_index(index: Index, options: Options, url: str) -> None:
     theirs = (index.schema.json.decode(), index.compression)
     for place, found, expected in zip(("columns", "compression"), ours, theirs, strict=True):
         if found != expected:
-            message, hint = "the dataset was written with other options", "resume with those, or write elsewhere"
+            message, hint = (
+                "the dataset was written with other options",
+                "resume with those options, or write elsewhere",
+            )
             raise UsageError(message, file=url, place=place, found=found, expected=expected, hint=hint)
 
 
 def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEntry]:
-    """Return the shards to keep; remove all others."""
-    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX):  # of this writer, never of parts below
+    """Return the shards to keep, and remove all others."""
+    for prefix in (filenames.SHARDS, filenames.WRITER_FOLDER, filenames.INDEX):  # never those of parts
         storage.discard_unfinished(prefix)
     shards = stored_shards(storage)
     sizes = {entry.key: entry.size for _, entry in shards}
@@ -84,7 +87,7 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
 
 
 def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
-    """Return the raw bytes of a kept shard. Raise CorruptError if they changed."""
+    """Return the raw bytes of a kept shard. Raise CorruptError if they have changed."""
     file, raw = f"{storage.url}/{entry.name}", bytearray()
     raw_size = entry.raw_size if filenames.is_compressed(entry.name) else None
     hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
@@ -109,10 +112,10 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
             if journal is None or any(sizes[entry.name] != entry.size for entry in journal):
                 break
             entries += journal
-        with ThreadPoolExecutor(_LOOKS) as looks:
+        with ThreadPoolExecutor(_HEADERS) as looks:
             for number, foreign in enumerate(looks.map(lambda entry: _is_foreign(storage, entry), entries)):
                 if foreign:
-                    message = "this is not the shard that was written here; it and all after it are written again"
+                    message = "this is not the shard that was written here; it and all later ones are written again"
                     warn(f"{storage.url}/{entries[number].name}: {message}", seen_by="process")
                     length = number
                     del entries[number:]
@@ -121,7 +124,7 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
         keys = [options.shard_key(number) for number in range(len(entries), length)]
         for entry in pool.map(lambda key: _inspect(storage, options, key, sizes[key]), keys):
             if isinstance(entry, CorruptError):
-                warn(f"{entry}; this shard and those after it are written again", seen_by="process")
+                warn(f"{entry}; this shard and all later ones are written again", seen_by="process")
                 break
             entries.append(entry)
             if len(entries) % JOURNALED == 0:

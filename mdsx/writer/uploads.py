@@ -1,8 +1,8 @@
-"""Uploads closed shards in the background.
+"""Upload closed shards in the background.
 
-At most `_THREADS` shards are in flight, and at most `_MOST_BYTES`, or a single shard; `put` waits for room. So a writer
-holds these and the shard that it builds. After a failure no further upload starts, and the next call raises the error.
-A journal is written when the last of its shards is durable.
+At most `_THREADS` shards are in flight, with at most `_MOST_BYTES` (or a single larger shard); `put` waits for room. So
+a writer holds these and the shard that it builds in memory. After a failure, no upload starts, and the next call raises
+the error. A journal is written when the last of its shards is durable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 2**29
 
 
 class Uploads:
-    """Stores shards number len(durable), len(durable) + 1, ... in the order in which they are `put`."""
+    """Stores the shards that are `put`, numbered in that order from len(durable) on."""
 
     def __init__(self, storage: Storage, folder: Folder, options: Options, durable: list[ShardEntry]) -> None:
         self._storage = storage
@@ -47,7 +47,7 @@ class Uploads:
         self._pool.submit(self._run, number, raw, samples)
 
     def check_room(self) -> None:
-        """Raise UsageError if the dataset has the most shards already."""
+        """Raise UsageError if the dataset already has the largest number of shards."""
         count = len(self._entries) + 1
         if count > MAX_SHARDS:
             check_shard_count(count, sum(entry.raw_size for entry in self.drain()))
@@ -66,7 +66,7 @@ class Uploads:
             return [entry for entry in self._entries if entry is not None]
 
     def close(self) -> None:
-        """End the threads. Shards in flight are stored first, unless one failed."""
+        """End the threads, after the shards in flight are stored."""
         self._pool.shutdown(wait=True)
 
     def _has_room(self, size: int) -> bool:

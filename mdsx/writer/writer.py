@@ -1,16 +1,16 @@
-"""The writer of a dataset: samples in, shards and finally the index out.
+"""The writer of a dataset: it turns samples into shards, and writes the index at the end.
 
-A sample goes through four files: `write` here, which encodes it (`format/encoder.py`) and stages it; then, many at a
-time, into the shard that is being built (`format/builder.py`); and with that to storage (`writer/uploads.py`).
+A sample goes through four files. `write`, here, encodes it (`format/encoder.py`) and stages it. Many samples at a time
+are then added to the current shard (`format/builder.py`), which is uploaded when it is full (`writer/uploads.py`).
 
 Rules:
-- Samples that are written one by one are staged, encoded, until there are enough to add them to a shard at once.
-- Shards end where the format says, and nowhere else, so the bytes depend only on samples, columns and options.
+- Encoded samples that are written one by one are staged until there are enough to add them to a shard at once.
+- Shards end only where the format says, so the bytes depend only on samples, columns and options.
 - The index is written last, when every shard is durable, and only if no exception leaves the `with`.
-- On a resume the last durable shard is provisional: it may be the short last shard of a job that would have continued.
-  If the first new sample fits into it, it is read back and replaced, and the replacement is durable before any later
-  shard is written: so a short shard never precedes others.
-- If storing samples is interrupted, the writer becomes unusable, since it is unknown what was stored.
+- After a resume, the last durable shard is provisional, because it may be shorter than an uninterrupted job would have
+  made it. If the first new sample fits into it, it is read back and replaced. The replacement is durable before any
+  later shard is written, so a short shard never precedes others.
+- If storing samples is interrupted, the writer becomes unusable, because it does not know what was stored.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ _STAGED_SAMPLES = 1024
 
 
 class Writer:
-    """Writes a dataset: a JSON index over shards of samples.
+    """Writes a dataset: shards of samples, and a JSON index.
 
         with mdsx.Writer("s3://bucket/corpus", {"tokens": "uint16[2048]", "source": "str"}) as out:
             out.write({"tokens": ids, "source": "wiki"})
             out.write_batch({"tokens": ids_2d, "source": names})
 
-    Shards are stored in the background. An error there is raised by the next call, or on leaving the `with`. The index
-    is written last, and only if no exception leaves the `with`; complete shards then stay for a resume.
+    Shards are stored in the background. The next call, or leaving the `with`, raises an error that occurs there. The
+    index is written last, and only if no exception leaves the `with`. Otherwise, complete shards stay for a resume.
 
         with mdsx.Writer(url, columns, resume=True) as out:
             for sample in itertools.islice(source, out.samples, None):
                 out.write(sample)
 
-    One thread of one process may use a writer.
+    Only one thread of one process may use a writer.
 
     Args:
-        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. A place that holds a dataset or shards is
-            refused without `resume`.
+        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. Without `resume`, there may be nothing of a
+            dataset yet.
         columns: Column name -> type, such as "uint16[2048]", "str" or "json?". See docs/writing.md.
-        shard_size: The most bytes of an uncompressed shard, or text such as "64MiB". A larger sample gets a shard of
-            its own.
+        shard_size: The largest size of an uncompressed shard, in bytes or as text such as "64MiB". A larger sample gets
+            a shard of its own.
         compression: None, "zstd", or "zstd:LEVEL" with a level of 1 to 22.
-        metadata: A JSON object to keep in the index. On a resume, that of the run that finishes counts.
-        resume: Whether to continue what a writer with the same arguments left. `samples` is the number of samples that
-            are already stored, which the caller leaves out.
+        metadata: A JSON object to keep in the index. If runs differ, that of the run that finishes is kept.
+        resume: Whether to continue a dataset that a writer with the same arguments began. `samples` is then the number
+            of samples that are already stored, which the caller skips.
         connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
 
     Raises:
-        UsageError: An argument is invalid, or the place is taken.
-        SampleError: By `write` and `write_batch`: a sample does not fit its columns.
+        UsageError: An argument is invalid, or there is something at `url` already.
+        SampleError: A sample does not fit its columns (from `write` and `write_batch`).
         TransportError: Storage failed.
     """
 
@@ -82,7 +82,7 @@ class Writer:
         connect_timeout: float | None = None,
     ) -> None:
         self._options = Options.parse(columns, shard_size, compression)
-        build_index(self._options.schema, None, [], metadata)  # refuses metadata that could not be written at the end
+        build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
         self._storage = open_storage(url, connect_timeout=connect_timeout)
         self._folder = Folder(self._storage, self._options)
@@ -104,15 +104,15 @@ class Writer:
 
     @property
     def samples(self) -> int:
-        """Return the number of samples so far: after a resume those that are stored, then also those written since."""
+        """Return the number of samples so far: those that a resume found stored, and those written since."""
         return self._samples
 
     def write(self, sample: Mapping[str, object]) -> None:
         """Write one sample: column name -> value.
 
         Raises:
-            SampleError: A value does not fit its column, or a column is missing. Nothing of the sample is kept, and the
-                next one may follow.
+            SampleError: A value does not fit its column, or a column is missing. The sample is not written; the next
+            one may follow.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
@@ -126,10 +126,10 @@ class Writer:
     def write_batch(self, columns: Mapping[str, object]) -> None:
         """Write many samples: column name -> array or tensor [n, ...], or a sequence of n values.
 
-        The shards are the same as if `write` were called for each sample.
+        The shards are the same as those of a `write` for each sample.
 
         Raises:
-            SampleError: A value does not fit its column. Nothing of the batch is kept, and more samples may follow.
+            SampleError: A value does not fit its column. Nothing of the batch is written; more samples may follow.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
@@ -140,7 +140,7 @@ class Writer:
 
     def __enter__(self) -> Self:
         if self._entered:
-            raise UsageError("a writer is used once", file=self._storage.url, hint="make another one")
+            raise UsageError("a writer can be used only once", file=self._storage.url, hint="make another one")
         self._entered = True
         self._ready = not self._finished
         return self
@@ -156,7 +156,7 @@ class Writer:
             if kind is None:
                 self._finish()
             elif self._ready:
-                with suppress(Exception):  # the one that leaves the `with` counts
+                with suppress(Exception):  # do not hide the one that leaves the `with`
                     self._flush()
         finally:
             self._ready, self._left = False, True
@@ -167,18 +167,18 @@ class Writer:
             message = "the writer is closed" if self._left else "the writer is not open"
             raise UsageError(message, file=self._storage.url, hint="write within `with mdsx.Writer(...) as out:`")
         if not self._owner.here:
-            hint = "write where it was made; or a part in each process, and merge"
+            hint = "write in the process that made it; or write a part in each process, and merge"
             raise UsageError("the writer belongs to another process", file=self._storage.url, hint=hint)
         if self._uploads.error:
             raise self._uploads.error
         if self._finished:
-            hint = "write more to another place, and merge"
+            hint = "write more samples to another place, and merge"
             raise UsageError("the dataset is finished: nothing can be added", file=self._storage.url, hint=hint)
         message = "an earlier call was interrupted while it stored samples"
-        raise UsageError(message, file=self._storage.url, hint="leave the `with` by an exception, and resume")
+        raise UsageError(message, file=self._storage.url, hint="leave the `with` with an exception, and resume")
 
     def _flush(self) -> None:
-        """Put the staged samples into shards."""
+        """Add the staged samples to shards."""
         self._ready = False
         if self._staged:
             encoded = self._encoder.gather(self._staged)
@@ -231,7 +231,7 @@ class Writer:
         self._folder.remove()
 
     def _check_stored(self, entries: list[ShardEntry]) -> None:
-        """Raise ChangedError unless every shard is still as it was stored: another writer may be at work here."""
+        """Raise ChangedError unless every shard is still there with its size: another writer may have changed them."""
         sizes = {entry.key: entry.size for _, entry in stored_shards(self._storage)}
         for entry in entries:
             if sizes.get(entry.name) != entry.size:
@@ -240,5 +240,5 @@ class Writer:
                     file=f"{self._storage.url}/{entry.name}",
                     expected=f"{entry.size} bytes",
                     found=sizes.get(entry.name),
-                    hint="does another writer write here? let only one, and resume",
+                    hint="is another writer at work here? stop it, and resume",
                 )

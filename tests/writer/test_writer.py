@@ -185,7 +185,7 @@ def test_a_writer_is_used_in_one_with(tmp_path: Path) -> None:
         out.write({"text": "a"})
     with pytest.raises(UsageError, match="the writer is closed"):
         out.write_batch({"text": ["a"]})
-    with pytest.raises(UsageError, match="used once"), out:
+    with pytest.raises(UsageError, match="used only once"), out:
         pass
 
 
