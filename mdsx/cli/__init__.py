@@ -1,6 +1,6 @@
-"""The `mdsx` command: parses the command line, calls the library, prints. It computes nothing.
+"""The `mdsx` command: it parses the command line, calls the library and prints. It computes nothing.
 
-One command, one file. Results go to stdout, as text or as JSON (`--json`); progress, skips and errors go to stderr.
+Results go to stdout, as text or as JSON (`--json`); progress, skips and errors go to stderr.
 Exit status: 0 success, 1 an error or damage found, 2 wrong usage, 3 a conversion that skipped something, 130
 interrupted.
 """
@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command in this process's arguments, and exit with its status."""
+    """Run the command line of this process, and exit with its status."""
     from mdsx.cli.app import run
 
     run()

@@ -18,12 +18,12 @@ from mdsx.errors import MdsxError
 
 
 class _Commands(TyperGroup):
-    """Runs a command; an expected error is one line on stderr, never a traceback."""
+    """Runs a command. An expected error becomes one line on stderr, never a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # while a closed pipe is still handled
+            sys.stdout.flush()  # here, where a closed pipe is handled
         except MdsxError as error:
             complain(error)
             raise typer.Exit(1) from None
@@ -48,7 +48,7 @@ def _typer(name: str, help: str, example: str) -> typer.Typer:
 
 
 def _add(group: typer.Typer, command: Callable[..., None], example: str) -> None:
-    """Add a command with its docstring as help; only paragraphs break lines."""
+    """Add a command. Its docstring is its help, with line breaks only between paragraphs."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     group.command(command.__name__, help=text, epilog=f"Example: {example}")(command)
@@ -70,7 +70,7 @@ _add(app, make.merge, make.MERGE_EXAMPLE)
 
 
 @converters.callback()
-def _a_group() -> None:  # although it has only one command today
+def _group() -> None:  # makes `convert` a group, although it has only one command
     pass
 
 

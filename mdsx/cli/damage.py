@@ -1,4 +1,4 @@
-"""`mdsx verify` and `mdsx repair`: find what is damaged in a dataset, and leave it out."""
+"""`mdsx verify` and `mdsx repair`: find the damage in a dataset, and leave it out."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LISTED = 1000  # damages or shards in JSON; all are counted
 
 def verify(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards checked at once; each is held in memory.")] = 4,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Check every byte of a dataset against every checksum: index, shards, rows. Print a line per damage, for the first
-    ones of each file.
+    """Check every byte of a dataset against every checksum: index, shards, rows. Print a line for each damage, up to 10
+    for each file.
 
     Exit status: 0 sound, 1 damage was found or the dataset could not be read.
     """
@@ -91,13 +91,13 @@ def repair(
     drop_damaged: Annotated[
         bool, typer.Option("--drop-damaged", help="Leave out lost samples; without it, nothing is dropped.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards checked at once; each is held in memory.")] = 4,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
     """Check every byte of a dataset, and repair it: rebuild a missing or damaged index from the shards, and replace
-    damaged shards by new ones with their sound samples.
+    damaged shards with new ones that have their sound samples.
 
     If a sample would be lost, nothing is changed unless --drop-damaged is given; the samples are listed either way. No
     shard is ever changed or removed: new ones are written next to them as repaired.*, and a copy of a replaced index is

@@ -1,4 +1,4 @@
-"""`mdsx convert` and `mdsx merge`: make a dataset of existing data, or of parts."""
+"""`mdsx convert` and `mdsx merge`: make a dataset from existing data, or from parts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Nan(StrEnum):
     NULL = "null"
 
 
-class OnError(StrEnum):
+class OnBadSample(StrEnum):
     RAISE = "raise"
     SKIP = "skip"
 
@@ -63,11 +63,11 @@ def tar(
     ] = None,
     nan: Annotated[Nan, typer.Option(help="How to read NaN and Infinity, which are not JSON.")] = Nan.ERROR,
     on_error: Annotated[
-        OnError, typer.Option(help="At an invalid sample or tar: stop with an error, or skip and report it.")
-    ] = OnError.RAISE,
-    shard_size: Annotated[str, typer.Option(help="Largest size of an uncompressed shard.")] = "64MiB",
+        OnBadSample, typer.Option(help="At an invalid sample or tar: stop with an error, or skip and report it.")
+    ] = OnBadSample.RAISE,
+    shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Tars converted at once.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="How many tars to convert at once.")] = 1,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
@@ -123,9 +123,9 @@ def tar(
 
 
 class _Printer:
-    """Prints warnings, the columns, a bar, each skip, and the result; with `as_json` the result as JSON.
+    """Prints warnings, the columns, a bar, each skip, and the result; with `as_json`, the result as JSON.
 
-    A context; `caught` collects the warnings that are issued in it.
+    It is a context manager; `caught` collects the warnings that are issued within it.
     """
 
     def __init__(self, caught: list[warnings.WarningMessage], *, as_json: bool) -> None:
@@ -149,7 +149,7 @@ class _Printer:
         if not self._begun:
             self._begun = True
             self._bar.expect(progress.of_size)
-            if progress.size == 0 and not self._as_json:  # else it was finished before
+            if progress.size == 0 and not self._as_json:  # otherwise it was finished before
                 _print_plan(cast("ConversionProgress", progress))
         for error in progress.problems:
             self._skipped += 1
@@ -165,7 +165,7 @@ class _Printer:
             self._warnings.append(text)
 
     def conclude(self, conversion: Conversion) -> None:
-        if conversion.skipped > self._skipped:  # a finished conversion keeps only the first skips of each tar
+        if conversion.skipped > self._skipped:  # a finished conversion has kept only the first skips of each tar
             complain(f"{conversion.skipped - self._skipped:,} more", kind="skipped: ")
         skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
         if self._as_json:
@@ -203,7 +203,7 @@ def merge(
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
-    """Write one index for finished parts, in the order of their numbers. No shard is touched.
+    """Write one index for finished parts, in the order of their numbers. No shard is copied or changed.
 
     If a part is missing, unfinished or has other columns, the error names it and nothing is written.
     """

@@ -23,11 +23,11 @@ ConnectTimeout = Annotated[
     ),
 ]
 
-_EMPTY_LISTS = 100_000  # for the JSON of an array without items
+_EMPTY_LISTS = 100_000  # in the JSON of an array without items
 
 
 def complain(problem: object, kind: str = "error: ") -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"mdsx: {kind}{one_line(problem)}", file=sys.stderr)
 
 
@@ -36,7 +36,7 @@ def one_line(problem: object) -> str:
 
 
 def print_json(value: object) -> None:
-    """One line of strict JSON on stdout."""
+    """Print one line of strict JSON on stdout."""
     try:
         print(json.dumps(as_plain(value), ensure_ascii=False, allow_nan=False))
     except RecursionError:
@@ -44,8 +44,8 @@ def print_json(value: object) -> None:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value in strict JSON types. Raise UnsupportedError if it would be huge as JSON."""
-    np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is one of its
+    """Return a value as types of strict JSON. Raise UnsupportedError if its JSON would be huge."""
+    np = sys.modules.get("numpy")  # if nothing has imported NumPy, no value is an array
     if np and isinstance(value, np.ndarray | np.generic):
         if value.size == 0 and math.prod(value.shape[: value.shape.index(0)]) > _EMPTY_LISTS:
             raise UnsupportedError("an empty array of that many dimensions is not printed", found=list(value.shape))
@@ -63,7 +63,7 @@ def as_plain(value: Any) -> Any:
 
 
 def print_table(rows: Iterable[tuple[str, object]], indent: str = "") -> None:
-    """Print names and values in two columns. Nothing is shortened, however narrow the terminal."""
+    """Print names and values in two columns. Nothing is shortened to fit the terminal."""
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
@@ -76,9 +76,9 @@ def error_fields(error: MdsxError) -> dict[str, object]:
 
 
 class Bar:
-    """A progress bar over bytes, with rate and remaining time, on stderr; nothing if stderr is not a terminal.
+    """A progress bar in bytes, with rate and remaining time, on stderr if that is a terminal.
 
-    A context: output printed in it appears above the bar.
+    It is a context manager: what is printed within it appears above the bar.
     """
 
     def __init__(self, doing: str) -> None:
@@ -108,7 +108,7 @@ class Bar:
         self._progress.stop()
 
     def expect(self, total: int) -> None:
-        """Set the number of bytes in all."""
+        """Set the total number of bytes."""
         self._progress.update(self._task, total=total)
 
     def reach(self, size: int, note: str) -> None:

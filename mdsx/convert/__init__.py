@@ -1,4 +1,4 @@
-"""Converters: existing data -> mdsx datasets. Today: WebDataset tars, by `convert_tars`."""
+"""Convert existing data to datasets: WebDataset tars, with `convert_tars`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The columns of a dataset made from tars: declared ones, and others inferred from a look at the first samples.
+"""The columns of a dataset made from tars: declared, or inferred from the first samples.
 
-A type is inferred from the last part of the extension (`seg.png` is png). The type of a NumPy column is inferred from
-the arrays in the samples looked at; dimensions in which they differ are starred. Numbers (`cls`, `id`, `index`) are
-int64 if all of those looked at are, else str. A column that several extensions become is bytes, unless all mean one
-type. `__key__` comes first.
+A type is inferred from the last component of the extension (`seg.png` is png). The type of a NumPy column is inferred
+from its arrays in the first samples; dimensions in which they differ are starred. Numbers (`cls`, `id`, `index`) are
+int64 if all of them are in these samples, otherwise str. A column of several extensions is bytes, unless all of them
+mean the same type. `__key__` comes first.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from mdsx.convert.webdataset import FIRST_DOT, KEY, Names, TarSample, group_samp
 from mdsx.errors import CorruptError, SampleError, UsageError, shown
 from mdsx.format import ColumnType, Schema, parse_type
 
-_SAMPLES = 64  # to look at; fewer if they are large
+_SAMPLES = 64  # from which columns are inferred; fewer if they are large
 _BYTES = 2**26
-_ERRORS = 1000  # after that many, stop looking at a tar that has samples
-_MANY = 50  # columns
+_ERRORS = 1000  # in a tar with samples, after which no more samples are read
+_MANY = 50  # columns, after which a warning is given
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _PLAIN = Names()
 
-Columns = dict[str, str]
+ColumnTypes = dict[str, str]
 
 
-def parse_declared(texts: Iterable[str], renamed: Iterable[str] = ()) -> Columns:
+def parse_declared(texts: Iterable[str], renamed: Iterable[str] = ()) -> ColumnTypes:
     """Return the columns that `--column name=type` options declare, in lower case unless they are `renamed` ones."""
-    columns: Columns = {}
+    columns: ColumnTypes = {}
     for text in texts:
         name, equals, kind = text.rpartition("=")
         name = name if name in renamed else name.lower()
@@ -49,7 +49,7 @@ def parse_declared(texts: Iterable[str], renamed: Iterable[str] = ()) -> Columns
     return columns
 
 
-def check_declared(columns: Mapping[str, str]) -> Columns:
+def check_declared(columns: Mapping[str, str]) -> ColumnTypes:
     """Return declared `columns` with each type in its canonical form. Raise UsageError."""
     if columns.get(KEY, "str") != "str":
         raise UsageError(f"column {KEY!r} holds the samples' keys: its type is str", found=columns[KEY])
@@ -57,12 +57,12 @@ def check_declared(columns: Mapping[str, str]) -> Columns:
     return {column.name: str(column.type) for column in checked}
 
 
-# --- a look at the first samples
+# --- the first samples
 
 
 @dataclass(slots=True)
 class _Look:
-    """The samples seen of one tar. `whole`: all were seen."""
+    """The first samples of one tar. `whole`: these are all of them."""
 
     samples: list[TarSample] = field(default_factory=list)
     members: list[str] = field(default_factory=list)
@@ -72,11 +72,11 @@ class _Look:
 
 def find_columns(
     sources: Sequence[Source], declared: Mapping[str, str], names: Names, *, skip: bool
-) -> tuple[Columns, list[str]]:
-    """Return the columns, by the first samples of the first tar that has any, and warnings about likely mistakes.
+) -> tuple[ColumnTypes, list[str]]:
+    """Return the columns, from the first samples of the first tar that has any, and warnings about likely mistakes.
 
-    Raise the first error in these samples, unless errors are to be skipped. Raise UsageError if there is no sample, or
-    if an option names something that no tar has.
+    Raise the first error in these samples, unless `skip` is set. Raise UsageError if there is no sample, or if an
+    option names something that is in no tar.
     """
     errors: list[str] = []
     for place, source in enumerate(sources):
@@ -115,12 +115,12 @@ def _noted(items: Iterable[Member | CorruptError], names: list[str]) -> Iterator
 
 def _judge(
     look: _Look, file: str, declared: Mapping[str, str], names: Names, *, only: bool, last: bool
-) -> tuple[Columns, list[str]]:
+) -> tuple[ColumnTypes, list[str]]:
     warnings: list[str] = []
     for sentence in names.unused(look.members):
         if look.whole and last:
             raise UsageError(sentence, file=file)
-        warnings.append(f"{file}: {sentence}, in the samples that were looked at")
+        warnings.append(f"{file}: {sentence}, among the first samples")
     columns = infer_columns(look.samples, declared, file=file, names=names, warn=warnings.append)
     inferred = len(columns.keys() - declared.keys()) - 1
     dotted = names.key_until == FIRST_DOT and any(name.rpartition("/")[2].count(".") > 1 for name in look.members)
@@ -144,10 +144,10 @@ def infer_columns(
     file: str,
     names: Names = _PLAIN,
     warn: Callable[[str], object] = lambda warning: None,
-) -> Columns:
+) -> ColumnTypes:
     """Return the columns of a dataset with these first samples, from the tar `file`: the key, then their extensions.
 
-    The extensions are those that most of these samples have, in their order. `declared` types override inferred ones;
+    These are the extensions that most of the samples have, in their order. `declared` types override inferred ones;
     declared columns that most samples lack come last. `warn` is called about doubtful choices. Raise SampleError if no
     column type fits.
     """
@@ -190,7 +190,7 @@ def _is_npy(extension: str) -> bool:
 
 
 def _number_type(name: str, members: Sequence[Member], file: str, warn: Callable[[str], object]) -> str:
-    """Return int64, or str or bytes if a member holds something else, such as a class name."""
+    """Return int64, or str or bytes if a member has another value, such as a class name."""
     others = [member for member in members if not _is_int64(member.data)]
     if not others:
         return "int64"
@@ -205,7 +205,7 @@ def _number_type(name: str, members: Sequence[Member], file: str, warn: Callable
 
 def _is_int64(data: bytes) -> bool:
     if data.startswith(NPY_MAGIC):
-        return True  # whatever it holds, it is not text
+        return True  # whatever its array is, it is not text
     return len(data) < 100 and bool(_INTEGER.fullmatch(data)) and -(2**63) <= int(data) < 2**63
 
 
@@ -219,7 +219,7 @@ def _is_text(data: bytes) -> bool:
 
 def _array_type(name: str, members: Sequence[Member], file: str) -> str:
     found: list[tuple[Member, NDArray[Any]]] = []
-    broken: list[tuple[Member, ValueError]] = []  # single invalid samples are reported when they are converted
+    broken: list[tuple[Member, ValueError]] = []  # reported when they are converted, unless all are
     for member in members:
         try:
             found.append((member, parse_npy(member.data)))

@@ -1,8 +1,8 @@
-"""The converter's entry point: WebDataset tars -> one dataset.
+"""Convert WebDataset tars to a dataset: the entry point of the converter.
 
 The sources are found, the columns determined and the plan stored before the first sample is written. A rerun of the
-same conversion continues it, or reports that it is finished and what it skipped. Another conversion onto an unfinished
-output is refused, unless the output has no shard yet.
+same conversion continues it, or reports that it is finished and what it skipped. A conversion to an output that holds
+another, unfinished one is refused, unless that has no shard yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Conversion:
         columns: Column name -> type.
         samples: How many samples it has.
         skipped: How many errors were skipped.
-        already: Whether an earlier call had finished it.
+        already: Whether an earlier call finished it.
     """
 
     url: str
@@ -65,22 +65,22 @@ def convert_tars(
 
         mdsx.convert_tars("shards-{0000..0099}.tar", "s3://bucket/pictures", on_error="skip", processes=8)
 
-    Call it again with the same arguments after a kill: it continues. With several processes, each writes parts, which
-    are merged at the end.
+    After a kill, the same call continues the conversion. With several processes, each writes parts, which are merged at
+    the end.
 
     Args:
-        sources: Paths, globs or URLs of tars, plain, gzip or zstd; `{0000..0099}` stands for several.
+        sources: Paths, globs or URLs of tars, plain, gzip or zstd; `{0000..0099}` names several.
         url: Where to write the dataset.
         columns: Column name -> type, instead of what is inferred from the first samples. Names are lower-case
             extensions, or those that `rename` gives.
-        nan: "null" reads NaN and Infinity in JSON as null; "error" refuses them.
-        on_error: "skip" leaves out bad samples and what a damaged tar lost, and reports each to `watch`.
+        nan: "null" reads NaN and Infinity in JSON as null; "error" raises an error.
+        on_error: "skip" skips invalid samples and the damaged places of a tar, and reports each to `watch`.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         processes: How many processes convert.
         connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
-        member_names: How the names of members are read, see `mdsx.MemberNames`.
+        member_names: How the names of members are read; see `mdsx.MemberNames`.
 
     Returns:
         How the conversion ended.
@@ -100,7 +100,7 @@ def convert_tars(
     names, declared = Names.parse(**member_names), check_declared(columns or {})
     names.check_declared(declared)
     size = parse_size(shard_size, name="shard_size")
-    Options.parse({KEY: "str"}, size, compression)  # refuses what the writer would, but before anything is written
+    Options.parse({KEY: "str"}, size, compression)  # raise the writer's errors now, before anything is written
     storage = _open_output(url, connect_timeout)
     found = find_sources(sources, connect_timeout=connect_timeout)
     known, warnings = find_columns(found, declared, names, skip=on_error == "skip")
@@ -113,7 +113,7 @@ def convert_tars(
     plan = _continued(storage, plan)
     reporter = WatchReporter(plan, watch)
     reporter.advance(0, 0)
-    storage.delete(filenames.CONVERT_SKIPPED)  # of an output whose dataset was removed
+    storage.delete(filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
     tally = total(convert_parts(plan, processes, reporter))
     keep_skips(storage, tally)
@@ -181,7 +181,7 @@ def _remove_plan(storage: Storage) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionProgress(Progress):
-    """Progress, and what is converted: `tars` tars to a dataset at `url` in `parts` parts, with these `columns`."""
+    """The progress of converting `tars` tars to a dataset at `url`, in `parts` parts, with these `columns`."""
 
     url: str
     columns: Mapping[str, str]
@@ -190,7 +190,7 @@ class ConversionProgress(Progress):
 
 
 class WatchReporter:
-    """Adds reports up and passes them to `watch`."""
+    """Adds up the reports, and passes the sums to `watch`."""
 
     def __init__(self, plan: Plan, watch: Callable[[Progress], object]) -> None:
         self._plan, self._watch = plan, watch
@@ -205,7 +205,7 @@ class WatchReporter:
         self._report(error)
 
     def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
-        """Note that nothing needs to be done."""
+        """Report that there is nothing to do."""
         self._size, self._samples = self._plan.source_bytes, samples
         self._report(*problems)
 

@@ -1,9 +1,9 @@
-"""Chunks of a stored file -> chunks of the tar inside it: plain, gzip or zstd, detected by the first bytes.
+"""Decompress the chunks of a tar: plain, gzip or zstd, detected by the first bytes.
 
-The file name's ending is ignored, because it is often wrong. A truncated stream, or one that fails its own checksum,
-is a CorruptError; so is anything but zeros after a gzip stream. The tar's reader adds file and place. Chunks have a
-bounded size, whatever the compression. A stream that decompresses to more than 64 MiB and 1,100 times its size is
-refused; gzip cannot exceed that ratio, zstd does so only for long runs of one byte.
+The suffix of the file's name is ignored, because it is often wrong. A truncated stream, or one that fails its own
+checksum, raises CorruptError; so does anything but zeros after a gzip stream. The tar's reader adds file and place.
+Chunks have a bounded size with any compression. A stream that decompresses to more than 64 MiB and 1,100 times its size
+is refused; gzip cannot exceed that ratio, and zstd does so only for long runs of one byte.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from mdsx.errors import CorruptError, UnsupportedError
 
 _PIECE = 2**20
-_SLICE = 2**16  # bytes given to gzip at once, because it copies what it does not consume
+_SLICE = 2**16  # bytes passed to gzip at once, because it copies those that it does not consume
 _ROOM, _RATIO = 2**26, 1100
-_FEED = 1024  # bytes given to zstd at once, because it returns all their output at once, up to 32 KiB a byte
+_FEED = 1024  # bytes passed to zstd at once, because it returns all their output at once, up to 32 KiB for a byte
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
 
 

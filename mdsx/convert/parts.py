@@ -1,11 +1,11 @@
-"""The parts of a conversion: each is a run of tars that becomes one dataset, in this process or in one of several.
+"""Convert the parts of a conversion, each a run of tars, in this process or in several.
 
-A rerun continues where an earlier run died. The tars that were finished are not read again (`record.py`). In the tar
-where a rerun continues, it reads the samples that are durable without writing them.
+A rerun continues where an earlier run ended. Finished tars are not read again (`record.py`). In the tar where a rerun
+continues, it reads the durable samples without writing them.
 
-With several processes, each worker gets one part after another, and reports through a pipe. Workers are spawned, not
-forked. A worker ends with its parent, however the parent ends: two processes must never write the same part. The first
-error ends all workers; what they made durable stays for the rerun.
+Each worker process gets one part after another, and reports through a pipe. Workers are spawned, not forked. A worker
+ends with its parent, however the parent ends, because two processes must never write the same part. The first error
+ends all workers; durable samples stay for the rerun.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REPORT_EVERY = 0.1  # seconds
 
 
 class Reporter(Protocol):
-    """Takes reports from the conversion of a part."""
+    """Receives reports while a part is converted."""
 
     def advance(self, size: int, samples: int) -> None:
         """Note that `size` more bytes were read, and `samples` more samples converted."""
@@ -43,7 +43,7 @@ class Reporter(Protocol):
 
 
 def convert_part(plan: Plan, part: int, reporter: Reporter) -> Tally:
-    """Convert the tars of one part that are left. Unless the plan skips errors, raise the first one."""
+    """Convert the tars of a part that are not finished yet. Raise the first error, unless the plan skips errors."""
     url, sources, done = plan.part_url(part), plan.part_sources(part), PartTallies(plan.out, part)
     if is_finished(url):
         if len(done.tallies) < len(sources):
@@ -73,13 +73,13 @@ def convert_part(plan: Plan, part: int, reporter: Reporter) -> Tally:
 
 
 def is_finished(url: str, connect_timeout: float | None = None) -> bool:
-    """Whether there is an index at `url`."""
+    """Return whether there is an index at `url`."""
     storage = open_storage(url, connect_timeout=connect_timeout)
     return any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX))
 
 
 class _Intake:
-    """Writes tars' samples, except for the next `durable` ones, which the writer already has."""
+    """Writes the samples of tars, except for the next `durable` ones, which the writer has already."""
 
     def __init__(self, plan: Plan, out: Writer, encoder: Encoder, reporter: Reporter, *, durable: int) -> None:
         self.durable = durable
@@ -165,7 +165,7 @@ def convert_parts(plan: Plan, processes: int, reporter: Reporter) -> list[Tally]
 
 @contextmanager
 def _noticing_death(worker: SpawnProcess) -> Iterator[None]:
-    """Raise MdsxError if the pipe fails because its worker died: between messages, in one, or before it read ours."""
+    """Raise MdsxError if the pipe fails because its worker died, at any time."""
     try:
         yield
     except (EOFError, OSError):
@@ -181,21 +181,21 @@ def _workers(plan: Plan, count: int) -> Iterator[dict[_Pipe, SpawnProcess]]:
         for _ in range(count):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_work, args=(plan, answered(), theirs), name="mdsx-convert", daemon=True)
-            with ignoring_interrupts():  # only the parent handles Ctrl-C, and ends its workers
+            with ignoring_interrupts():  # only the parent handles Ctrl-C; it ends its workers
                 worker.start()
             theirs.close()
             workers[ours] = worker
         yield workers
     finally:
         for worker in workers.values():
-            worker.terminate()  # a resume can handle whatever they leave
+            worker.terminate()  # a rerun can continue from whatever they leave
         for connection, worker in workers.items():
             worker.join()
             connection.close()
 
 
 class _PipeReporter:
-    """Reports to the parent."""
+    """Reports to the parent process."""
 
     def __init__(self, connection: _Pipe) -> None:
         self._connection = connection

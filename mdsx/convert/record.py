@@ -4,10 +4,9 @@ The plan is kept until the dataset is finished, so that a rerun continues this c
 contiguous run of tars. The number of parts depends only on the sources and on whether there are several processes,
 never on how many there are or how fast they are.
 
-Each part keeps the tally of each of its finished tars, so that a rerun need not read those tars again. Everything
-skipped is counted; the first 100 errors of each tar are kept. If anything was skipped, `skipped.json` stays with the
-finished dataset, so that a second run of the same command reports the same skips. Its bytes depend only on the tars and
-the options.
+Each part keeps the tallies of its finished tars, so that a rerun need not read those again. All skips are counted; the
+first 100 errors of each tar are kept. If anything was skipped, `skipped.json` stays with the finished dataset, so that
+a second run of the same command reports the same skips. Its bytes depend only on the tars and the options.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Differs between conversions that would give other samples or other shards.
+        """Return a hash that differs for conversions to other samples or other shards.
 
-        It depends on the tars' URLs, sizes and content, but not on a local file's times.
+        It depends on the tars' URLs, sizes and content, but not on the times of local files.
         """
         fields = asdict(self)
         for name in ("out", "on_error", "parts"):
@@ -93,7 +92,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes, *, file: str) -> Plan:
-    """Raise CorruptError."""
+    """Return a stored plan. Raise CorruptError."""
     try:
         return msgspec.json.decode(data, type=Plan)
     except msgspec.MsgspecError as error:
@@ -101,12 +100,12 @@ def decode_plan(data: bytes, *, file: str) -> Plan:
 
 
 _KEPT = 100
-_SAVE_EVERY = 10.0  # seconds; a rerun reads again what was converted since
+_SAVE_EVERY = 10.0  # seconds; a rerun reads later tars again
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """An error, as it is kept in storage."""
+    """An error as it is stored."""
 
     kind: str
     message: str
@@ -131,7 +130,7 @@ class Skip:
 
 @dataclass(slots=True)
 class Tally:
-    """Results of tars: `samples`, the number `skipped`, and the first `skips`."""
+    """The result of one tar or more: number of `samples`, number `skipped`, and the first `skips`."""
 
     samples: int = 0
     skipped: int = 0
@@ -157,7 +156,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 class PartTallies:
-    """The tallies of one part's tars, in order, kept in storage."""
+    """The tallies of a part's tars, in order, kept in storage."""
 
     def __init__(self, out: str, part: int) -> None:
         self._storage, self._key = open_storage(out), filenames.convert_record(part)
@@ -167,7 +166,7 @@ class PartTallies:
             self.tallies = _load(self._storage, self._key)
 
     def durable(self, samples: int) -> tuple[int, int]:
-        """Return how many tars lie within the first `samples` samples, which are durable, and how many they gave."""
+        """Return how many tars are complete within the first `samples` samples (the durable ones), and their sum."""
         count = durable = 0
         for tally in self.tallies:
             if durable + tally.samples > samples:
@@ -187,13 +186,13 @@ class PartTallies:
 
 
 def keep_skips(storage: Storage, tally: Tally) -> None:
-    """Store what the whole conversion skipped, if anything."""
+    """Store the skips of the whole conversion, if there are any."""
     if tally.skipped:
         _save(storage, filenames.CONVERT_SKIPPED, [tally])
 
 
 def kept_skips(storage: Storage) -> Tally:
-    """Return what a conversion that wrote its index skipped, even if it was killed just after that."""
+    """Return the skips of a conversion that wrote its index, even if it was killed just after that."""
     kept = {entry.key for entry in storage.list(filenames.CONVERT_FOLDER)}
     if filenames.CONVERT_SKIPPED in kept:
         return total(_load(storage, filenames.CONVERT_SKIPPED))

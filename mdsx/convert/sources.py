@@ -1,10 +1,11 @@
-"""The tars to convert: named by path or URL, with braces or globs, and all found before anything is written.
+"""Find the tars to convert, named by paths or URLs with braces or globs, and read them in chunks.
 
-Braces are expanded everywhere, as in the shell: `{0000..0099}`, `{a,b}`, nested, several in one text. A brace without a
-range or a comma stays as it is. If an end of a range has leading zeros, all numbers get as many digits. `{0..100..10}`
-steps, `{9..0}` counts down, `{a..e}` are letters. `*`, `?` and `[...]` are expanded in local paths.
+All tars must exist before anything is written. Braces are expanded as in the shell: `{0000..0099}`, `{a,b}`, nested,
+several in one text. A brace without a range or a comma is left alone. If an end of a range has leading zeros, all its
+numbers get that many digits. `{0..100..10}` steps, `{9..0}` counts down, `{a..e}` are letters. `*`, `?` and `[...]` are
+expanded in local paths.
 
-Reading is streamed: a few MiB are held, never a whole tar.
+Reading holds a few MiB, never a whole tar.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mdsx.errors import MissingError, UsageError
 from mdsx.storage import Storage, open_storage
 
 _RANGE = 2**23  # bytes fetched at once; while they are converted, the next ones are fetched
-_LOOKS, _LOOK_BYTES = 8, 4096  # of a local tar, for its content
+_BLOCKS, _BLOCK_SIZE = 8, 4096  # of a local tar that are hashed, to recognize its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Source:
 
 
 def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) -> list[Source]:
-    """Return the tars that `names` stand for, in that order. Raise MissingError if one is missing."""
+    """Return the tars that `names` name, in that order. Raise MissingError if one is missing."""
     urls = [url for name in names for expanded in expand_braces(name) for url in _globbed(expanded)]
     if not urls:
         raise UsageError("no tar is named")
@@ -116,23 +117,23 @@ def _globbed(url: str) -> list[str]:
 
 
 def _look_at(folder: str, names: Iterable[str]) -> dict[str, Source]:
-    """Return local sources by name."""
+    """Return the local sources of one folder, by name."""
     storage = open_storage(folder)
     return {name: _local_source(storage, os.path.join(folder, name), name) for name in names}
 
 
 def _local_source(storage: Storage, path: str, name: str) -> Source:
-    """Read blocks at the beginning, at the end, and evenly between: a rewritten tar differs in some of them."""
-    piece = storage.get(name, stop=_LOOK_BYTES)
-    content, last = xxhash.xxh3_128(piece.data), max(piece.total - _LOOK_BYTES, 0)
-    for look in range(1, _LOOKS):
-        start = last * look // (_LOOKS - 1)
-        content.update(storage.get(name, start=start, stop=start + _LOOK_BYTES, etag=piece.etag).data)
+    """Hash blocks at the beginning, at the end and evenly between: a rewritten tar differs in some of them."""
+    piece = storage.get(name, stop=_BLOCK_SIZE)
+    content, last = xxhash.xxh3_128(piece.data), max(piece.total - _BLOCK_SIZE, 0)
+    for number in range(1, _BLOCKS):
+        start = last * number // (_BLOCKS - 1)
+        content.update(storage.get(name, start=start, stop=start + _BLOCK_SIZE, etag=piece.etag).data)
     return Source(path, piece.total, piece.etag, content.hexdigest())
 
 
 def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> dict[str, Source]:
-    """Return the remote sources of one folder by name, from a listing of their common prefix."""
+    """Return the remote sources of one folder, by name, from a listing of their common prefix."""
     storage = open_storage(folder, connect_timeout=connect_timeout)
     first, last = min(names), max(names)  # the common prefix of these two is that of all
     shared = next((first[:size] for size in range(len(first)) if first[: size + 1] != last[: size + 1]), first)
@@ -149,21 +150,21 @@ def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> d
 
 _MOST_NAMES = 1_000_000
 _MOST_CHARACTERS = 2**28  # in all names
-_LONGEST = 4096  # characters of a text with braces, as of a path
+_LONGEST = 4096  # characters of a text with braces; a path has no more
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?", re.ASCII)
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The texts that a piece can be, and their count."""
+    """The texts to which a piece expands, and their count."""
 
     count: int
     texts: Callable[[], Iterable[str]]
 
 
 def expand_braces(text: str) -> list[str]:
-    """Return every text that `text` stands for, in order; only itself if it has no braces. Raise UsageError."""
+    """Return the texts to which `text` expands, in order; only itself if it has no braces. Raise UsageError."""
     if "{" not in text:
         return [text]
     shown = repr(text[:80])
@@ -172,16 +173,16 @@ def expand_braces(text: str) -> list[str]:
     try:
         choice = _parse(text)
         if choice.count > _MOST_NAMES:
-            raise UsageError(f"braces stand for more than {_MOST_NAMES:,} names", found=shown)
+            raise UsageError(f"braces expand to more than {_MOST_NAMES:,} names", found=shown)
         if choice.count * len(text) > _MOST_CHARACTERS:
-            raise UsageError("braces stand for too many long names", found=shown)
+            raise UsageError("braces expand to too many long names", found=shown)
         return list(choice.texts())
     except RecursionError:
         raise UsageError("braces are nested too deeply", found=shown) from None
 
 
 def _parse(text: str) -> _Choice:
-    """Return what `text` can be, counted but not yet expanded."""
+    """Return the texts to which `text` expands, counted but not yet made."""
     pieces, start, done = [], 0, 0
     while (opening := text.find("{", start)) >= 0:
         start = opening + 1

@@ -1,4 +1,4 @@
-"""The bytes of a tar: blocks in order, the headers in them, and how much a tar may claim.
+"""Read the blocks of a tar in order, parse the headers in them, and bound what a tar may claim.
 
 A sparse member of 1 KiB may claim gigabytes of holes, and 1 MiB of header records compresses to 1 KiB. So the holes of
 each member, each sample and each tar are bounded, and the records of each tar. `decompress` bounds how much a
@@ -79,7 +79,7 @@ def octal(field: bytes) -> int:
 
 
 def most_holes(stored: int) -> int:
-    """Return how many bytes of holes are allowed for `stored` stored bytes."""
+    """Return how many bytes of holes `stored` stored bytes may have."""
     return _HOLES + _HOLES_RATIO * stored
 
 
@@ -90,7 +90,7 @@ class Budget:
         self.stored = self.holes = self._records = 0
 
     def count(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield `chunks`, and count each as stored before it is read."""
+        """Yield `chunks`, and count each as stored."""
         for chunk in chunks:
             self.stored += len(chunk)
             yield chunk
@@ -209,12 +209,12 @@ def member_place(name: str, offset: int) -> str:
 
 
 def printable(name: str) -> str:
-    """Return `name` in quotes on one line, even if it is not UTF-8; the middle of a very long one is left out."""
+    """Return `name` in quotes on one line, even if it is not UTF-8; a very long one without its middle."""
     if len(name) > _SHOWN:
         name = f"{name[: _SHOWN // 2]}...{name[-_SHOWN // 4 :]}"
     return repr(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def as_text(name: bytes) -> str:
-    """Return a member's name as text; bytes that are not UTF-8 become surrogates, for later checks to find."""
+    """Return a member's name as text; bytes that are not UTF-8 become surrogates, which a later check refuses."""
     return name.decode("utf-8", "surrogateescape")

@@ -1,6 +1,6 @@
-"""Chunks of a tar, compressed or not -> its members, in one strict pass; damage becomes values.
+"""Read the members of a tar, compressed or not, in one strict pass that yields damage as errors.
 
-Reads the tars that GNU tar, bsdtar, Python's tarfile and WebDataset write: v7, ustar, GNU and pax, long names, sparse
+It reads what GNU tar, bsdtar, Python's tarfile and WebDataset write: v7, ustar, GNU and pax tars, long names, sparse
 members. Python's own tarfile takes a damaged or truncated header for the end of the archive, so it would silently lose
 samples. Here
 
@@ -8,12 +8,12 @@ samples. Here
   block, a tar that ends between two members may have been truncated there;
 - only zeros may follow the end, and the stream is read to its end, so that the checksums of gzip and zstd are checked.
 
-Each damage is yielded in its place as a CorruptError; a caller that continues gets the members from the next sound
-header on. Directories and volume labels are left out. `Member.problem` says why a member has no usable bytes: a link, a
-device, a value that is too large, a name that is too long, a sparse member that is nearly all holes. As in Python's
-tarfile, a directory is a member of type 5, or an old one without bytes whose name ends in a slash; any other member
-whose name ends in a slash is a file, and its bytes are never read as members. Names are text: nothing is ever written
-to or read from the path that a name spells.
+A damaged place is yielded as a CorruptError; a caller that continues gets the members from the next sound header on.
+Directories and volume labels are left out. `Member.problem` says why a member has no usable bytes: it is a link or a
+device, its value is too large, its name is too long, or it is sparse and nearly all holes. As in Python's tarfile, a
+directory is a member of type 5, or an old one without bytes whose name ends in a slash. Any other member whose name
+ends in a slash is a file, and its bytes are never read as members. Names are only text: no such path is ever written
+or read.
 
 A sparse member stores only the pieces between its holes, and a map of their places. GNU tar has written that map in
 four ways: in the header (type S), and in pax records of version 0.0, 0.1 and 1.0.
@@ -45,7 +45,7 @@ from mdsx.errors import CorruptError
 _EXTENSION_LIMIT = 2**20  # extended headers of one member, and sparse maps; more is damage
 _VALUE_LIMIT = 2**32 - 1  # a column's value is smaller
 _NAME_LIMIT = 2**16
-_DIGITS = 20  # of a number in a sparse map
+_DIGITS = 20  # of a number in a header or a sparse map
 _SHARED = {"path", "linkpath", "size"}  # the records of a global header that are used here
 _LINKS = {
     b"1": ("a hard link", "pack it with `tar --hard-dereference`"),
@@ -56,14 +56,15 @@ _LINKS = {
 }
 _UNSPARSE = "pack it without --sparse"
 
-Pieces = list[tuple[int, int]]  # offset in the whole member, length
+SparseMap = list[tuple[int, int]]
+"""Offset in the whole member and length of each piece that is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a tar. `offset`: where its first header starts; `holes`: how many bytes of `data` are not stored.
+    """A member of a tar. `offset` is where its first header starts; `holes` is how many bytes of `data` are not stored.
 
-    With a `problem` it has no data; `hint` is the way out, if there is one.
+    A member with a `problem` has no data; `hint` is the way out, if there is one.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Member:
 
 
 def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[Member | CorruptError]:
-    """Yield the members of the tar in `chunks`, and a CorruptError for each damage. `file` is its name for errors."""
+    """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is its name."""
     budget = Budget()
     tape = Tape(decompress(budget.count(chunks)), file, budget)
     shared: dict[str, bytes] = {}  # the pax global header
@@ -181,7 +182,7 @@ def _payload(tape: Tape, header: TarHeader, start: int, *, limit: int) -> bytes:
 
 
 def _decimal(tape: Tape, start: int, value: bytes) -> int:
-    if not value.isdigit() or len(value) > 20:
+    if not value.isdigit() or len(value) > _DIGITS:
         raise tape.error("pax header is damaged", start, found=repr(value[:80]))
     return int(value)
 
@@ -202,7 +203,7 @@ def _take_records(tape: Tape, start: int, count: int) -> None:
 
 def _sparse_map(
     tape: Tape, header: TarHeader, start: int, pax: dict[str, bytes], records: list[tuple[str, bytes]]
-) -> tuple[int, Pieces | None]:
+) -> tuple[int, SparseMap | None]:
     """Return the full size and the map of a sparse member; the stored size and None if it is not sparse."""
     try:
         if header.kind == b"S":
@@ -224,14 +225,14 @@ def _sparse_map(
     return header.size, None
 
 
-def _header_entries(fields: bytes) -> Pieces:
-    """Return the map entries in a type S header or its continuation: pairs of 12-byte octal numbers."""
+def _header_entries(fields: bytes) -> SparseMap:
+    """Return the entries of the map in a type S header or its continuation: pairs of 12-byte octal numbers."""
     pairs = [fields[start : start + 24] for start in range(0, len(fields) // 24 * 24, 24)]
     return [(octal(pair[:12]), octal(pair[12:])) for pair in pairs if pair[:1] != b"\0"]
 
 
-def _pax_pieces(records: Sequence[tuple[str, bytes]]) -> Pieces:
-    """Return the map of pax versions 0.0 and 0.1; empty if the records hold none."""
+def _pax_pieces(records: Sequence[tuple[str, bytes]]) -> SparseMap:
+    """Return the map of pax versions 0.0 and 0.1; empty if the records have none."""
     numbers: list[int] = []
     for key, value in records:
         if key == "GNU.sparse.map":
@@ -242,7 +243,7 @@ def _pax_pieces(records: Sequence[tuple[str, bytes]]) -> Pieces:
 
 
 def _expanded(
-    tape: Tape, header: TarHeader, start: int, pax: dict[str, bytes], pieces: Pieces, data: bytes, size: int
+    tape: Tape, header: TarHeader, start: int, pax: dict[str, bytes], pieces: SparseMap, data: bytes, size: int
 ) -> bytes:
     """Return all `size` bytes of a sparse member that stores `data`."""
     try:
@@ -257,7 +258,7 @@ def _expanded(
         raise tape.error(f"sparse member is damaged: {error}", start, header.name) from None
 
 
-def _split_stored_map(stored: bytes) -> tuple[Pieces, bytes]:
+def _split_stored_map(stored: bytes) -> tuple[SparseMap, bytes]:
     """Return the map of pax version 1.0, which is lines of decimal digits before the data, and the data."""
     count, _, rest = stored[:_EXTENSION_LIMIT].partition(b"\n")
     lines = rest.split(b"\n", 2 * _number(count))[: 2 * _number(count)]
@@ -265,7 +266,7 @@ def _split_stored_map(stored: bytes) -> tuple[Pieces, bytes]:
     return _paired([_number(line) for line in lines]), stored[-(-size // BLOCK) * BLOCK :]
 
 
-def _with_holes(pieces: Pieces, stored: bytes, size: int) -> bytes:
+def _with_holes(pieces: SparseMap, stored: bytes, size: int) -> bytes:
     """Return `size` bytes: `stored` cut into `pieces`, zeros elsewhere."""
     parts: list[bytes] = []
     used = end = 0
@@ -285,5 +286,5 @@ def _number(digits: bytes) -> int:
     return int(digits)
 
 
-def _paired(numbers: list[int]) -> Pieces:
+def _paired(numbers: list[int]) -> SparseMap:
     return list(zip(numbers[::2], numbers[1::2], strict=True))

@@ -1,10 +1,10 @@
-"""What a member's bytes mean in a column: a tar's samples -> samples as the writer takes them.
+"""Read the values of a tar's samples from the bytes of their members.
 
 A column's type decides how a value is read: numbers and bools from text or a NumPy file, arrays from a NumPy file,
-lists from JSON; for other types a member holds the same bytes as a shard. An absent member is null if the column takes
-null. NaN and Infinity in JSON are errors, or null. Parsed JSON and MessagePack take many times their bytes, so their
-size in a sample is bounded by the stored size of the tar. Every value that does not fit is a SampleError that names
-tar, member and offset, and the option that would take it. Nothing is ever unpickled.
+lists from JSON. For other types, a member has the same bytes as a value in a shard. An absent member is null if the
+column is nullable. NaN and Infinity in JSON are errors, or null. Parsed JSON and MessagePack take many times their
+bytes, so their size in a sample is bounded by the stored size of the tar. A value that does not fit raises a
+SampleError that names tar, member and offset, and the option that would accept it. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _BOOLS = {"0": False, "1": True, "false": False, "true": True}
 
 NPY_MAGIC = npy_format.MAGIC_PREFIX
 _NPY_DAMAGE = (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, TokenError)
-"""Raised by NumPy, and by Python's parser, which reads the header as a literal, if a header is damaged."""
+"""What NumPy, and Python's parser, which reads the header as a literal, raise for a damaged header."""
 _NPY_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 
 
 def type_of_extension(name: str) -> str:
-    """Return the type of column `name` by its extension alone; the last part counts (`seg.png` is png)."""
+    """Return the type of column `name` by its extension alone; the last component decides (`seg.png` is png)."""
     return _BY_EXTENSION.get(name.rpartition(".")[2], "bytes")
 
 
 class SampleReader:
-    """Reads the samples of the tar `file`, which has `stored` bytes, as samples of a dataset's `columns`.
+    """Reads the samples of the tar `file`, which has `stored` bytes, as samples of a dataset with these `columns`.
 
     With `nan_null`, NaN and Infinity in JSON are read as null.
     """
@@ -67,7 +67,7 @@ class SampleReader:
         self._parsed_left = _TARS_PARSED_ROOM + _PARSED_RATIO * stored
 
     def read(self, sample: TarSample) -> dict[str, Any]:
-        """Return the sample as the writer takes it. Raise SampleError."""
+        """Return the sample as the writer accepts it. Raise SampleError."""
         if not sample.members.keys() <= self._types.keys():
             self._refuse_extra(sample)
         if self._parsed:
@@ -136,7 +136,7 @@ class SampleReader:
 
 
 def value_reader(kind: ColumnType, *, nan_null: bool = False) -> Callable[[bytes], Any]:
-    """Return a function from a member's bytes to a value for the writer; it raises ValueError or CorruptError."""
+    """Return a function that reads a member's bytes as a value for the writer. It raises ValueError or CorruptError."""
     as_json = _json_without_nan if nan_null else parse_json
     if kind.is_list:
         return _list_reader(kind, as_json)
@@ -163,7 +163,7 @@ def _list_reader(kind: ColumnType, as_json: Callable[[bytes], object]) -> Callab
 
 
 def _wider_type(kind: ColumnType, data: bytes) -> ColumnType:
-    """Return a type that takes `data`, which `kind` does not: with starred dimensions, or str, or bytes."""
+    """Return a type that accepts `data`, which `kind` does not: with starred dimensions, or str, or bytes."""
     if kind.scalar and data.startswith(NPY_MAGIC):
         try:
             array = parse_npy(data)
@@ -186,7 +186,7 @@ def _json_without_nan(data: bytes) -> object:
 
 
 def _has_nan(data: bytes) -> bool:
-    """Whether `data` would be JSON but for NaN or Infinity."""
+    """Return whether `data` would be JSON without its NaN or Infinity."""
     found: list[str] = []
 
     def note(text: str) -> None:

@@ -1,16 +1,16 @@
-"""Members of a tar -> samples, as WebDataset groups them, but never losing anything silently.
+"""Group the members of a tar into samples, as WebDataset does, but without losing anything silently.
 
 - A member's key ends at the first dot after the last slash, as in WebDataset, or at the last dot. The rest of the name,
   in lower case, is the extension: `a.b/c.SEG.png` has key `a.b/c` and extension `seg.png`, or, up to the last dot, key
   `a.b/c.SEG` and extension `png`. A leading `./` belongs to the key.
 - The extension is the column, unless `rename` gives it another name. Several extensions may become one column.
-- Adjacent members with the same key are one sample. A key that comes back later in its tar is an error.
-- Hidden files (`._0001.jpg`, `.DS_Store`) are left out, and so is what `drop` names, by extension or by file name
-  (`README`). A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an
-  error, because it may be what a sample lacks.
+- Adjacent members with the same key are one sample. A key that occurs again later in its tar is an error.
+- Hidden files (`._0001.jpg`, `.DS_Store`) are left out, and so are the extensions and file names (`README`) in `drop`.
+  A member without a column (no extension), without bytes of its own (a link) or without a UTF-8 name is an error,
+  because a sample may lack it.
 - The holes of a sample's members are bounded by their stored bytes.
 
-Errors are yielded in their place, so that a caller can continue after them.
+Errors are yielded where they occur, so that a caller can continue after them.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ class Names:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The column of each extension that is renamed."""
+        """Return the column of each extension that is renamed."""
         return {extension: column for column, extensions in self.rename.items() for extension in extensions}
 
     @property
     def dropped(self) -> frozenset[str]:
-        """The file names and extensions that are dropped."""
+        """Return the file names and extensions that are dropped."""
         return frozenset((*self.drop, *map(_extension, self.drop)))
 
     def split(self, name: str) -> tuple[str, str]:
@@ -119,7 +119,7 @@ class Names:
         return folder + slash + stem, extension.lower()
 
     def unused(self, members: Iterable[str]) -> list[str]:
-        """Return a sentence for each dropped name and each renamed column that matches none of these `members`."""
+        """Return a sentence for each dropped name and each renamed column that matches none of the `members`."""
         files = {name.rpartition("/")[2] for name in members if not is_hidden(name)}
         extensions = dict.fromkeys(self.split(name)[1] for name in sorted(files))
         known = f"there are {', '.join(filter(None, extensions))}"[:300]
@@ -162,7 +162,7 @@ _PLAIN = Names()
 
 @dataclass(frozen=True, slots=True)
 class TarSample:
-    """A key and its members by column. `torn`: the sample is next to damage that may have destroyed some of them."""
+    """A key and its members by column. `torn`: damage after the sample may have destroyed some of them."""
 
     key: str
     members: dict[str, Member]
@@ -183,7 +183,7 @@ class _Group:
         self.stored += len(member.data) - member.holes
 
     def refuse(self, problem: SampleError) -> None:
-        """Make this no sample; only its first problem is kept."""
+        """Make this group an error. Only its first problem is kept."""
         self.problem = problem
         self.members.clear()
 
@@ -194,11 +194,11 @@ class _Group:
 def group_samples(
     items: Iterable[Member | CorruptError], *, file: str, names: Names = _PLAIN
 ) -> Iterator[TarSample | MdsxError]:
-    """Yield the samples of a tar, with an error in place of each invalid sample and each damage."""
+    """Yield the samples of a tar, and an error for each invalid sample and each damaged place."""
     group: _Group | None = None
     seen: set[str] = set()
     columns, dropped = names.columns, names.dropped
-    after_damage = False  # which may have destroyed the beginning of the next sample
+    after_damage = False  # the damage may have destroyed the beginning of the next sample
     for item in items:
         if isinstance(item, CorruptError):
             yield item
@@ -251,14 +251,14 @@ def _name_problem(name: str, extension: str) -> str | None:
 
 
 def _leave_out(name: str, extension: str) -> str:
-    """Return how to leave out members like this one, or their samples."""
+    """Return a hint on how to leave out members like this one, or their samples."""
     what = extension or name.rpartition("/")[2]
     drop = f"--drop {shlex.quote(what)} leaves out members like it; " if what and what.isprintable() else ""
     return f"{drop}--on-error skip leaves out the sample"
 
 
 def _twice(column: str, before: Member, member: Member, names: Names) -> tuple[str, str]:
-    """Return the problem, and the way out, if two members of a sample become one column."""
+    """Return the problem of two members of a sample that become one column, and the way out."""
     first, second = names.split(before.name)[1], names.split(member.name)[1]
     if first == second:
         return f"sample has column {printable(column)} twice", "--on-error skip leaves out the sample"

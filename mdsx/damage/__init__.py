@@ -1,4 +1,4 @@
-"""What is damaged in a dataset: `verify` finds it, `repair` leaves it out."""
+"""Damage in a dataset: `verify` finds it, `repair` leaves it out."""
 
 from mdsx.damage.catalog import unnamed
 from mdsx.damage.repair import repair

@@ -1,11 +1,11 @@
-"""The shards that a dataset has, and its index built again from them.
+"""List the shards of a dataset, even without its index, and prove an index that was rebuilt from them.
 
-The index names the shards. If it is damaged or missing, the indexes of the parts do, and last the names of the files:
-shards are then in the order of their parts' numbers and of their own. A file that an earlier repair wrote
-(`repaired.shard.00003.mdsx`) may take the place of the one that it replaced.
+The index names the shards. If it is damaged or missing, the indexes of the parts name them, or else the names of the
+files do: the shards are then in the order of their parts' numbers and their own. A file that an earlier repair wrote
+(`repaired.shard.00003.mdsx`) may replace the one that it was made from.
 
-The checksum of a damaged index can prove a rebuilt one: an index built from the shards that has this checksum is the
-original, to the last byte. If the checksum itself was damaged, all its other digits prove it.
+The checksum of a damaged index can prove a rebuilt one: an index that is built from the shards and has this checksum is
+the original, byte for byte. If a digit of the checksum was damaged, the others prove it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MOST_GAPS = 1000
 
 
 Schemas = dict[tuple[Schema, int], str]
-"""Columns, and the offset of the rows; and a file that has them."""
+"""(Schema, offset of the rows) -> a file that has them."""
 
 
 class Place(NamedTuple):
-    """Where a shard is: number `shard` of the index `source`, which describes it by `entry`; or only files, the best
-    first, none if it is missing."""
+    """Where a shard is: it is number `shard` of the index `source`, which describes it by `entry`; or there are only
+    `files`, the best first (none if the shard is missing)."""
 
     name: str
     entry: ShardEntry | None = None
@@ -42,8 +42,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (if sound) are those of the index.
-    `metadata`: the index's, else that of the parts if they agree, else none. `schemas`: those in indexes."""
+    """The shards of a dataset. `state`, `data` (None if missing) and `parsed` (if sound) describe the index.
+    `metadata`: the index's, or that of the parts if they agree, or none. `schemas`: those in indexes."""
 
     state: Literal["sound", "damaged", "missing"]
     places: Sequence[Place]
@@ -61,7 +61,7 @@ def read_catalog(storage: Storage) -> Catalog:
     data: bytes | None = None
     problem: MdsxError | None = None
     with suppress(MissingError):
-        for _ in range(DOWNLOAD_TRIES):  # damage in transfer is no damage
+        for _ in range(DOWNLOAD_TRIES):  # damage in transfer is no damage to the index
             data = storage.get(filenames.INDEX).data
             try:
                 index = parse_index(data, file=f"{storage.url}/{filenames.INDEX}")
@@ -74,9 +74,10 @@ def read_catalog(storage: Storage) -> Catalog:
 
 
 def unnamed(url: str | os.PathLike[str]) -> list[str]:
-    """Return the files that look like shards, but that a sound index does not name: nothing reads them.
+    """Return the files that look like shards, but are not in the index, so that nothing reads them.
 
-    Examples are damaged shards that a repair replaced, and the shards of a part that was added after the merge.
+    Examples are damaged shards that a repair replaced, and the shards of a part that was added after the merge. Return
+    an empty list if the index is damaged.
     """
     storage = open_storage(url)
     try:
@@ -89,7 +90,7 @@ def unnamed(url: str | os.PathLike[str]) -> list[str]:
 
 
 class _Named(Sequence[Place]):
-    """The places that an index names, created on demand: there may be millions."""
+    """The places of an index's shards, created on demand: there may be millions."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -111,9 +112,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
         if number is not None and key == filenames.within(filenames.part(number), filenames.INDEX)
     }
     _check_finished(storage.url, stored, indexes, finished=data is not None)
-    found: dict[
-        int | None, dict[int, list[tuple[int, Entry]]]
-    ] = {}  # part -> number of the shard -> number of the repair
+    found: dict[int | None, dict[int, list[tuple[int, Entry]]]] = {}  # part -> shard -> (repair, file)
     for key, entry in stored.items():
         if (parsed := filenames.parse_shard(key)) and parsed.canonical:
             found.setdefault(parsed.part, {}).setdefault(parsed.number, []).append((parsed.repair, entry))
@@ -155,7 +154,7 @@ _PREFIXES = (
 
 
 def _check_finished(url: str, stored: Mapping[str, Entry], indexes: Mapping[int, str], *, finished: bool) -> None:
-    """Raise UsageError for an unfinished dataset: its writer can finish it."""
+    """Raise UsageError for an unfinished dataset, which its writer can finish."""
     for key in stored:
         if folder := filenames.work_folder(key):
             part = filenames.part_number(key)
@@ -163,7 +162,7 @@ def _check_finished(url: str, stored: Mapping[str, Entry], indexes: Mapping[int,
                 continue
             where = url if part is None else f"{url}/{filenames.part(part)}"
             converting = folder == filenames.CONVERT_FOLDER
-            way = "run the same `mdsx convert` again" if converting else "write on with resume=True"
+            way = "run the same `mdsx convert` again" if converting else "finish it with resume=True"
             raise UsageError("the dataset is unfinished: a writer is or was at work", file=where, hint=way)
 
 
@@ -193,7 +192,7 @@ def _part_index(storage: Storage, key: str) -> Index | None:
 
 
 def _check_gaps(url: str, numbers: Collection[int]) -> None:
-    """Raise UsageError if one file has a huge number: all before it would count as missing."""
+    """Raise UsageError if a file has a huge number, because all numbers before it would count as missing."""
     if max(numbers, default=0) > _MOST_GAPS + 2 * len(numbers):
         message, hint = "most of the numbered files before it are missing", "move it away if it does not belong here"
         raise UsageError(message, file=url, place=f"number {max(numbers)}", found=f"{len(numbers)} files", hint=hint)
@@ -223,8 +222,8 @@ def original(
     entries: Sequence[ShardEntry],
     guesses: Iterable[dict[str, Any]],
 ) -> bytes | None:
-    """Return the index that `data` was before it was damaged, if that can be proven. `guesses`: what its metadata may
-    be, besides what can still be read in it."""
+    """Return the index that `data` was before it was damaged, if that can be proven. `guesses` are possible metadata,
+    besides the metadata that can still be read in it."""
     for metadata in (*_readable(data), {}, *guesses):
         try:
             built = build_index(schema, compression, entries, metadata)
@@ -236,7 +235,7 @@ def original(
 
 
 def _readable(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the metadata that can be read in a damaged index; it needs a proof."""
+    """Yield the metadata that can be read in a damaged index. It must still be proven."""
     start, stop = data.find(b'"metadata":', max(0, data.find(b'"fingerprint":"'))), data.rfind(b',"checksum":"')
     try:
         metadata = parse_json(data[start + len(b'"metadata":') : stop])

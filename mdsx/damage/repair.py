@@ -1,13 +1,13 @@
-"""Repairs a dataset: writes a correct index over sound shards.
+"""Repair a dataset: write a correct index of sound shards.
 
 Rules:
 - No file of the dataset is changed, truncated or deleted, except that the index is replaced. The sound samples of a
   damaged shard are written to a new file beside it, with `repaired.` before its name; no file is ever overwritten.
-- Nothing is dropped without permission: if anything would be, nothing at all is written.
-- A sample is sound if its checksum holds under the row key that the index gives, or without an index the shard's own.
-  So samples of another shard are never accepted.
-- New shards are written first, then a copy of the old index, then the new index, atomically: so at any time there is
-  the old state or the new one. Shards that an interrupted repair wrote are used by the next.
+- Nothing is dropped without permission: if anything would be dropped, nothing at all is written.
+- A sample is sound if its checksum is right with the row key that the index gives or, without an index, the shard's
+  own. So samples of another shard are never accepted.
+- New shards are written first, then a copy of the old index, then the new index, atomically. So there is always the old
+  state or the new one. The next repair uses the shards that an interrupted one wrote.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def repair(
 
         done = mdsx.repair("s3://bucket/corpus", drop_damaged=True)
 
-    A missing or damaged index is rebuilt from the shards, which are all read and checked. A damaged shard is replaced
-    by a new one with its sound samples. No shard is changed or removed.
+    All shards are read and checked. A missing or damaged index is rebuilt from them. A damaged shard is replaced with a
+    new one that has its sound samples. No shard is changed or removed.
 
     Args:
         url: A dataset.
         drop_damaged: Whether damaged samples may be left out. Without it, nothing is written if a sample would be lost,
-            or something that only a damaged index held.
+            or anything that only a damaged index had.
         dry_run: Whether to only report what would be done.
         threads: How many shards to check at once; each is held in memory.
         connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
@@ -69,7 +69,7 @@ def repair(
 
 @dataclass(slots=True)
 class _Survey:
-    """The shards as they were found; of sound ones, only what the index does not say."""
+    """The state of the shards. Of sound ones, only what the index does not say is kept."""
 
     catalog: Catalog
     schemas: Schemas
@@ -121,7 +121,7 @@ def _survey(storage: Storage, catalog: Catalog, threads: int, watch: Callable[[P
 
 
 def _examine(storage: Storage, place: Place, first: int | None, *, keep: bool = False) -> Examined:
-    """Examine a shard: the one that an index names; or the first of its files that is sound, else the soundest."""
+    """Examine the shard that an index names, or the first of a shard's files that is sound (or else the soundest)."""
     if place.source is not None:
         return examine(storage, place.source, place.shard, place.name, first=first, keep=keep)
     best: Examined | None = None
@@ -154,7 +154,7 @@ def _check(url: str, survey: _Survey) -> None:
 
 
 def _plan(storage: Storage, survey: _Survey) -> Repair:
-    """Return what would be done."""
+    """Return the report of what would be done."""
     catalog = survey.catalog
     damaged = [examined.report for examined in survey.damaged.values()]
     proven = _original(survey) is not None
@@ -174,7 +174,7 @@ def _plan(storage: Storage, survey: _Survey) -> Repair:
 
 
 def _original(survey: _Survey) -> bytes | None:
-    """Return the index as it was before it was damaged, if the shards prove it."""
+    """Return the index from before the damage, if the shards prove it."""
     catalog = survey.catalog
     if catalog.state != "damaged" or catalog.data is None or survey.damaged:
         return None
@@ -217,7 +217,7 @@ def _replace(storage: Storage, survey: _Survey, number: int) -> ShardEntry:
 
 
 def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
-    """Store a new shard beside the one of that name. Return its own name: a free one, or one with the same bytes."""
+    """Store a new shard beside the one called `name`, and return its name: a free one, or one with the same bytes."""
     number = 1
     while True:
         new = filenames.repaired(name, number)
@@ -245,7 +245,7 @@ def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
         message, hint = "the index was replaced while the shards were read", "run the repair again"
         raise ChangedError(message, file=file_of(storage, filenames.INDEX), hint=hint)
     copy = None
-    if old is not None:  # named by its content, so that no other copy is overwritten
+    if old is not None:  # its name has a hash of its content, so that no other copy is overwritten
         copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(old))
         storage.put(copy, old)
     storage.put(filenames.INDEX, new)

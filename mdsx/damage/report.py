@@ -1,4 +1,4 @@
-"""What a verification or a repair reports, while it runs and at its end."""
+"""The reports of `verify` and `repair`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ShardRepair:
 
     @property
     def kept(self) -> int:
-        """How many samples are sound."""
+        """Return how many samples are sound."""
         return 0 if self.samples is None else self.samples - sum(stop - start for start, stop in self.lost)
 
     @property
@@ -91,7 +91,7 @@ class Repair:
         shards: Its shards after the repair, done or not.
         damaged: The damaged shards.
         index_error: What is wrong with a damaged index.
-        proven: Whether a rebuilt index is the original, byte for byte.
+        proven: Whether a rebuilt index is proven to be the original, byte for byte.
         written: Whether anything was written.
         old_index: Where the replaced index is kept.
         fingerprint: The dataset's fingerprint after a repair that was written.
@@ -112,7 +112,7 @@ class Repair:
 
     @property
     def damages(self) -> tuple[MdsxError, ...]:
-        """Return what was found damaged: the index first, then the first problems of each shard, in order."""
+        """Return the damages: that of the index, then the first problems of each shard, in order."""
         missing = (
             MissingError("it is not there", file=f"{self.url}/{filenames.INDEX}") if self.index == "missing" else None
         )
@@ -121,7 +121,7 @@ class Repair:
 
     @property
     def ok(self) -> bool:
-        """Return whether the dataset is sound now: nothing was damaged, or it was repaired."""
+        """Return whether the dataset is sound now, because nothing was damaged or it was repaired."""
         return self.written or not self.needed
 
     def __iter__(self) -> Iterator[MdsxError]:
@@ -142,12 +142,12 @@ class Repair:
 
     @property
     def drops(self) -> bool:
-        """Return whether something would be lost, so that `drop_damaged` is needed."""
+        """Return whether anything would be lost, so that `drop_damaged` is needed."""
         return any(shard.drops for shard in self.damaged) or (self.index == "damaged" and not self.proven)
 
     @property
     def lost_samples(self) -> int:
-        """Return how many samples are lost, as far as that is known."""
+        """Return how many samples are lost, as far as is known."""
         return sum(shard.lost_samples or 0 for shard in self.damaged)
 
 

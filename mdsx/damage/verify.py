@@ -1,11 +1,11 @@
-"""Finds damage: every byte of a shard, or of a whole dataset, against every checksum and rule.
+"""Find damage in a shard or a whole dataset: check every byte against every checksum and rule.
 
 Shards are downloaded, decompressed and checked in memory, at most `threads` of them at once. Damage in a shard is
-reported by sample and column, damage to a compressed frame by the samples in it. If no check locates it, it is reported
-by the hash of the whole. A shard that is missing or cannot be read is damage as well.
+reported by sample and column, damage to a compressed frame by the samples in it. If no check can locate it, the
+hash of the whole shard is reported. A shard that is missing or cannot be read is damage as well.
 
-A shard that is not sound is read a second time, since damage in transfer is no damage to the shard. An error of storage
-(no answer, no permission) says nothing about the shard, and is raised.
+A shard that is not sound is read a second time, because damage in transfer is no damage to the shard. An error of
+storage (no answer, no permission) says nothing about the shard, and is raised.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A shard of ours as it was examined. It is sound if its report has no problems: then `entry` is its entry in an
-    index. `layout` is None if nothing says how the shard is made. `rebuilt`: a shard of its sound samples, if asked
-    for."""
+    """A shard of our format that was examined. If its `report` has no problems, it is sound, and `entry` is its entry
+    in an index. `layout` is None if it is unknown. `rebuilt` is a shard of its sound samples, if asked for."""
 
     name: str
     report: ShardRepair
@@ -116,7 +115,7 @@ class Examined:
 
 
 def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int) -> Sequence[MdsxError]:
-    """Return the damages of a shard, of any format; `first` is the number in the dataset of its first sample."""
+    """Return the damages of a shard of any format. `first` is the number in the dataset of its first sample."""
     name, file = index.name(shard), file_of(storage, index.name(shard))
     if _is_sound(storage, index, shard):
         return []
@@ -127,10 +126,10 @@ def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int)
 def examine(
     storage: Storage, index: Index, shard: int, name: str, *, first: int | None, keep: bool = False
 ) -> Examined:
-    """Examine the shard of ours that `index` calls number `shard`, and that is stored as `name`.
+    """Examine shard number `shard` of `index`, of our format, which is stored as `name`.
 
-    `first` is the number in the dataset of its first sample. With `keep`, the sound samples of a damaged shard are
-    kept as `rebuilt`.
+    `first` is the number in the dataset of its first sample. With `keep`, `rebuilt` has the sound samples of a damaged
+    shard.
     """
     layout, entry = index.layout(shard), index.entry(shard)._replace(name=name)
     if _is_sound(storage, index, shard, name):
@@ -147,7 +146,7 @@ def examine(
 
 
 def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Examined:
-    """Examine a shard of ours that no index names. Raise UnsupportedError for one of a later version."""
+    """Examine a shard of our format that no index names. Raise UnsupportedError for one of a later version."""
     key = stored.key
     file, compressed = file_of(storage, key), filenames.is_compressed(key)
     try:
@@ -164,7 +163,7 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Exa
     found = salvage(data, layout, compressed=compressed, size=expected, file=file)
     problems: list[MdsxError] = [*surplus(size, expected, file), *found.problems]
     layout = found.layout
-    if layout.row_key is None:  # nothing proves what the damaged header says
+    if layout.row_key is None:  # nothing proves the claims of the damaged header
         return Examined.of(storage, key, problems)
     if not layout.samples:
         problems.append(CorruptError("it has no sample", file=file))
@@ -175,8 +174,7 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Exa
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield the result for each item, in order. As many items as threads are in flight, counting a finished one that
-    was not taken yet."""
+    """Yield the result for each item, in order. At most `threads` items are in flight, or finished but not taken."""
     running: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="mdsx-damage") as pool:
         try:

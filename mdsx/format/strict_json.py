@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_DEPTH = 500
-"""The most levels of arrays and objects that are written: so many can be read even from a deep call stack."""
+"""The most levels of arrays and objects that are written, so that they can be read even from a deep stack."""
 
 
 def parse_json(data: bytes, *, unique_keys: bool = False) -> object:

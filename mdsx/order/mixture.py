@@ -1,4 +1,4 @@
-"""The order of a mixture: which sample of which weighted dataset is at a position.
+"""The order of a mixture of weighted datasets: the component and the sample at each position.
 
 `draws` says which component a position draws. Each component is read in an order of its own, epoch after epoch.
 """
