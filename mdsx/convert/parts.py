@@ -129,6 +129,8 @@ class _Intake:
         self._bytes, self._samples, self._reported = 0, 0, time.monotonic()
 
 
+# --- several processes
+
 _Pipe: TypeAlias = "Connection[Any, Any]"
 
 

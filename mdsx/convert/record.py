@@ -99,6 +99,8 @@ def decode_plan(data: bytes, *, file: str) -> Plan:
         raise CorruptError(f"not a conversion's plan: {error}", file=file) from None
 
 
+# --- the results of tars
+
 _KEPT = 100
 _SAVE_EVERY = 10.0  # seconds; a rerun reads later tars again
 

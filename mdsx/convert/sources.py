@@ -148,6 +148,8 @@ def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> d
     }
 
 
+# --- braces
+
 _MOST_NAMES = 1_000_000
 _MOST_CHARACTERS = 2**28  # in all names
 _LONGEST = 4096  # characters of a text with braces; a path has no more

@@ -81,6 +81,8 @@ def _damages(storage: Storage, index: StoredIndex, shard: int, first: int) -> Se
         return [error]
 
 
+# --- one shard
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -6,6 +6,7 @@ A shard takes a few dozen bytes in memory. The index also says how its shards' b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -14,10 +15,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UsageError
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
-from mdsx.format.filenames import NameRun, join_name
+from mdsx.format.filenames import NameRun, join_name, runs_of
+from mdsx.format.inputs import Refused
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
 from mdsx.format.shard import Layout, ShardView
@@ -30,18 +32,11 @@ from mdsx.format.stored_bytes import (
     ShardReceiver,
     hash_mismatch,
 )
+from mdsx.format.strict_json import parse_json
+from mdsx.format.values import check_keys
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-import json
-
-from mdsx.errors import UsageError
-from mdsx.format.filenames import runs_of
-from mdsx.format.inputs import Refused
-from mdsx.format.strict_json import parse_json
-from mdsx.format.values import check_keys
 
 VERSION = b"1"
 MAX_SHARDS = 2**22
@@ -212,6 +207,9 @@ def fingerprint_of(
         hasher.update(records.tobytes())
     found: str = hasher.hexdigest()
     return found
+
+
+# --- the text
 
 
 def build_index(
