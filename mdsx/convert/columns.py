@@ -61,7 +61,7 @@ def check_declared(columns: Mapping[str, str]) -> ColumnTypes:
 
 
 @dataclass(slots=True)
-class _Look:
+class _FirstSamples:
     """The first samples of one tar. `whole`: these are all of them."""
 
     samples: list[TarSample] = field(default_factory=list)
@@ -80,30 +80,30 @@ def find_columns(
     """
     errors: list[str] = []
     for place, source in enumerate(sources):
-        look = _look_at(source, names, skip)
-        errors += look.errors
-        if look.samples:
-            return _judge(look, source.url, declared, names, only=len(sources) == 1, last=place + 1 == len(sources))
+        first = _first_samples(source, names, skip)
+        errors += first.errors
+        if first.samples:
+            return _judge(first, source.url, declared, names, only=len(sources) == 1, last=place + 1 == len(sources))
     found = f"{len(errors):,} invalid ones, the first: {errors[0]}" if errors else None
     raise UsageError("there is no sample in the tars", file=sources[0].url, found=found)
 
 
-def _look_at(source: Source, names: Names, skip: bool) -> _Look:
-    look, size = _Look(), 0
+def _first_samples(source: Source, names: Names, skip: bool) -> _FirstSamples:
+    first, size = _FirstSamples(), 0
     with closing(read_chunks(source, lambda count: None)) as chunks:
-        members = _noted(read_members(chunks, file=source.url), look.members)
+        members = _noted(read_members(chunks, file=source.url), first.members)
         for item in group_samples(members, file=source.url, names=names):
-            if len(look.samples) == _SAMPLES or size > _BYTES or (look.samples and len(look.errors) >= _ERRORS):
-                look.whole = False
+            if len(first.samples) == _SAMPLES or size > _BYTES or (first.samples and len(first.errors) >= _ERRORS):
+                first.whole = False
                 break
             if isinstance(item, TarSample):
-                look.samples.append(item)
+                first.samples.append(item)
                 size += sum(len(member.data) for member in item.members.values())
             elif skip:
-                look.errors.append(str(item))
+                first.errors.append(str(item))
             else:
                 raise item
-    return look
+    return first
 
 
 def _noted(items: Iterable[Member | CorruptError], names: list[str]) -> Iterator[Member | CorruptError]:
@@ -114,19 +114,19 @@ def _noted(items: Iterable[Member | CorruptError], names: list[str]) -> Iterator
 
 
 def _judge(
-    look: _Look, file: str, declared: Mapping[str, str], names: Names, *, only: bool, last: bool
+    first: _FirstSamples, file: str, declared: Mapping[str, str], names: Names, *, only: bool, last: bool
 ) -> tuple[ColumnTypes, list[str]]:
     warnings: list[str] = []
-    for sentence in names.unused(look.members):
-        if look.whole and last:
+    for sentence in names.unused(first.members):
+        if first.whole and last:
             raise UsageError(sentence, file=file)
         warnings.append(f"{file}: {sentence}, among the first samples")
-    columns = infer_columns(look.samples, declared, file=file, names=names, warn=warnings.append)
+    columns = infer_columns(first.samples, declared, file=file, names=names, warn=warnings.append)
     inferred = len(columns.keys() - declared.keys()) - 1
-    dotted = names.key_until == FIRST_DOT and any(name.rpartition("/")[2].count(".") > 1 for name in look.members)
+    dotted = names.key_until == FIRST_DOT and any(name.rpartition("/")[2].count(".") > 1 for name in first.members)
     hint = "; the key ends at the first dot of a name: --key-until last-dot ends it at the last" if dotted else ""
-    if len(look.samples) == 1 and look.whole and (only or dotted):
-        sample = look.samples[0]
+    if len(first.samples) == 1 and first.whole and (only or dotted):
+        sample = first.samples[0]
         count = f"{len(sample.members):,} columns" if len(sample.members) > 1 else "one column"
         warnings.append(f"{file}: holds a single sample, {printable(sample.key)}, of {count}{hint}")
     elif inferred > _MANY:

@@ -52,7 +52,7 @@ class Source:
 
 def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) -> list[Source]:
     """Return the tars that `names` name, in that order. Raise MissingError if one is missing."""
-    urls = [url for name in names for expanded in expand_braces(name) for url in _globbed(expanded)]
+    urls = [url for name in names for expanded in expand_braces(name) for url in _expand_glob(expanded)]
     if not urls:
         raise UsageError("no tar is named")
     places = [_folder_and_name(url) for url in urls]
@@ -62,7 +62,9 @@ def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) 
             raise UsageError("tar is named twice", file=url)
         folders[folder].add(name)
     found = {
-        folder: _list(folder, inside, connect_timeout) if _is_remote(folder) else _look_at(folder, inside)
+        folder: (
+            _remote_sources(folder, inside, connect_timeout) if _is_remote(folder) else _local_sources(folder, inside)
+        )
         for folder, inside in folders.items()
     }
     return [found[folder][name] for folder, name in places]
@@ -105,7 +107,7 @@ def _folder_and_name(url: str) -> tuple[str, str]:
     return folder or "/", name
 
 
-def _globbed(url: str) -> list[str]:
+def _expand_glob(url: str) -> list[str]:
     if url.startswith("file://"):
         url = open_storage(url).url
     if _is_remote(url) or not glob.has_magic(url) or os.path.exists(url):
@@ -116,7 +118,7 @@ def _globbed(url: str) -> list[str]:
     return matches
 
 
-def _look_at(folder: str, names: Iterable[str]) -> dict[str, Source]:
+def _local_sources(folder: str, names: Iterable[str]) -> dict[str, Source]:
     """Return the local sources of one folder, by name."""
     storage = open_storage(folder)
     return {name: _local_source(storage, os.path.join(folder, name), name) for name in names}
@@ -132,7 +134,7 @@ def _local_source(storage: Storage, path: str, name: str) -> Source:
     return Source(path, piece.total, piece.etag, content.hexdigest())
 
 
-def _list(folder: str, names: Iterable[str], connect_timeout: float | None) -> dict[str, Source]:
+def _remote_sources(folder: str, names: Iterable[str], connect_timeout: float | None) -> dict[str, Source]:
     """Return the remote sources of one folder, by name, from a listing of their common prefix."""
     storage = open_storage(folder, connect_timeout=connect_timeout)
     first, last = min(names), max(names)  # the common prefix of these two is that of all

@@ -136,9 +136,9 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
         metadata.append(index.metadata)
         schemas.setdefault((index.schema, index.rows_offset), filenames.within(folder, filenames.INDEX))
         for shard in range(len(index.counts)):
-            said = index.entry(shard)
-            said = said._replace(name=filenames.within(folder, said.name))
-            places.append(Place(said.name, said, index, shard))
+            described = index.entry(shard)
+            described = described._replace(name=filenames.within(folder, described.name))
+            places.append(Place(described.name, described, index, shard))
     state: Literal["damaged", "missing"] = "missing" if data is None else "damaged"
     same = metadata[:1] if all(other == metadata[0] for other in metadata) else []
     return Catalog(state, places, "zstd" if compressed else None, data, None, error, same, schemas)

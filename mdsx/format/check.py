@@ -240,10 +240,10 @@ class _Check:
         """Return the trusted samples whose heap bytes do not directly follow those of a trusted sample."""
         if self._extents is None:
             return np.zeros(self._view.samples, np.bool_)
-        said: NDArray[np.bool_] = self._trusted.copy()
-        said[1:] &= self._trusted[:-1]
-        said &= self._extents.starts != self._expected_starts()
-        return said
+        unordered: NDArray[np.bool_] = self._trusted.copy()
+        unordered[1:] &= self._trusted[:-1]
+        unordered &= self._extents.starts != self._expected_starts()
+        return unordered
 
     def _expected_starts(self) -> NDArray[np.uint64]:
         """Return where the heap bytes of each sample should begin."""

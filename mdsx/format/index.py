@@ -165,7 +165,7 @@ class Index:
         compressed = self.compression is not None
         found = salvage(stored, self.layout(shard), compressed=compressed, size=entry.size, file=file, first=first)
         if found.other is not None:
-            return [self._another(found.other, entry, file)], found
+            return [self._wrong_shard(found.other, entry, file)], found
         problems = [*surplus(size, entry.size, file), *found.problems]
         if not problems:
             for data, expected in ((stored, entry.hash), (found.view.buffer, entry.raw_hash)):
@@ -174,7 +174,7 @@ class Index:
                     problems.append(CorruptError(message, file=file, place="XXH3-128", found=hashed, expected=expected))
         return problems, found
 
-    def _another(self, key: int, entry: ShardEntry, file: str) -> CorruptError:
+    def _wrong_shard(self, key: int, entry: ShardEntry, file: str) -> CorruptError:
         """Return the error for a shard that is not the one in the index: none of its samples can be trusted."""
         message = "is not the shard that the index names"
         for shard in np.flatnonzero(self.row_keys == np.uint64(key))[:1].tolist():

@@ -52,8 +52,8 @@ class Writer:
     Only one thread of one process may use a writer.
 
     Args:
-        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. Without `resume`, there may be nothing of a
-            dataset yet.
+        url: Where to write: a path, `file://...` or `s3://bucket/prefix`. Without `resume`, there must be neither an
+            index nor shards.
         columns: Column name -> type, such as "uint16[2048]", "str" or "json?". See docs/writing.md.
         shard_size: The largest size of an uncompressed shard, in bytes or as text such as "64MiB". A larger sample gets
             a shard of its own.
@@ -112,7 +112,7 @@ class Writer:
 
         Raises:
             SampleError: A value does not fit its column, or a column is missing. The sample is not written; the next
-            one may follow.
+                one may follow.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
