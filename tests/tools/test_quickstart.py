@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools import TOOLS
-from tools.cache_watch import CacheWatch
 from tools.quickstart import documents
+from tools.watch import CacheWatch
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tools.processes import members
+from tools.watch import Watch
 
 Figures = dict[str, Any]
 
@@ -75,38 +75,26 @@ def stopwatch(figures: Figures, samples: int, size: int = 0) -> Iterator[None]:
         figures["bytes/s"] = size / took
 
 
-class PeakMemory:
-    """The peak memory of this process and its children during the block, in MiB, sampled every 50 ms.
+class PeakMemory(Watch):
+    """The peak memory of this process and its children while the context lasts, in MiB, sampled every 50 ms.
 
     `rss`: resident, what is shared counted in every process; `pss`: what is shared counted once; `anonymous`:
     without what is mapped from files.
     """
 
-    _EVERY = 0.05
+    interval = 0.05
 
     def __init__(self) -> None:
+        super().__init__()
         self._peaks = {"rss": 0, "pss": 0, "anonymous": 0}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def figures(self) -> Figures:
         return {f"peak {name} MiB": value / 1024 for name, value in self._peaks.items()}
 
-    def _watch(self) -> None:
-        while True:
-            found = [memory_of(pid) for pid in members(session=os.getsid(0))]
-            for name, peak in self._peaks.items():
-                self._peaks[name] = max(peak, sum(each[name] for each in found))
-            if self._stop.wait(self._EVERY):
-                return
+    def look(self) -> None:
+        found = [memory_of(pid) for pid in members(session=os.getsid(0))]
+        for name, peak in self._peaks.items():
+            self._peaks[name] = max(peak, sum(each[name] for each in found))
 
 
 def memory_of(pid: int) -> dict[str, int]:
@@ -119,6 +107,16 @@ def memory_of(pid: int) -> dict[str, int]:
             if kind in found and not name.startswith("Pss_"):
                 found[kind] += int(value)
     return found
+
+
+def in_child(function: Callable[..., int], *arguments: Any) -> int:
+    """Return a file descriptor from which what the function returned in a forked process is read."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, str(function(*arguments)).encode())
+        os._exit(0)
+    os.close(write)
+    return read
 
 
 def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:

@@ -16,13 +16,13 @@ import numpy as np
 import mdsx
 from mdsx.sizes import format_size
 from tools.account import count, counted, read_log
-from tools.cache_watch import CacheWatch
 from tools.console import Console
 from tools.link import Link
 from tools.processes import ROOT, CallFailed
 from tools.quickstart import documents
 from tools.quickstart.job import Job, Run, StepReport
 from tools.s3_server import S3Server
+from tools.watch import CacheWatch
 
 _PICTURE = "quickstart.png"
 _COLOURS = ("tab:blue", "tab:orange")

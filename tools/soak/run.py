@@ -18,7 +18,6 @@ import numpy as np
 
 import mdsx
 from tools.account import count, once_each
-from tools.cache_watch import CacheWatch
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy
 from tools.machine import commit, machine, today
@@ -34,6 +33,7 @@ from tools.soak.samples import COLUMNS, columns_of
 from tools.soak.weather import weather
 from tools.soak.writer import WriterJob, contents
 from tools.tables import put_between_marks
+from tools.watch import CacheWatch
 
 _TICK = 0.05  # seconds
 _LOOK = 1.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -75,18 +75,14 @@ def _train(
 def lru(data: str, share: float, epochs: int, global_batch: int) -> Figures:
     """Simulated: the shard that was not used for the longest time makes room."""
     dataset = mdsx.Dataset(place(data))
-    kept: OrderedDict[int, None] = OrderedDict()
     shards = len(_counts(dataset))
+    use = lru_cache(max(int(share * shards), 1))(lambda shard: None)
     missed = []
     for uses in _epochs(dataset, epochs, global_batch):
-        missed.append(0)
+        before = use.cache_info().misses
         for shard in uses:
-            if shard not in kept:
-                missed[-1] += 1
-            kept[shard] = None
-            kept.move_to_end(shard)
-            while len(kept) > max(int(share * shards), 1):
-                kept.popitem(last=False)
+            use(shard)
+        missed.append(use.cache_info().misses - before)
     return {"downloaded": mean(missed[1:]) / shards}
 
 
@@ -120,16 +116,14 @@ def _counts(dataset: mdsx.Dataset) -> list[int]:
 def _epochs(dataset: mdsx.Dataset, epochs: int, global_batch: int) -> Iterator[Iterator[int]]:
     """For each epoch the shards as they are used, batch by batch, each once in a batch."""
     counts = _counts(dataset)
-    samples = sum(counts)
-    for epoch in range(epochs):
-        order = mdsx.Order(counts, seed=_SEED, epoch=epoch)
+    starts = range(0, sum(counts) - global_batch + 1, global_batch)
 
-        def uses(order: mdsx.Order = order) -> Iterator[int]:
-            for start in range(0, samples - global_batch + 1, global_batch):
-                shards, _ = order.locate(range(start, start + global_batch))
-                yield from dict.fromkeys(shards.tolist())
+    def uses(order: mdsx.Order) -> Iterator[int]:
+        for start in starts:
+            shards, _ = order.locate(range(start, start + global_batch))
+            yield from dict.fromkeys(shards.tolist())
 
-        yield uses()
+    return (uses(mdsx.Order(counts, seed=_SEED, epoch=epoch)) for epoch in range(epochs))
 
 
 def admissions(scratch: str, shards: int, processes: int, seconds: float) -> Figures:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,19 +27,19 @@ def _bytes_of(workload: str, samples: int) -> NDArray[np.uint8]:
         return workloads.tokens(np.arange(samples, dtype=np.uint64)).view(np.uint8)
     size = workloads.size_of(workloads.columns(workload, 0, min(samples, 100))) // min(samples, 100)
     words = np.arange(samples * (size // 8 + 1), dtype=np.uint64)
-    return workloads.mix(words).view(np.uint8).reshape(samples, -1)[:, : size // 8 * 8]
+    return np.ascontiguousarray(workloads.mix(words).view(np.uint8).reshape(samples, -1)[:, : size // 8 * 8])
 
 
 def copy(workload: str, samples: int) -> Figures:
     """memcpy: all the bytes, from one array to another."""
-    source = np.ascontiguousarray(_bytes_of(workload, samples))
+    source = _bytes_of(workload, samples)
     target = np.zeros_like(source)
     return rate_of_calls(lambda call: np.copyto(target, source), samples)
 
 
 def gather(workload: str, samples: int) -> Figures:
     """The same in a random order: one NumPy take of all rows."""
-    source = np.ascontiguousarray(_bytes_of(workload, samples))
+    source = _bytes_of(workload, samples)
     target = np.zeros_like(source)
     order = np.argsort(workloads.mix(np.arange(samples, dtype=np.uint64)))
     return rate_of_calls(lambda call: np.take(source, order, axis=0, out=target, mode="clip"), samples)
@@ -48,13 +47,13 @@ def gather(workload: str, samples: int) -> Figures:
 
 def checksum(workload: str, samples: int) -> Figures:
     """XXH3-128 of all the bytes."""
-    source = np.ascontiguousarray(_bytes_of(workload, samples))
+    source = _bytes_of(workload, samples)
     return rate_of_calls(lambda call: xxhash.xxh3_128_digest(source.data), samples)
 
 
 def write(scratch: str, workload: str, samples: int) -> Figures:
     """write() of all the bytes, 64 MiB a file, each with fsync, as mdsx does."""
-    source = np.ascontiguousarray(_bytes_of(workload, samples)).reshape(-1).data
+    source = _bytes_of(workload, samples).reshape(-1).data
     figures: Figures = {}
     with stopwatch(figures, samples, len(source)):
         for number, first in enumerate(range(0, len(source), _PIECE)):
@@ -83,19 +82,9 @@ def decoder(samples: int, processes: bool) -> Figures:
         return done
 
     if processes:
-        pipes = [_in_child(decode, core) for core in range(cores)]
+        pipes = [measure.in_child(decode, core) for core in range(cores)]
         done = sum(int(os.fdopen(pipe).read()) for pipe in pipes)
     else:
         with ThreadPoolExecutor(cores) as pool:
             done = sum(pool.map(decode, range(cores)))
     return {"samples/s": done / (time.perf_counter() - begun)}
-
-
-def _in_child(function: Callable[[int], int], argument: int) -> int:
-    """Fork a process that writes the result into a pipe; return the reading end."""
-    read, write = os.pipe()
-    if os.fork() == 0:
-        os.write(write, str(function(argument)).encode())
-        os._exit(0)
-    os.close(write)
-    return read

@@ -5,6 +5,7 @@ The loader is imported first, before NumPy starts threads: see peers.ready.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,12 @@ def write(loader: str, scratch: str, workload: str, samples: int, **how: Any) ->
 
     batch = workloads.columns(workload, 0, samples)
     rows = workloads.rows(batch)
-    warm = range(0 if peer.forks_to_write else min(workloads.FEW, samples))
-    if warm:
-        peer.write(_new(scratch, "warm"), workload, warm, rows.__getitem__, Layout(**how))
-    figures: Figures = {}
-    directory = _new(scratch, "out")
-    with stopwatch(figures, samples, workloads.size_of(batch)):
-        peer.write(directory, workload, range(samples), rows.__getitem__, Layout(**how))
-    return figures
+
+    def run(directory: Path, count: int) -> None:
+        peer.write(directory, workload, range(count), rows.__getitem__, Layout(**how))
+
+    few = 0 if peer.forks_to_write else workloads.FEW
+    return _timed_write(run, scratch, few, samples, workloads.size_of(batch))
 
 
 def write_batches(loader: str, scratch: str, workload: str, samples: int) -> Figures:
@@ -44,12 +43,22 @@ def write_batches(loader: str, scratch: str, workload: str, samples: int) -> Fig
     from tools import workloads
 
     batch = workloads.columns(workload, 0, samples)
-    few = min(workloads.FEW, samples)
-    peer.write_batches(_new(scratch, "warm"), workload, {name: each[:few] for name, each in batch.items()}, few)
+
+    def run(directory: Path, count: int) -> None:
+        peer.write_batches(directory, workload, {name: each[:count] for name, each in batch.items()}, count)
+
+    return _timed_write(run, scratch, workloads.FEW, samples, workloads.size_of(batch))
+
+
+def _timed_write(run: Callable[[Path, int], None], scratch: str, few: int, samples: int, size: int) -> Figures:
+    warm, out = Path(scratch, "warm"), Path(scratch, "out")
+    warm.mkdir()
+    out.mkdir()
+    if few:
+        run(warm, min(few, samples))
     figures: Figures = {}
-    directory = _new(scratch, "out")
-    with stopwatch(figures, samples, workloads.size_of(batch)):
-        peer.write_batches(directory, workload, batch, samples)
+    with stopwatch(figures, samples, size):
+        run(out, samples)
     return figures
 
 
@@ -111,25 +120,12 @@ def prepare_lorem(loader: str, data: str, records: int) -> Figures:
     return {}
 
 
-def lorem_one(loader: str, data: str, records: int, **how: Any) -> Figures:
-    """Individual access in a random permutation."""
-    one, _ = ready(loader, torch=False).records(data, **how)
+def lorem(loader: str, data: str, records: int, at_once: bool, **how: Any) -> Figures:
+    """A random permutation, one record after the other or in one call."""
+    one, many = ready(loader, torch=False).records(data, **how)
     from tools import workloads
 
     order = workloads.permutation(records)
+    if at_once:
+        return rate_of_calls(lambda call: many(order), records)
     return rate_of_calls(lambda call: one(order[call % records]), 1)
-
-
-def lorem_all(loader: str, data: str, records: int, **how: Any) -> Figures:
-    """Batch access: the whole permutation in one call."""
-    _, many = ready(loader, torch=False).records(data, **how)
-    from tools import workloads
-
-    order = workloads.permutation(records)
-    return rate_of_calls(lambda call: many(order), records)
-
-
-def _new(directory: str, name: str) -> Path:
-    path = Path(directory, name)
-    path.mkdir()
-    return path

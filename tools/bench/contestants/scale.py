@@ -14,7 +14,7 @@ import numpy as np
 import mdsx
 from mdsx.format import Schema, ShardEntry, build_index
 from tools import workloads
-from tools.bench.measure import Figures, memory_of
+from tools.bench.measure import Figures, in_child, memory_of
 
 _BATCH = 512
 _RUN = 16_384  # positions that are located together, as the reader does with many batches
@@ -73,18 +73,13 @@ def open_index(data: str, shards: int) -> Figures:
     figures["order s"] = time.perf_counter() - begun
     gc.collect()
     figures["bytes/shard with order"] = (memory_of(os.getpid())["anonymous"] - before) * 1024 / shards
-    figures["bytes/shard of a worker"] = _private_in_child(made) * 1024 / shards
+    with os.fdopen(in_child(_private, made)) as pipe:
+        figures["bytes/shard of a worker"] = int(pipe.read()) * 1024 / shards
     return figures
 
 
-def _private_in_child(made: mdsx.Order) -> int:
-    """KiB that a forked process has for itself after it located a batch of each 16th of the epoch."""
-    read, write = os.pipe()
-    if os.fork() == 0:
-        for position in range(0, len(made) - _BATCH, len(made) // 16):
-            made.locate(np.arange(position, position + _BATCH))
-        os.write(write, str(memory_of(os.getpid())["private"]).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        return int(pipe.read())
+def _private(made: mdsx.Order) -> int:
+    """KiB that this process has for itself after it located a batch of each 16th of the epoch."""
+    for position in range(0, len(made) - _BATCH, len(made) // 16):
+        made.locate(np.arange(position, position + _BATCH))
+    return memory_of(os.getpid())["private"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tools.bench.subject import Contestant, Goal, Subject
@@ -52,18 +53,18 @@ def _many(workload: Workload) -> Subject:
     return Subject(f"random{_MANY}-{workload.name}", f"{workload.name}: random ds[[{_MANY} numbers]]", found, goals)
 
 
-def _arrayrecord(records: int) -> tuple[Subject, ...]:
-    def driven(loader: str, function: str, how: str, **arguments: Any) -> Contestant:
-        made = common.call(loader, "loaders:prepare_lorem", records=records)
-        return contestant(loader, f"loaders:{function}", how, {"records": records, **arguments}, made)
+def _arrayrecord(records: int) -> Iterator[Subject]:
+    readers = {"ArrayRecordReader": True, "ArrayRecordDataSource": False}
+    for at_once, name, words in ((False, "single", "one by one"), (True, "batched", "in one call")):
 
-    readers = (("ArrayRecordReader", True), ("ArrayRecordDataSource", False))
-    one = [driven("mdsx", "lorem_one", "")]
-    one += [driven("grain", "lorem_one", how, reader=reader) for how, reader in readers]
-    every = [driven("mdsx", "lorem_all", "", columns=False), driven("mdsx", "lorem_all", "columns", columns=True)]
-    every += [driven("grain", "lorem_all", how, reader=reader) for how, reader in readers]
-    text = "records of 200 lorem ipsum words, a random permutation"
-    return (
-        Subject("arrayrecord-single", f"ArrayRecord's protocol: {text}, one by one", one),
-        Subject("arrayrecord-batched", f"ArrayRecord's protocol: {text}, in one call", every),
-    )
+        def driven(loader: str, how: str, at_once: bool = at_once, **arguments: Any) -> Contestant:
+            made = common.call(loader, "loaders:prepare_lorem", records=records)
+            arguments |= {"records": records, "at_once": at_once}
+            return contestant(loader, "loaders:lorem", how, arguments, made)
+
+        found = [driven("mdsx", "")]
+        if at_once:
+            found.append(driven("mdsx", "columns", columns=True))
+        found += [driven("grain", how, reader=reader) for how, reader in readers.items()]
+        title = f"ArrayRecord's protocol: records of 200 lorem ipsum words, a random permutation, {words}"
+        yield Subject(f"arrayrecord-{name}", title, found)
