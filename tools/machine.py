@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from tools.environment import PeerEnvironment
 from tools.peers import peer
-from tools.peers.environments import PeerEnvironment
 from tools.processes import ROOT
 
 _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")

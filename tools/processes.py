@@ -23,11 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tools.peers.environments import PeerEnvironment
+from tools.environment import PeerEnvironment
 
 ROOT = Path(__file__).resolve().parent.parent
 _LAST_LINES = 3
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+SHARED_MEMORY = "/dev/shm/"
 _sessions: set[int] = set()  # of calls that run
 
 
@@ -169,6 +171,20 @@ def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, number)
+
+
+def have_own_shared_memory() -> None:
+    """Give this process, of one thread yet, and its children a /dev/shm of their own, as on a node of its own."""
+    system = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    if system.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) == 0:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        if system.mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", 0, None) == 0:
+            return
+    reason = os.strerror(ctypes.get_errno())
+    raise OSError(f"this machine gives no process a /dev/shm of its own: {reason}")
 
 
 def free_port() -> int:

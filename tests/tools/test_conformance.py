@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.tools import TOOLS
@@ -18,8 +19,8 @@ from tools.conformance.matrix import EVEN, QUICK, Cell, cells
 from tools.conformance.report import Report, Row
 from tools.conformance.run import Result, run_loader
 from tools.conformance.task import Consumed, Task, read_log
+from tools.environment import CannotInstall, PeerEnvironment
 from tools.peers import NAMES, peer
-from tools.peers.environments import CannotInstall, PeerEnvironment
 from tools.tables import put_between_marks
 
 ROOT = Path(__file__).parent.parent.parent
@@ -95,7 +96,7 @@ class TestMatrix:
 def test_a_task_crosses_process_borders() -> None:
     for each in cells():
         task = Task("d", "s", each.data, each.shapes[0], each.legs[0].stop, 2, 7, (0.5, 0.5), ((3, (1.0, 0.0)),), None)
-        assert Task.from_json(json.loads(json.dumps(task.to_json()))) == task
+        assert msgspec.json.decode(msgspec.json.encode(task), type=Task) == task
 
 
 def test_samples_after_the_checkpoint_do_not_count(tmp_path: Path) -> None:

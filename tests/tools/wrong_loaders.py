@@ -12,7 +12,7 @@ from tools.conformance.task import Task
 from tools.peers import Loader, Peer
 
 
-class _Loader:
+class _Loader(Loader):
     """Yields samples in the order of their ids; may be wrong after a resume."""
 
     def __init__(self, task: Task, states: list[Any], kind: str) -> None:

@@ -15,7 +15,7 @@ from tools.bench.run import Outcome, Runner
 from tools.bench.subject import Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
-from tools.peers.environments import install_missing
+from tools.environment import install_missing
 
 
 def run(given: argparse.Namespace) -> int:

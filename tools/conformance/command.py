@@ -15,8 +15,8 @@ from tools.conformance.matrix import QUICK, Cell, cells
 from tools.conformance.report import Report, Row
 from tools.conformance.run import Result, run_loader
 from tools.console import Console, temporary_directory
+from tools.environment import install_missing
 from tools.peers import NAMES, peer
-from tools.peers.environments import install_missing
 from tools.processes import ROOT, end_calls
 from tools.tables import put_between_marks
 

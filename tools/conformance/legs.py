@@ -18,14 +18,23 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tools.conformance.matrix import Data
-from tools.conformance.task import END, SAVED, Consumed, Task
-from tools.peers import Peer, use_temporary_files_in
-from tools.peers.shared_memory import SHARED_MEMORY, have_own_shared_memory
-from tools.processes import end_with_parent, free_port, kill, line_of, members, torchrun_environment
+from tools.conformance.task import SAVED, Consumed, Task
+from tools.peers import Loader, Peer, use_temporary_files_in
+from tools.processes import (
+    SHARED_MEMORY,
+    end_with_parent,
+    free_port,
+    have_own_shared_memory,
+    kill,
+    line_of,
+    members,
+    torchrun_environment,
+)
 
 _TRACKERS_END = 10.0  # seconds
 Program = Callable[[], None]
@@ -71,40 +80,24 @@ def run_leg(peer: Peer, task: Task) -> None:
 def run_rank(peer: Peer, task: Task) -> None:
     """Return at the rank's stop, or after all epochs, with all its workers alive."""
     loader = peer.open(task, _load(task))
+    _kept.append(loader)
     stop = task.stop
     left: int | None = None  # batches until the rank is to be killed, once the checkpoint is saved
     with task.log_file(task.rank).open("a", buffering=1) as log:
-
-        def save() -> int:
-            assert stop is not None
-            _save(loader.state(), task.state_file(task.rank))
-            log.write(json.dumps(SAVED) + "\n")
-            return stop.more
-
         for epoch in range(loader.epoch, task.epochs):
-            stops_here = stop is not None and stop.epoch == epoch
-            for step, ids in enumerate(loader.batches(epoch), 1):
-                log.write(Consumed(epoch, step, tuple(ids)).to_line())  # counts before the checkpoint includes it
-                if left is not None:
-                    left -= 1
-                elif stops_here and stop is not None and step == stop.step:
-                    left = save()
+            for step, ids in chain(enumerate(loader.batches(epoch), 1), [(None, ())]):
+                if step is not None:
+                    log.write(Consumed(epoch, step, tuple(ids)).to_line())  # counts before the checkpoint includes it
+                    left = None if left is None else left - 1
+                if left is None and stop is not None and stop.epoch == epoch and step in (stop.step, None):
+                    _save(loader.state(), task.state_file(task.rank))
+                    log.write(json.dumps(SAVED) + "\n")
+                    left = stop.more
                 if left == 0:
-                    return _keep(loader)
-            if stops_here and left is None:
-                left = save()
-                if left == 0:
-                    return _keep(loader)
-        log.write(json.dumps(END) + "\n")
-    return _keep(loader)
+                    return
 
 
-def _keep(loader: Any) -> None:
-    """Keep the loader and its workers alive until the process is killed."""
-    _kept.append(loader)
-
-
-_kept: list[Any] = []
+_kept: list[Loader] = []  # the loader and its workers live until the process is killed
 
 
 def _load(task: Task) -> list[Any]:

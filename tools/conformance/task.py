@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from tools.conformance.matrix import Data, Shape, Stop
 
 @dataclass(frozen=True)
 class Task:
-    """One leg of one loader. Several `data` are a mixture with `weights`, which `phases` change during the run."""
+    """One leg of one loader. Several `data` are a mixture with `weights`, which `phases` change during the run.
+
+    msgspec brings it to other processes.
+    """
 
     directory: str  # the leg's own: logs, states, caches, temporary files
     datasets: str  # each in a directory of its name
@@ -29,23 +33,6 @@ class Task:
     nodes: bool = False
     rank: int = 0
     remote: str = ""  # if given, the URL of the datasets' parent, instead of `datasets`; copies go to `directory`
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> Task:
-        stop = value.pop("stop")
-        data = tuple(Data(each["name"], tuple(each["shards"]), each["first"]) for each in value.pop("data"))
-        phases = tuple((start, tuple(weights)) for start, weights in value.pop("phases"))
-        return Task(
-            data=data,
-            shape=Shape(**value.pop("shape")),
-            stop=Stop(**stop) if stop else None,
-            phases=phases,
-            weights=tuple(value.pop("weights")),
-            **value,
-        )
 
     def paths(self) -> list[Path]:
         """The paths of the datasets, in order."""
@@ -63,7 +50,6 @@ class Task:
 
 
 SAVED = "checkpoint"
-END = "end"
 
 
 @dataclass(frozen=True)
@@ -88,7 +74,7 @@ def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
         value = json.loads(line)
         if value == SAVED:
             saved = len(taken)
-        elif value != END:
+        else:
             epoch, step, ids = value
             taken.append(Consumed(epoch, step, tuple(ids)))
     return taken[:saved], taken
@@ -112,11 +98,7 @@ def checked(ids: Iterable[int], texts: Iterable[str]) -> list[int]:
     return [each if text == text_of(each) else WRONG for each, text in zip(ids, texts, strict=True)]
 
 
-def shards_of(data: Data) -> list[Sequence[int]]:
+def shards_of(data: Data) -> list[range]:
     """The ids in each shard."""
-    result: list[Sequence[int]] = []
-    start = data.first
-    for count in data.shards:
-        result.append(range(start, start + count))
-        start += count
-    return result
+    starts = accumulate(data.shards[:-1], initial=data.first)
+    return [range(start, start + count) for start, count in zip(starts, data.shards, strict=True)]

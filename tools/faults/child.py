@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tools.conformance.matrix import EVEN
 from tools.conformance.task import Consumed, Task, sample_of
 from tools.peers import Layout, ready, use_temporary_files_in
@@ -21,7 +23,7 @@ def read(loader: str, task: dict[str, Any], kill_worker: bool, scratch: str) -> 
     """Read epoch 0 and log each batch. Return the error that ended it, if any."""
     use_temporary_files_in(Path(scratch, "tmp"))
     os.environ.update(torchrun_environment(0, 1, free_port()))
-    chosen, what = ready(loader), Task.from_json(task)
+    chosen, what = ready(loader), msgspec.convert(task, Task)
     with what.log_file(0).open("a", buffering=1) as log:
         try:
             for step, ids in enumerate(chosen.open(what, []).batches(0), 1):

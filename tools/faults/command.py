@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tools.console import Console, temporary_directory
+from tools.environment import install_missing
 from tools.faults.cases import CASES, NAMES
 from tools.faults.report import details, table
 from tools.faults.run import Found, Loaders
 from tools.machine import machine, today, versions
 from tools.peers import peer
-from tools.peers.environments import install_missing
 from tools.processes import ROOT, CallFailed
 from tools.tables import put_between_marks
 

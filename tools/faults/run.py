@@ -8,9 +8,11 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tools.conformance.matrix import Shape
 from tools.conformance.task import WRONG, Task, read_log
@@ -143,9 +145,9 @@ class Loaders:
     def _epoch(
         self, loader: str, task: Task, shard: Path | None, workers: int = 0, *, kill_worker: bool = False
     ) -> Outcome:
-        task = Task(**{**vars(task), "shape": Shape(1, workers, _BATCH)})
+        task = replace(task, shape=Shape(1, workers, _BATCH))
         task.log_file(0).unlink(missing_ok=True)
-        error, hung = self._call(loader, "read", task=task.to_json(), kill_worker=kill_worker)
+        error, hung = self._call(loader, "read", task=msgspec.to_builtins(task), kill_worker=kill_worker)
         ids = Counter[int]()
         if task.log_file(0).exists():
             ids.update(each for part in read_log(task.log_file(0))[1] for each in part.ids)

@@ -1,7 +1,7 @@
 """The loaders that are compared: a module each, which drives its loader as documented, at its best.
 
 Bench, conformance and faults all use these modules. A module imports its loader only inside methods, since a loader is
-installed only in its own environment: see environments.py.
+installed only in its own environment: see tools/environment.py.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, sample_of
-from tools.peers.shared_memory import have_own_shared_memory
+from tools.conformance.task import Task, checked, sample_of
+from tools.processes import have_own_shared_memory
 
 NAMES = ("mdsx", "mosaicml", "litdata", "webdataset", "huggingface", "grain", "torchdata")
 Make = Callable[[int], dict[str, Any]]
@@ -50,18 +50,20 @@ class Reading:
     dicts: bool = False  # a batch is a list of dicts
 
 
-class Loader(Protocol):
-    """The loader of one rank in a leg of the conformance matrix."""
+class Loader:
+    """The loader of one rank in a leg of the conformance matrix: around `_loader`, a loader of PyTorch's kind."""
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next batch, also after a resume."""
+    _loader: Any
+    epoch: int = 0  # of the next batch, also after a resume
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         """The ids of each batch of the rest of the epoch; WRONG for a sample that differs from what was written."""
+        for batch in self._loader:
+            yield checked(batch["id"].tolist(), batch["text"])
 
     def state(self) -> Any:
         """This rank's part of a checkpoint, taken after a batch: anything that pickle can store."""
+        return self._loader.state_dict()
 
 
 class Peer:
@@ -80,10 +82,12 @@ class Peer:
     shares_memory = False  # its processes on a node find each other by names in shared memory
     forks_to_write = False  # writing starts processes: nothing to warm up in this one
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
+    no_phases: str | None = None  # the sentence of its documentation by which weights cannot change during a run
+    rank_loader: Callable[[Task, list[Any]], Loader]
 
     def unsupported(self, cell: Cell) -> str | None:
         """The sentence of the loader's own documentation that excludes this cell, or None."""
-        return None
+        return self.no_phases if cell.phases else None
 
     def warm(self) -> None:
         """Import what each rank needs. Called once, before ranks are forked."""
@@ -111,7 +115,7 @@ class Peer:
 
     def open(self, task: Task, states: list[Any]) -> Loader:
         """Open the loader of rank `task.rank`. `states` has what each rank saved; it is empty at the run's start."""
-        raise NotImplementedError
+        return self.rank_loader(task, states)
 
     def samples(self, reading: Reading) -> Iterable[Any]:
         """All samples, without a loader; each iteration is an epoch."""

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tools.conformance.matrix import Cell
 from tools.conformance.task import Task, checked
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
@@ -25,24 +24,68 @@ _NUMBER = struct.Struct("<q")
 _FOR_RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0,index_storage_option:in_memory"
 
 
+class _Loader(Loader):
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        import grain
+        from grain.experimental import ElasticIterator
+
+        parts = [grain.MapDataset.source(_source(path)).shuffle(seed=task.seed).repeat() for path in task.paths()]
+        dataset = parts[0] if len(parts) == 1 else grain.MapDataset.mix(parts, weights=task.weights)
+        self._samples = sum(data.samples for data in task.data)
+        dataset = dataset[: self._samples * task.epochs].map(_id_of)
+        workers = task.shape.workers
+        self._iterator: Any = iter(
+            ElasticIterator(
+                dataset,
+                task.shape.global_batch,
+                grain.sharding.ShardOptions(task.rank, task.shape.world),
+                multiprocessing_options=grain.multiprocessing.MultiprocessingOptions(workers) if workers else None,
+            )
+        )
+        if states:
+            self._iterator.set_state(states[-1])
+        self.epoch = self._position() // self._samples
+        self._first, self._stride = task.rank, task.shape.world
+        self._rest: list[int] | None = None  # of a batch that goes on in the next epoch
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        end = (epoch + 1) * self._samples
+        if self._rest is not None:
+            yield self._rest
+            self._rest = None
+        while self._position() < end:
+            start = self._position()
+            batch = next(self._iterator, None)
+            if batch is None:
+                return
+            places = itertools.count(start + self._first, self._stride)
+            here = [int(number) for number, place in zip(batch, places, strict=False) if place < end]
+            if len(here) < len(batch) or self._position() > end:
+                self._rest = [int(number) for number in batch[len(here) :]]
+            yield here
+
+    def state(self) -> Any:
+        return self._iterator.get_state()
+
+    def _position(self) -> int:
+        return int(self._iterator.get_state()["global_next_index"])
+
+
 class Grain(Peer):
     name = environment = "grain"
     title = "Grain"
     packages = ("grain", "array-record")
+    rank_loader = _Loader
     total_order = True
     crosses_epochs = True
     drops_tail = True
+    no_phases = 'The state of ElasticIterator is "global_next_index" alone: no proportions in it.'
     findings: ClassVar[Mapping[str, str]] = {
         "large": (
             "`MapDataset.shuffle` is no permutation at this size: with each seed that was tried, a sample of an epoch "
             "comes twice and one never."
         )
     }
-
-    def unsupported(self, cell: Cell) -> str | None:
-        if cell.phases:
-            return 'The state of ElasticIterator is "global_next_index" alone: no proportions in it.'
-        return None
 
     def warm(self) -> None:
         import grain  # noqa: F401
@@ -64,9 +107,6 @@ class Grain(Peer):
             size, count = size + len(record), count + 1
         if out is not None:
             out.close()
-
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task, states)
 
     def samples(self, reading: Reading) -> Any:
         return _dataset(reading).to_iter_dataset()
@@ -164,56 +204,6 @@ def _dataset(reading: Reading) -> Any:
 
     dataset = grain.MapDataset.source(_source(Path(reading.source)))
     return (dataset.shuffle(seed=7) if reading.shuffle else dataset).map(_DECODE[reading.kind])
-
-
-class _Loader:
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        import grain
-        from grain.experimental import ElasticIterator
-
-        parts = [grain.MapDataset.source(_source(path)).shuffle(seed=task.seed).repeat() for path in task.paths()]
-        dataset = parts[0] if len(parts) == 1 else grain.MapDataset.mix(parts, weights=task.weights)
-        self._samples = sum(data.samples for data in task.data)
-        dataset = dataset[: self._samples * task.epochs].map(_id_of)
-        workers = task.shape.workers
-        self._iterator: Any = iter(
-            ElasticIterator(
-                dataset,
-                task.shape.global_batch,
-                grain.sharding.ShardOptions(task.rank, task.shape.world),
-                multiprocessing_options=grain.multiprocessing.MultiprocessingOptions(workers) if workers else None,
-            )
-        )
-        if states:
-            self._iterator.set_state(states[-1])
-        self._first, self._stride = task.rank, task.shape.world
-        self._rest: list[int] | None = None  # of a batch that goes on in the next epoch
-
-    @property
-    def epoch(self) -> int:
-        return self._position() // self._samples
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        end = (epoch + 1) * self._samples
-        if self._rest is not None:
-            yield self._rest
-            self._rest = None
-        while self._position() < end:
-            start = self._position()
-            batch = next(self._iterator, None)
-            if batch is None:
-                return
-            places = itertools.count(start + self._first, self._stride)
-            here = [int(number) for number, place in zip(batch, places, strict=False) if place < end]
-            if len(here) < len(batch) or self._position() > end:
-                self._rest = [int(number) for number in batch[len(here) :]]
-            yield here
-
-    def state(self) -> Any:
-        return self._iterator.get_state()
-
-    def _position(self) -> int:
-        return int(self._iterator.get_state()["global_next_index"])
 
 
 PEER = Grain()

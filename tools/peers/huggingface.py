@@ -16,64 +16,10 @@ import numpy as np
 
 from tools.conformance.matrix import Cell
 from tools.conformance.task import Task, checked
-from tools.peers import Layout, Loader, Make, Peer
+from tools.peers import Layout, Make, Peer
 from tools.peers.torchdata import StatefulLoader, unsupported_by_stateful_dataloader
 
 _AT_ONCE = 1000
-
-
-class HuggingFace(Peer):
-    name = environment = "huggingface"
-    title = "HF datasets"
-    packages = ("datasets", "torchdata", "pyarrow")
-
-    def unsupported(self, cell: Cell) -> str | None:
-        return unsupported_by_stateful_dataloader(cell)
-
-    def warm(self) -> None:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        import datasets
-        import torchdata.stateful_dataloader  # noqa: F401
-
-        datasets.disable_progress_bars()
-
-    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        samples = list(map(make, ids))
-        columns = {name: [sample[name] for sample in samples] for name in samples[0]}
-        _write_files(directory, columns, len(ids), layout.shard or len(ids))
-
-    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any], samples: int) -> None:
-        """Write columns, some samples at a time."""
-        from tools.workloads import size_of
-
-        _write_files(directory, batch, samples, max(Layout.size * samples // size_of(batch), 1))
-
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task, states)
-
-
-def _write_files(directory: Path, batch: dict[str, Any], samples: int, each: int) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    directory.mkdir(parents=True, exist_ok=True)
-    for first in range(0, samples, each):
-        stop, out = min(first + each, samples), None
-        for start in range(first, stop, _AT_ONCE):
-            part = {name: _column(values[start : min(start + _AT_ONCE, stop)]) for name, values in batch.items()}
-            table = pyarrow.table(part)
-            out = out or parquet.ParquetWriter(directory / f"{first:09}.parquet", table.schema)
-            out.write_table(table)
-        if out is not None:
-            out.close()
-
-
-def _column(values: Any) -> Any:
-    import pyarrow
-
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
-    return values
 
 
 class _Loader(StatefulLoader):
@@ -107,6 +53,58 @@ class _Loader(StatefulLoader):
         for batch in self._loader:
             yield checked(batch["id"].tolist(), batch["text"])
         self.epoch = epoch + 1
+
+
+class HuggingFace(Peer):
+    name = environment = "huggingface"
+    title = "HF datasets"
+    packages = ("datasets", "torchdata", "pyarrow")
+    rank_loader = _Loader
+
+    def unsupported(self, cell: Cell) -> str | None:
+        return unsupported_by_stateful_dataloader(cell)
+
+    def warm(self) -> None:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        import datasets
+        import torchdata.stateful_dataloader  # noqa: F401
+
+        datasets.disable_progress_bars()
+
+    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
+        samples = list(map(make, ids))
+        columns = {name: [sample[name] for sample in samples] for name in samples[0]}
+        _write_files(directory, columns, len(ids), layout.shard or len(ids))
+
+    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any], samples: int) -> None:
+        """Write columns, some samples at a time."""
+        from tools.workloads import size_of
+
+        _write_files(directory, batch, samples, max(Layout.size * samples // size_of(batch), 1))
+
+
+def _write_files(directory: Path, batch: dict[str, Any], samples: int, each: int) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    directory.mkdir(parents=True, exist_ok=True)
+    for first in range(0, samples, each):
+        stop, out = min(first + each, samples), None
+        for start in range(first, stop, _AT_ONCE):
+            part = {name: _column(values[start : min(start + _AT_ONCE, stop)]) for name, values in batch.items()}
+            table = pyarrow.table(part)
+            out = out or parquet.ParquetWriter(directory / f"{first:09}.parquet", table.schema)
+            out.write_table(table)
+        if out is not None:
+            out.close()
+
+
+def _column(values: Any) -> Any:
+    import pyarrow
+
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
+    return values
 
 
 PEER = HuggingFace()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task, checked
+from tools.conformance.task import Task
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _MIXTURES = (
@@ -33,10 +33,34 @@ _WIDTH = 2048  # tokens of a sample
 _make: Make  # what is written: its processes are forked, and find it here
 
 
+class _Loader(Loader):
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
+        from torch import distributed
+
+        distributed.init_process_group("gloo")
+        more = _remote(str(Path(task.directory, "cache"))) if task.remote else {}
+        parts = [
+            StreamingDataset(path, shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB", **more)
+            for path in task.sources()
+        ]
+        dataset = parts[0]
+        if len(parts) > 1:
+            dataset = CombinedStreamingDataset(
+                parts, seed=task.seed, weights=list(task.weights), iterate_over_all=False
+            )
+        self._loader = StreamingDataLoader(dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
+        if states:
+            self._loader.load_state_dict(states[min(task.rank, len(states) - 1)])
+            # It counts epochs from 1; a state at an epoch's end goes on with the next one.
+            self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
+
+
 class LitData(Peer):
     name = environment = "litdata"
     title = "LitData"
     packages = ("litdata",)
+    rank_loader = _Loader
     forks_to_write = True
     findings: ClassVar[Mapping[str, str]] = {
         "more-ranks": (
@@ -80,9 +104,6 @@ class LitData(Peer):
             **how,
         )
 
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task, states)
-
     def samples(self, reading: Reading) -> Any:
         return _dataset(reading)
 
@@ -124,16 +145,12 @@ def _dataset(reading: Reading, one_by_one: bool = False) -> Any:
     import litdata
     from litdata.streaming.item_loader import TokensLoader
 
-    from tools.peers.torch_helpers import decode
-
-    class Decoded(litdata.StreamingDataset):  # type: ignore[misc]  # it ships no types
-        def __getitem__(self, at: Any) -> Any:
-            return decode(super().__getitem__(at))
+    from tools.peers.torch_helpers import decoding
 
     how: dict[str, Any] = {}
     if one_by_one or (reading.kind == "images" and reading.shuffle):
         how["batch_decode"] = 1
-    return (Decoded if reading.decoded else litdata.StreamingDataset)(
+    return (decoding(litdata.StreamingDataset) if reading.decoded else litdata.StreamingDataset)(
         reading.source,
         item_loader=TokensLoader(block_size=_WIDTH) if reading.tokens_loader else None,
         shuffle=reading.shuffle and not one_by_one,
@@ -158,37 +175,6 @@ def _images_of(samples: list[Any]) -> Any:
     from tools.peers.torch_helpers import columns_of
 
     return columns_of([{"image": bytes(sample["image"]), "label": sample["label"]} for sample in samples])
-
-
-class _Loader:
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
-        from torch import distributed
-
-        distributed.init_process_group("gloo")
-        more = _remote(str(Path(task.directory, "cache"))) if task.remote else {}
-        parts = [
-            StreamingDataset(path, shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB", **more)
-            for path in task.sources()
-        ]
-        dataset = parts[0]
-        if len(parts) > 1:
-            dataset = CombinedStreamingDataset(
-                parts, seed=task.seed, weights=list(task.weights), iterate_over_all=False
-            )
-        self._loader = StreamingDataLoader(dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
-        self.epoch = 0
-        if states:
-            self._loader.load_state_dict(states[min(task.rank, len(states) - 1)])
-            # It counts epochs from 1; a state at an epoch's end goes on with the next one.
-            self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        for batch in self._loader:
-            yield checked(batch["id"].tolist(), batch["text"])
-
-    def state(self) -> Any:
-        return self._loader.state_dict()
 
 
 PEER = LitData()

@@ -22,10 +22,44 @@ _COLUMNS = {
 }
 
 
+class _Loader(Loader):
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        import mdsx
+        from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+        source: Any = task.sources()[0]
+        if len(task.data) > 1:
+            source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
+        data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
+        self._loader = StreamingDataLoader(
+            data, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
+        )
+        if states:
+            self._loader.load_state_dict(states[-1])  # any rank's
+        self.epoch = self._loader.epoch
+        self._phases = [phase for phase in task.phases if phase[0] >= self._position()]  # the state has earlier ones
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        iterator = iter(self._loader)
+        while True:
+            while self._phases and self._phases[0][0] <= self._position():
+                self._loader.reweight(self._phases.pop(0)[1])
+            batch = next(iterator, None)
+            if batch is None:
+                return
+            yield checked(batch["id"].tolist(), batch["text"])
+
+    def _position(self) -> int:
+        """Samples since the run began."""
+        state = self._loader.state_dict()
+        return int(state["epoch"] * state["epoch_samples"] + state["position"])
+
+
 class Mdsx(Peer):
     name = "mdsx"
     title = "mdsx"
     packages = ("mdsx",)
+    rank_loader = _Loader
     total_order = True
 
     def warm(self) -> None:
@@ -60,9 +94,6 @@ class Mdsx(Peer):
         with _writer(directory, kind, layout) as out:
             for first in range(0, samples, _AT_ONCE):
                 out.write_batch(workloads.columns(kind, first, min(first + _AT_ONCE, samples)))
-
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task, states)
 
     def samples(self, reading: Reading) -> Iterable[Any]:
         """Those of a StreamingDataset, or of a Dataset if `dicts`."""
@@ -153,45 +184,6 @@ def _decode_in_threads() -> Callable[[list[Any]], dict[str, Any]]:
         return {"image": images, "label": torch.tensor([sample["label"] for sample in batch])}
 
     return collate
-
-
-class _Loader:
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        import mdsx
-        from mdsx.torch import StreamingDataLoader, StreamingDataset
-
-        source: Any = task.sources()[0]
-        if len(task.data) > 1:
-            source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
-        data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
-        self._loader = StreamingDataLoader(
-            data, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
-        )
-        if states:
-            self._loader.load_state_dict(states[-1])  # any rank's
-        self._phases = [phase for phase in task.phases if phase[0] >= self._position()]  # the state has earlier ones
-
-    @property
-    def epoch(self) -> int:
-        return self._loader.epoch
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        iterator = iter(self._loader)
-        while True:
-            while self._phases and self._phases[0][0] <= self._position():
-                self._loader.reweight(self._phases.pop(0)[1])
-            batch = next(iterator, None)
-            if batch is None:
-                return
-            yield checked(batch["id"].tolist(), batch["text"])
-
-    def state(self) -> Any:
-        return self._loader.state_dict()
-
-    def _position(self) -> int:
-        """Samples since the run began."""
-        state = self._loader.state_dict()
-        return int(state["epoch"] * state["epoch_samples"] + state["position"])
 
 
 PEER = Mdsx()

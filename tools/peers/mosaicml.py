@@ -8,12 +8,12 @@ them has iterated by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, checked, sample_of, shards_of
+from tools.conformance.matrix import Data
+from tools.conformance.task import Task, sample_of, shards_of
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _HASH = "xxh64"
@@ -30,25 +30,51 @@ _PADDED = (
 )
 
 
+class _Loader(Loader):
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from streaming import Stream, StreamingDataLoader, StreamingDataset
+
+        which: dict[str, Any] = {"local": task.sources()[0]}
+        if task.remote:
+            local = str(Path(task.directory, "cache"))
+            which = {"remote": task.sources()[0], "local": local, "validate_hash": _HASH}
+        if task.nodes:  # each has its own disk; canonical nodes as advised: a multiple of all later numbers of nodes
+            copy = Path(task.directory, f"node{task.rank}")
+            which = {"remote": str(task.paths()[0]), "local": str(copy), "num_canonical_nodes": 12}
+        if len(task.data) > 1:
+            pairs = zip(task.paths(), task.weights, strict=True)
+            which = {
+                "streams": [Stream(local=str(path), proportion=weight) for path, weight in pairs],
+                "epoch_size": sum(data.samples for data in task.data),
+            }
+        dataset = StreamingDataset(shuffle=True, shuffle_seed=task.seed, batch_size=task.shape.batch, **which)
+        self._loader = StreamingDataLoader(
+            dataset, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
+        )
+        if states:
+            self._loader.load_state_dict(states[0])
+            self.epoch = states[0]["epoch"]
+
+    def state(self) -> Any:
+        return json.loads(json.dumps(self._loader.state_dict()))
+
+
 class MosaicML(Peer):
     name = environment = "mosaicml"
     title = "mosaicml-streaming"
     packages = ("mosaicml-streaming",)
+    rank_loader = _Loader
     shares_memory = True
+    no_phases = (
+        '"Checkpoints are represented in JSON as follows": epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes; '
+        "no proportions."
+    )
     findings: ClassVar[Mapping[str, str]] = {
         "uneven": _PADDED,
         "uneven-resume": _PADDED,
         "few": _PADDED,
         "few-resume": f"{_PADDED} The resumed run draws them from what is left, so that another sample comes twice.",
     }
-
-    def unsupported(self, cell: Cell) -> str | None:
-        if cell.phases:
-            return (
-                '"Checkpoints are represented in JSON as follows": epoch, sample_in_epoch, shuffle_seed, '
-                "num_canonical_nodes; no proportions."
-            )
-        return None
 
     def warm(self) -> None:
         from tools.peers.torch_helpers import declare_torchvision_operators
@@ -78,9 +104,6 @@ class MosaicML(Peer):
             self.write(directory / f"part{number:05}", "text", ids, sample_of, Layout(shard=10 * len(ids)))
         merge_index(str(directory), keep_local=True)
 
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task, states)
-
     def samples(self, reading: Reading) -> Any:
         import streaming
 
@@ -101,14 +124,10 @@ class MosaicML(Peer):
     def loader(self, reading: Reading) -> Any:
         import streaming
 
-        from tools.peers.torch_helpers import columns_of, decode
-
-        class Decoded(streaming.StreamingDataset):  # type: ignore[misc]  # it ships no types
-            def __getitem__(self, at: Any) -> Any:
-                return decode(super().__getitem__(at))
+        from tools.peers.torch_helpers import columns_of, decoding
 
         where = {"remote": reading.source, "local": reading.cache} if reading.cache else {"local": reading.source}
-        kind = Decoded if reading.decoded else streaming.StreamingDataset
+        kind = decoding(streaming.StreamingDataset) if reading.decoded else streaming.StreamingDataset
         dataset = kind(shuffle=True, shuffle_seed=7, batch_size=reading.batch_size, **where)
         more = {"collate_fn": columns_of} if reading.kind == "mixed" else {}  # vectors of several lengths
         return streaming.StreamingDataLoader(
@@ -124,40 +143,6 @@ class MosaicML(Peer):
         partition = get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # one node, rank and worker, batch 32
         shuffled = get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
         np.where(partition != -1, shuffled[partition], -1)
-
-
-class _Loader:
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from streaming import Stream, StreamingDataLoader, StreamingDataset
-
-        which: dict[str, Any] = {"local": task.sources()[0]}
-        if task.remote:
-            local = str(Path(task.directory, "cache"))
-            which = {"remote": task.sources()[0], "local": local, "validate_hash": _HASH}
-        if task.nodes:  # each has its own disk; canonical nodes as advised: a multiple of all later numbers of nodes
-            copy = Path(task.directory, f"node{task.rank}")
-            which = {"remote": str(task.paths()[0]), "local": str(copy), "num_canonical_nodes": 12}
-        if len(task.data) > 1:
-            pairs = zip(task.paths(), task.weights, strict=True)
-            which = {
-                "streams": [Stream(local=str(path), proportion=weight) for path, weight in pairs],
-                "epoch_size": sum(data.samples for data in task.data),
-            }
-        dataset = StreamingDataset(shuffle=True, shuffle_seed=task.seed, batch_size=task.shape.batch, **which)
-        self._loader = StreamingDataLoader(
-            dataset, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
-        )
-        self.epoch = 0
-        if states:
-            self._loader.load_state_dict(states[0])
-            self.epoch = states[0]["epoch"]
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        for batch in self._loader:
-            yield checked(batch["id"].tolist(), batch["text"])
-
-    def state(self) -> Any:
-        return json.loads(json.dumps(self._loader.state_dict()))
 
 
 PEER = MosaicML()

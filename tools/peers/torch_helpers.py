@@ -40,6 +40,16 @@ def decode(sample: dict[str, Any]) -> dict[str, Any]:
     return {"image": torch.from_numpy(pixels(sample["image"])), "label": sample["label"]}
 
 
+def decoding(dataset: Any) -> Any:
+    """The class of a dataset whose samples are decoded."""
+
+    class Decoding(dataset):  # type: ignore[misc]  # it ships no types
+        def __getitem__(self, at: Any) -> Any:
+            return decode(super().__getitem__(at))
+
+    return Decoding
+
+
 def declare_torchvision_operators() -> None:
     """Let torchvision be imported with a CPU's PyTorch: PyPI's is compiled for CUDA and lacks its operators there.
 

@@ -58,11 +58,8 @@ def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
     return None
 
 
-class StatefulLoader:
+class StatefulLoader(Loader):
     """A rank's loader, `_loader`, with a state of its own; the epoch is saved beside it."""
-
-    _loader: Any
-    epoch = 0
 
     def resume(self, task: Task, states: list[Any]) -> None:
         """Continue from this rank's state; begin if there are no states."""

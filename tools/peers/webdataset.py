@@ -26,10 +26,50 @@ _NO_STATE = (
 _BUFFER = 1000
 
 
+class _Loader(Loader):
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        import webdataset
+
+        self._seed = task.seed
+        more: dict[str, Any] = {}
+        if task.remote:
+            more["cache_dir"] = str(Path(task.directory, "cache"))
+            Path(more["cache_dir"]).mkdir(exist_ok=True)
+        parts = [
+            webdataset.WebDataset(
+                _signed(source) if task.remote else _tars(source),
+                **more,
+                nodesplitter=webdataset.split_by_node,
+                workersplitter=webdataset.split_by_worker,
+                shardshuffle=100,
+                detshuffle=True,
+                seed=task.seed,
+                empty_check=False,  # with fewer shards than ranks x workers, some have nothing to do
+            )
+            for source in task.sources()
+        ]
+        dataset: Any = parts[0]
+        if len(parts) > 1:
+            dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, list(task.weights)))
+        dataset = dataset.compose(
+            webdataset.detshuffle(100, seed=task.seed),
+            webdataset.map(_id_of),
+            webdataset.batched(task.shape.batch, collation_fn=list, partial=True),
+        )
+        self._loader = webdataset.WebLoader(
+            dataset, batch_size=None, num_workers=task.shape.workers, persistent_workers=task.shape.workers > 0
+        )
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        random.seed(self._seed + epoch)  # RandomMix draws from the global generator; workers fork with it
+        yield from self._loader
+
+
 class WebDataset(Peer):
     name = environment = "webdataset"
     title = "WebDataset"
     packages = ("webdataset",)
+    rank_loader = _Loader
 
     def unsupported(self, cell: Cell) -> str | None:
         return _NO_STATE if cell.resumes or cell.phases else None
@@ -45,9 +85,6 @@ class WebDataset(Peer):
         with webdataset.ShardWriter(str(directory / "%05d.tar"), verbose=0, encoder=False, **how) as out:
             for number, sample in enumerate(map(make, ids)):
                 out.write({"__key__": f"{number:09}", **_encode(kind, sample)})
-
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task)
 
     def samples(self, reading: Reading) -> Any:
         import webdataset
@@ -111,50 +148,6 @@ def _signed(source: str) -> list[str]:
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]]
     return [client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}) for key in sorted(keys)]
-
-
-class _Loader:
-    epoch = 0
-
-    def __init__(self, task: Task) -> None:
-        import webdataset
-
-        self._seed = task.seed
-        more: dict[str, Any] = {}
-        if task.remote:
-            more["cache_dir"] = str(Path(task.directory, "cache"))
-            Path(more["cache_dir"]).mkdir(exist_ok=True)
-        parts = [
-            webdataset.WebDataset(
-                _signed(source) if task.remote else _tars(source),
-                **more,
-                nodesplitter=webdataset.split_by_node,
-                workersplitter=webdataset.split_by_worker,
-                shardshuffle=100,
-                detshuffle=True,
-                seed=task.seed,
-                empty_check=False,  # with fewer shards than ranks x workers, some have nothing to do
-            )
-            for source in task.sources()
-        ]
-        dataset: Any = parts[0]
-        if len(parts) > 1:
-            dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, list(task.weights)))
-        dataset = dataset.compose(
-            webdataset.detshuffle(100, seed=task.seed),
-            webdataset.map(_id_of),
-            webdataset.batched(task.shape.batch, collation_fn=list, partial=True),
-        )
-        self._loader = webdataset.WebLoader(
-            dataset, batch_size=None, num_workers=task.shape.workers, persistent_workers=task.shape.workers > 0
-        )
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        random.seed(self._seed + epoch)  # RandomMix draws from the global generator; workers fork with it
-        yield from self._loader
-
-    def state(self) -> Any:
-        raise NotImplementedError(_NO_STATE)
 
 
 PEER = WebDataset()
