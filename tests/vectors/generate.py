@@ -21,28 +21,28 @@ HERE = Path(__file__).parent
 
 _README = """# Test vectors
 
-Files for whoever reads or writes mdsx datasets, in any language. `manifest.json` says of each what must come of it;
-`python -m tests.vectors.generate` writes all of them, and the tests compare them byte for byte.
+Files to test a reader or a writer of mdsx datasets with, in any language. `manifest.json` gives the expected result of
+each. `python -m tests.vectors.generate` writes all of them, and the tests compare them byte for byte.
 
-`manifest.json` has two objects, `good` and `bad`, from file name to what follows, and `disagree`, from folder to
+`manifest.json` has the objects `good` and `bad`, from file name to the keys below, and `disagree`, from folder to
 `about` and `says`:
 
-- `about`: what the file is, or which rule it breaks;
-- `raw_size`, of compressed shards: the size of the uncompressed one, which a reader knows from the index;
+- `about`: what the file is, or the rule that it breaks;
+- `raw_size`, of compressed shards: the size of the uncompressed shard, which a reader knows from the index;
 - `samples`, of good shards: the values, in JSON. Bytes are `{"hex": ...}`; arrays `{"shape": [...], "items": [...]}`
   with the items in C order; maps (of json and msgpack) `{"map": [[key, value], ...]}`, in order; timestamps
-  `{"timestamp": [seconds, nanoseconds]}`; floats that JSON has not `{"float": "nan"}`, `"inf"` or `"-inf"`;
-  bfloat16 and float16 the same number as a double; values of types that are not known are bytes;
-- `kind`, of bad files: `corrupt` or `unsupported`, and there is no other kind;
-- `found_by`, of bad shards: `opening`, or `full check` for what opening in constant time does not find;
-- `says`: words in the error that mdsx raises.
+  `{"timestamp": [seconds, nanoseconds]}`; floats that JSON lacks `{"float": "nan"}`, `"inf"` or `"-inf"`;
+  bfloat16 and float16 the same number as a double; values of unknown types are bytes;
+- `kind`, of bad files: `corrupt` or `unsupported`;
+- `found_by`, of bad shards: `opening`, or `full check` if opening in constant time does not find the fault;
+- `says`: words in mdsx's error.
 
-Each bad file breaks one rule; all else in it is right, checksums included where they are not the rule. Of each dataset
-in `disagree/`, the index and the shard are right, but the index says something else of the shard. The files of
+Each bad file breaks one rule. Everything else in it is right, including checksums, unless they are the rule. In each
+dataset of `disagree/`, the index and the shard are right, but the index describes another shard. The files of
 `good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
 
-`order-v1.json` holds vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
-selections by fraction, `runs-v1.json` of everything else that a run needs; format-spec.md describes all of them.
+`order-v1.json` has vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
+selections by fraction, and `runs-v1.json` of everything else in a run; format-spec.md describes all of them.
 
 """
 
