@@ -146,27 +146,28 @@ def functions(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], ast.FunctionD
 
 def checks(module: ModuleType) -> Iterator[tuple[str, tuple[str, ...], CodeType]]:
     """Yield each check of a module: its text, the function that makes it, and that function's code without it."""
-    for place, top in enumerate(ast.parse(inspect.getsource(module)).body):
-        for path, function in functions(ast.Module([top], [])):
-            for number in range(len(checks_of(function))):
-                changed = ast.Module([ast.parse(inspect.getsource(module)).body[place]], [])
-                found = checks_of(next(node for other, node in functions(changed) if other == path))[number]
-                remove(found, changed)
-                code: Any = compile(changed, module.__file__ or "", "exec", FUTURE)
+    for top in ast.parse(inspect.getsource(module)).body:
+        tree = ast.Module([top], [])
+        for path, function in functions(tree):
+            for found in [node for node in ast.walk(function) if isinstance(node, ast.stmt) and is_check(node)]:
+                code: Any = compiled_without(found, tree, module.__file__ or "")
                 for name in path:
                     code = next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == name)
                 yield f"{module.__name__}.{'.'.join(path)}: {ast.unparse(found)}", path, code
 
 
-def checks_of(function: ast.FunctionDef) -> list[ast.stmt]:
-    return [node for node in ast.walk(function) if isinstance(node, ast.stmt) and is_check(node)]
-
-
-def remove(statement: ast.stmt, tree: ast.Module) -> None:
-    for parent in ast.walk(tree):
-        for body in (getattr(parent, field, None) for field in ("body", "orelse", "finalbody")):
-            if isinstance(body, list) and statement in body:
-                body[body.index(statement)] = ast.copy_location(ast.Pass(), statement)
+def compiled_without(statement: ast.stmt, tree: ast.Module, file: str) -> CodeType:
+    body, place = next(
+        (body, body.index(statement))
+        for parent in ast.walk(tree)
+        for body in (getattr(parent, field, None) for field in ("body", "orelse", "finalbody"))
+        if isinstance(body, list) and statement in body
+    )
+    body[place] = ast.copy_location(ast.Pass(), statement)
+    try:
+        return compile(tree, file, "exec", FUTURE)
+    finally:
+        body[place] = statement
 
 
 def function_at(module: ModuleType, path: tuple[str, ...]) -> FunctionType:
