@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import time
@@ -31,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage collections of tests and of their children pass over modules and tests, which takes 0.2 s each."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

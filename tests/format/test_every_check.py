@@ -165,7 +165,8 @@ def compiled_without(statement: ast.stmt, tree: ast.Module, file: str) -> CodeTy
     )
     body[place] = ast.copy_location(ast.Pass(), statement)
     try:
-        return compile(tree, file, "exec", FUTURE)
+        code: CodeType = compile(tree, file, "exec", FUTURE)
+        return code
     finally:
         body[place] = statement
 
