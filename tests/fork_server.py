@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,21 +40,32 @@ def start(
 
 def call(work: Callable[..., T], *arguments: Any, timeout: float = 120.0) -> T:
     """Return what `work`, a function of a module, returns in a process that then ends, or raise what it raises."""
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    process = start(_answer, theirs, work, arguments)
-    theirs.close()
+    return call_all(work, [arguments], timeout)[0]
+
+
+def call_all(work: Callable[..., T], calls: Iterable[tuple[Any, ...]], timeout: float = 120.0) -> list[T]:
+    """Do the same with the arguments of each call, in as many processes at once."""
+    started: list[tuple[ForkServerProcess, Answers]] = []
+    answers, deadline = [], time.monotonic() + timeout
     try:
-        assert ours.poll(timeout), f"no answer within {timeout} seconds"
-        good, found = ours.recv()
-        process.join(timeout)
-        assert process.exitcode == 0
+        for arguments in calls:
+            ours, theirs = CONTEXT.Pipe(duplex=False)
+            started.append((start(_answer, theirs, work, arguments), ours))
+            theirs.close()
+        for process, ours in started:
+            assert ours.poll(max(deadline - time.monotonic(), 0.0)), f"no answer within {timeout} seconds"
+            good, found = ours.recv()
+            process.join(timeout)
+            assert process.exitcode == 0
+            if not good:
+                raise found
+            answers.append(found)
     finally:
-        process.kill()
-        process.join()
-        ours.close()
-    if not good:
-        raise found
-    return found  # type: ignore[no-any-return]
+        for process, ours in started:
+            process.kill()
+            process.join()
+            ours.close()
+    return answers
 
 
 def _work(environment: Mapping[str, str], work: Callable[..., object], arguments: tuple[Any, ...]) -> None:

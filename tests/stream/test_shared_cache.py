@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import itertools
 from collections import Counter
 from pathlib import Path
 
 import mdsx
+from tests.fork_server import call_all
 from tests.storage.cache.watch import Watch
-from tests.stream.job import text
+from tests.stream.job import read, text
 
 N = 600
-TIMEOUT = 120
 
 
 def test_twelve_processes_of_two_jobs_on_one_cache_of_five_shards(s3_url: str, tmp_path: Path) -> None:
@@ -27,31 +25,10 @@ def test_twelve_processes_of_two_jobs_on_one_cache_of_five_shards(s3_url: str, t
         largest = max(largest, int(index.raw_sizes.max()))
     limit = 5 * largest
     with Watch(tmp_path / "cache") as watch:
-        jobs = [
-            (
-                url,
-                subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "tests.stream.job",
-                        url,
-                        str(tmp_path / "cache"),
-                        str(limit),
-                        str(rank),
-                        "6",
-                    ],
-                    stdout=subprocess.PIPE,
-                    text=True,
-                ),
-            )
-            for rank in range(6)
-            for url in urls
-        ]
-        results = [(url, process.communicate(timeout=TIMEOUT)[0], process.returncode) for url, process in jobs]
-    assert all(status == 0 for _, _, status in results)
+        ranks = [(url, tmp_path / "cache", limit, rank, 6) for rank in range(6) for url in urls]
+        results = call_all(read, ranks)
     for url in urls:
-        read = Counter(number for of, numbers, _ in results if of == url for number in json.loads(numbers))
-        assert read == Counter(range(N))
+        numbers = Counter(itertools.chain(*(found for rank, found in zip(ranks, results, strict=True) if url in rank)))
+        assert numbers == Counter(range(N))
     assert watch.looks > 20
     assert largest < watch.highest <= limit

@@ -6,8 +6,6 @@ import fcntl
 import gc
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,27 +14,18 @@ import pytest
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.locks import Hold
 from mdsx.storage.cache.shard_files import Write
+from tests.fork_server import call_all
+from tests.storage.cache.reader import read
 from tests.storage.cache.reading import SIZE
 from tests.storage.cache.test_cache import SIZE as SMALL
 from tests.storage.cache.test_cache import content, fetch, key
 from tests.storage.cache.watch import Watch
 
-TIMEOUT = 120
-
-
-def start(directory: Path, limit: int, job: str, shards: int, rounds: int, seed: int) -> subprocess.Popen[str]:
-    arguments = [str(directory), str(limit), job, str(shards), str(rounds), str(seed)]
-    command = [sys.executable, "-m", "tests.storage.cache.reader", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
 
 def test_twelve_processes_of_two_jobs_within_five_shards(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with Watch(cache) as watch:
-        jobs = [start(cache, 5 * SIZE, job, 16, 4, seed) for seed in range(6) for job in ("a", "b")]
-        outputs = [process.communicate(timeout=TIMEOUT)[0] for process in jobs]
-    assert all(process.returncode == 0 for process in jobs)
-    assert all(text.startswith("ok") for text in outputs)
+        call_all(read, [(cache, 5 * SIZE, job, 16, 4, seed) for seed in range(6) for job in ("a", "b")])
     assert watch.looks > 50
     assert 2 * SIZE < watch.highest <= 5 * SIZE
     assert watch.blocks <= 5 * SIZE
