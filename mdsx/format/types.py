@@ -187,7 +187,7 @@ def _base(text: str) -> str | None:
     name = re.split(r"[\[(<:]", text.lstrip("<>=|"))[0]
     if name in _MEANT:
         return _MEANT[name]
-    with suppress(TypeError, ValueError):  # "i4", "f8", ...
+    with suppress(TypeError, ValueError, SyntaxError):  # "i4", "f8", ...
         if np.dtype(name).name in SCALARS:
             return np.dtype(name).name
     near = get_close_matches(name, (*SCALARS, *OBJECTS, *_MEANT), n=1, cutoff=0.7)

@@ -55,6 +55,7 @@ torch = pytest.importorskip("torch")
         (torch.bfloat16, "bfloat16"),
         # unlike any type
         ("xyz", None),
+        (",f8", None),
         ("", None),
         (None, None),
         ("[" * 10_000, None),
