@@ -74,7 +74,7 @@ STREAMING_DATA_LOADER = {
 WRITER = {
     "out": "give the URL first, as in Writer('s3://bucket/corpus', columns)",
     "size_limit": "it is called shard_size",
-    "exist_ok": "resume=True goes on with what an earlier run left; nothing is ever overwritten",
+    "exist_ok": "resume=True continues what an earlier run left; nothing is ever overwritten",
     "keep_local": "there is no such choice: shards are stored at the URL alone",
     "hashes": "there is no such choice: every sample and every shard has a checksum",
     "progress_bar": "there is none: count samples with Writer.samples",

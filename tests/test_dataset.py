@@ -252,7 +252,7 @@ def test_a_missing_or_truncated_shard_is_named(tmp_path: Path) -> None:
         list(mdsx.Dataset(tmp_path / "dataset"))
 
 
-def test_ten_samples_of_a_remote_dataset_do_not_download_it(s3_url: str, tmp_path: Path) -> None:
+def test_reading_ten_remote_samples_downloads_no_shard(s3_url: str, tmp_path: Path) -> None:
     write(f"{s3_url}/dataset")
     dataset = mdsx.Dataset(f"{s3_url}/dataset", cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
     for number in range(0, N, N // 10):

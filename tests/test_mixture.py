@@ -27,7 +27,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: str(root / name) for name in ("a", "b", "c", "empty", "other")}
 
 
-def test_proportions_are_relative_and_an_epoch_is_the_sum_of_the_sizes(urls: dict[str, str]) -> None:
+def test_proportions_are_relative(urls: dict[str, str]) -> None:
     mixture = Mixture([(urls["a"], 3), (urls["b"], Fraction(1))])
     assert mixture.proportions == (0.75, 0.25)
     assert mixture.epoch_samples == 30

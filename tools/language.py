@@ -13,10 +13,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = {
     r"anew": "again",
+    r"belongs? into": "belongs in, must come",
     r"behind(?! (a|the) (proxy|server|link))": "after",
     r"for who|of who": "say whom you mean: the caller, the process",
+    r"go(es|ing)? on|went on": "continue",
     r"gone(?! wrong)": "removed, ended, lost",
     r"(has|have|had) not(?=\W*$|[.,;:)])": "lacks, does not have",
+    r"in the midst": "in the middle, during",
     r"mend(s|ed|ing)?": "repair, fix",
     r"no business of": "internal to",
     r"(?<!\d, )of which": "split the sentence",
@@ -24,8 +27,11 @@ WORDS = {
     r"so many(?! that)": "that many, how many",
     r"somehow": "say how",
     r"stands?(?! (for|in)\b)(?!-in)": "is",
+    r"such that": "so that, that",
     r"tells?(?!( \w+){0,3} apart)|told(?!( \w+){0,3} apart)": "say, report, show",
+    r"the making of": "the construction of, to make",
     r"what is missed": "say what",
+    r"whoever": "anybody who, the caller",
 }
 """Regular expressions, with what to write instead."""
 

@@ -5,7 +5,7 @@ the positions that it reads; the machine advances none. Times are seconds of any
 
 - Prefetch: shards come in the order of need. The shards being read come whatever their size; later ones up to
   `look_ahead` bytes and an epoch ahead. Each is tried once for each use. If there is no room, nothing is tried until
-  the reader goes on: else two processes could evict each other's shards for ever.
+  the reader continues: otherwise two processes could evict each other's shards for ever.
 - Closing: a shard is closed after the blocks that draw on it. In a small cache others are closed too, the least
   recently used first, so that this process holds at most `share` bytes beside what it reads.
 - Eviction: the vector, in seconds, is what the cache needs to evict the shards that are needed last.
@@ -106,7 +106,7 @@ class ShardMachine:
         self._horizon = 0
         self._ahead: dict[int, int] = {}  # shard -> need: tried, and needed later
         self._ahead_bytes = 0
-        self.blocked = True  # until the reader goes on
+        self.blocked = True  # until the reader continues
         self._received = 0  # bytes
         self._busy = self._busy_since = 0.0  # seconds in which shards were under way
 

@@ -209,7 +209,7 @@ class RankReader:
         sample = self.view.schema.row_size if self._views else self.view.sample_bytes
         batches = min(_RUN_BYTES // max(sample * self.batching.batch_size, 1), _RUN_BATCHES)
         batches = max(batches, min(_RUN_BYTES // max(sample, 1), _RUN_SAMPLES) // self.batching.batch_size)
-        if self.view.cache_limit is not None:  # only after a run can prefetch go on and shards be closed
+        if self.view.cache_limit is not None:  # prefetch continues and shards close only after a run
             batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
         batches = min(batches, _RUN_LANES // self.course.lanes)  # computing positions takes time for each lane
         return max(int(batches), 1)

@@ -39,7 +39,7 @@ def test_types_follow_the_extension() -> None:
         ([np.zeros(4, bool)], "bool[4]"),
     ],
 )
-def test_a_numpy_column_takes_dtype_and_shape_of_its_arrays(arrays: list[ArrayLike], expected: str) -> None:
+def test_a_numpy_column_has_its_arrays_type(arrays: list[ArrayLike], expected: str) -> None:
     samples = [sample(str(number), npy=npy(array)) for number, array in enumerate(arrays)]
     assert infer(*samples)["npy"] == expected
 

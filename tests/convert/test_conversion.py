@@ -346,7 +346,7 @@ def test_skipping_continues_and_reports_each_error(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("data", [b"", b"no tar\n" * 1000, b"BZh91AY" + bytes(600)])
-def test_a_file_that_is_not_a_tar_is_an_error(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_no_tar_raises(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(data)
     with pytest.raises(CorruptError, match=r"x\.tar: offset 0: is (empty|not a tar|bzip2)"):
         convert(tmp_path)

@@ -33,7 +33,7 @@ def test_parts_are_contiguous_runs_of_all_tars(tars: int, parts: int) -> None:
     assert max(map(len, divided)) - min(map(len, divided)) <= 1
 
 
-def test_any_number_of_processes_above_one_gives_the_same_parts() -> None:
+def test_the_number_of_processes_changes_no_parts() -> None:
     assert [parts_for(100, processes) for processes in (1, 2, 3, 64)] == [1, 100, 100, 100]
     assert parts_for(1, 8) == 1
     assert parts_for(10_000, 8) == MAX_PARTS

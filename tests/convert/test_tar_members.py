@@ -180,7 +180,7 @@ def test_records_and_pieces_are_bounded_by_the_tars_bytes(name: str) -> None:
     )
 
 
-def test_a_name_beyond_64_kib_is_an_error_and_shown_in_part() -> None:
+def test_a_name_beyond_64_kib_raises_and_is_cut() -> None:
     data = (
         pax({"path": "n" * 70_000 + ".txt"})
         + header("short.txt", 3)

@@ -50,7 +50,7 @@ def test_a_column_twice_in_a_sample_is_an_error() -> None:
     assert error(items) == f"x.tar: member '1.JPG', offset 512: {problem}"
 
 
-def test_two_members_renamed_to_one_column_are_an_error_that_names_both() -> None:
+def test_two_members_renamed_to_one_column_raise_naming_both() -> None:
     items = group("1.jpg", "2.jpg", "2.png", names=Names(rename={"image": ("jpg", "png")}))
     assert shape(items) == [("1", "image"), "error"]
     assert error(items).startswith(
@@ -87,7 +87,7 @@ def test_holes_of_a_sample_are_bounded_by_its_stored_bytes() -> None:
         (Member("\udcff.jpg", 512), "member '\\\\xff.jpg', offset 512: name is not UTF-8; --drop jpg leaves out"),
     ],
 )
-def test_a_member_without_column_bytes_or_name_is_an_error(member: Member, problem: str) -> None:
+def test_a_member_without_column_bytes_or_name_raises(member: Member, problem: str) -> None:
     items = group("1.jpg", member, "3.jpg")
     assert shape(items) == [("1", "jpg"), "error", ("3", "jpg")]
     assert error(items).startswith(f"x.tar: {problem}")

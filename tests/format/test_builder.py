@@ -127,7 +127,7 @@ def test_shards_are_equal_for_any_way_of_writing(lengths: list[int], cuts: list[
 
 
 @given(lengths=st.lists(st.integers(0, 300), min_size=1, max_size=60), shard_size=st.integers(1, 1500))
-def test_a_shard_ends_just_before_the_sample_that_would_exceed_its_size(lengths: list[int], shard_size: int) -> None:
+def test_a_shard_ends_before_it_would_exceed_its_size(lengths: list[int], shard_size: int) -> None:
     samples = [{"text": "x" * length, "id": number} for number, length in enumerate(lengths)]
     taken = 0
     for shard in shards(TEXT, [samples], shard_size):
@@ -148,7 +148,7 @@ def test_a_shard_may_have_exactly_its_size() -> None:
     assert [len(shard) for shard in shards(columns, [samples], 128 + 4 * 64 - 1)] == [320, 256]
 
 
-def test_a_sample_larger_than_a_shard_is_alone_in_one() -> None:
+def test_a_sample_larger_than_a_shard_gets_its_own() -> None:
     samples = [{"text": "x" * length, "id": 0} for length in (10, 3000, 10, 10, 5000)]
     counts = [ShardView.parse(shard).samples for shard in shards(TEXT, [samples], 1000)]
     assert counts == [1, 1, 2, 1]

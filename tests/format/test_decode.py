@@ -161,7 +161,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-def test_json_of_500_levels_is_written_and_read_in_a_deep_stack() -> None:
+def test_json_of_500_levels_works_in_a_deep_stack() -> None:
     def read(depth: int, data: bytes) -> Any:
         return decode("json", data) if depth == 0 else read(depth - 1, data)
 

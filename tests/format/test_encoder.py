@@ -288,7 +288,7 @@ def nearest(base: str, value: Fraction) -> Fraction:
 @example("bfloat16", 1e-40)
 @example("float16", 65519.99)
 @example("float32", 3.4028235677973362e38)
-def test_python_floats_are_rounded_to_nearest_and_never_to_infinity(base: str, value: float) -> None:
+def test_python_floats_round_to_nearest_never_to_infinity(base: str, value: float) -> None:
     largest = FLOATS[base][1]
     expected = nearest(base, Fraction(value))
     if abs(expected) >= Fraction(2) ** (largest + 1):
@@ -416,7 +416,7 @@ def test_a_batch_is_encoded_as_its_samples_are(samples: list[dict[str, Any]]) ->
         ("bytes", np.array([b"a", b"b", b"c"])),
     ],
 )
-def test_a_column_of_a_batch_is_an_array_a_tensor_or_a_sequence(kind: str, values: Any) -> None:
+def test_a_batchs_column_is_an_array_tensor_or_sequence(kind: str, values: Any) -> None:
     encoder = Encoder(Schema.from_columns({"x": kind}))
     batch = encoder.batch({"x": values})
     one_by_one = encoder.gather([encoder.sample({"x": value})[0] for value in values])
@@ -442,7 +442,7 @@ def test_a_column_of_a_batch_is_an_array_a_tensor_or_a_sequence(kind: str, value
         ({"a": np.ones(1), "b": ["x"]}, "column 'a': does not fit uint8"),
     ],
 )
-def test_a_batch_that_does_not_fit_names_sample_and_column(columns: dict[str, Any], message: str) -> None:
+def test_an_invalid_batch_raises_naming_sample_and_column(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(SampleError) as caught:
         Encoder(Schema.from_columns({"a": "uint8", "b": "str"})).batch(columns)
     assert str(caught.value).startswith(message)

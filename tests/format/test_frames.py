@@ -52,7 +52,7 @@ def test_frames_have_content_size_and_checksum_and_no_dictionary() -> None:
 
 
 @pytest.mark.parametrize("step", [1000, FRAME_SIZE, 10**9])
-def test_a_stream_in_chunks_of_any_size_gives_the_raw_bytes(step: int) -> None:
+def test_a_stream_in_any_chunks_gives_the_raw_bytes(step: int) -> None:
     assert read(STORED, len(RAW), step) == RAW
 
 

@@ -130,7 +130,7 @@ def test_invalid_metadata_raises_usage_error(metadata: Any, says: str) -> None:
         build_index(SCHEMA, None, PLAIN, metadata)
 
 
-def test_metadata_of_one_mib_is_kept_and_more_is_corrupt() -> None:
+def test_metadata_may_have_one_mib() -> None:
     largest = {"a": "x" * (2**20 - len('{"a":""}'))}
     assert parse_index(build_index(SCHEMA, None, PLAIN, largest)).metadata == largest
     index = reference.index(COLUMNS, RAW, metadata={"a": largest["a"] + "x"})
@@ -169,7 +169,7 @@ def test_invalid_file_names_are_refused(name: str) -> None:
         ("shard.0001.mdsx", None),
     ],
 )
-def test_the_number_in_a_name_is_the_last_of_five_digits_or_more(name: str, parts: object) -> None:
+def test_a_names_number_is_its_last_long_run_of_digits(name: str, parts: object) -> None:
     assert split_name(name) == parts
 
 

@@ -198,7 +198,7 @@ def test_the_first_frame_gives_the_layout() -> None:
         own_layout(PACKED[: frames()[0][1] - 1], compressed=True)
 
 
-def test_a_damaged_version_is_not_taken_for_a_later_one() -> None:
+def test_a_damaged_version_is_no_later_version() -> None:
     shard = SHARDS["one"]
     assert own_layout(patch(shard, 8, b"\2"), compressed=False) == layout_of(shard)
     with pytest.raises(UnsupportedError):

@@ -67,7 +67,7 @@ def test_only_other_bases_than_scalars_make_lists() -> None:
     assert not any(parse_type(text).is_list for text in ("uint8[*]", "str", "later[*]"))
 
 
-def test_the_schema_is_json_without_spaces_with_characters_as_they_are() -> None:
+def test_the_schema_is_json_without_spaces_and_escapes() -> None:
     schema = Schema.from_columns({"tokens": "uint16[2048]", "é/文": "str?"})
     assert schema.json.decode() == '[{"name":"tokens","type":"uint16[2048]"},{"name":"é/文","type":"str?"}]'
     assert Schema.from_json(schema.json) == schema

@@ -134,7 +134,7 @@ def test_a_bad_file_raises_its_error(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", [file for file in BAD if BAD[file].get("found_by") == "full check"])
-def test_the_full_check_finds_one_error_in_a_shard_that_opens(file: str) -> None:
+def test_the_full_check_finds_one_error(file: str) -> None:
     ShardView.parse(data(file), file=file)
     (error,) = check_shard(data(file), file=file)
     assert BAD[file]["says"] in str(error)

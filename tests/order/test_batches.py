@@ -31,7 +31,7 @@ def batch(start: int, size: int, lanes: int, world_size: int) -> list[list[int]]
 @given(starts, sizes, lane_numbers, worlds)
 def test_the_ranks_divide_a_batch_among_them(start: int, size: int, lanes: int, world_size: int) -> None:
     parts = batch(start, size, lanes, world_size)
-    assert sorted(itertools.chain(*parts)) == list(range(start, start + size)), "nothing lost, nothing twice"
+    assert sorted(itertools.chain(*parts)) == list(range(start, start + size)), "nothing lost, nothing repeated"
     assert max(map(len, parts)) - min(map(len, parts)) <= 1, "in equal parts"
 
 
@@ -41,7 +41,7 @@ def test_each_rank_reads_what_the_specification_says(start: int, size: int, lane
         assert positions == reference.rank_batch(start, start + size, lanes, rank, world_size)
 
 
-def test_a_batch_is_the_same_set_of_samples_for_every_world_size() -> None:
+def test_a_batch_is_the_same_set_for_every_world_size() -> None:
     order = Order([7, 30, 12], seed=5, lanes=4)
     expected = {tuple(place) for place in np.stack(order.locate(range(8, 40)), axis=1).tolist()}
     for world_size in (1, 2, 3, 4, 8):
@@ -113,8 +113,8 @@ def test_better_lanes_give_each_rank_its_own_lanes(per_rank: int, lanes: int, wo
 def test_better_lanes_stay_near_the_given_number() -> None:
     assert better_lanes(35, lanes=64, world_size=7) == 35
     assert better_lanes(96, lanes=8, world_size=3) == 6
-    assert better_lanes(256, lanes=8, world_size=4) == 8, "what is good stays"
-    assert better_lanes(7, lanes=8, world_size=2) == 1, "whatever the numbers, one lane will do"
+    assert better_lanes(256, lanes=8, world_size=4) == 8, "good lanes stay"
+    assert better_lanes(7, lanes=8, world_size=2) == 1, "one lane is always possible"
 
 
 @pytest.mark.parametrize(

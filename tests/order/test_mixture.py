@@ -121,7 +121,7 @@ def test_impossible_phases_are_refused(phases: Any, says: str) -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_large_components_are_read_lane_by_lane_over_their_epochs(lanes: int) -> None:
+def test_large_components_are_read_lane_by_lane(lanes: int) -> None:
     options: dict[str, Any] = {
         "components": [[1024 * lanes - 500, 501], [1024 * lanes - 1], [3]],  # just large, just small, tiny
         "weights": [2, Fraction(1, 2), 0.25],
@@ -144,7 +144,7 @@ def test_positions_in_one_call_or_many_are_equal(positions: list[int], lanes: in
     assert [place for p in positions for place in places(mixture, [p])] == anywhere
 
 
-def test_every_sample_of_a_component_comes_once_in_each_of_its_epochs() -> None:
+def test_every_sample_comes_once_per_epoch_of_its_component() -> None:
     counts = [[30_000, 10_000], [2000], [7]]
     mixture = MixtureOrder(counts, [6, 3, 1], seed=2, lanes=4, shuffle_block=256)
     drawn = places(mixture, range(60_000))
@@ -156,10 +156,10 @@ def test_every_sample_of_a_component_comes_once_in_each_of_its_epochs() -> None:
             for epoch in range(len(samples) // len(whole)):
                 assert sorted(samples[epoch * len(whole) : (epoch + 1) * len(whole)]) == whole
         else:
-            assert len(set(samples)) == len(samples), "nothing twice within an epoch"
+            assert len(set(samples)) == len(samples), "nothing repeated within an epoch"
 
 
-def test_a_lane_of_the_mixture_reads_that_lane_of_each_large_component() -> None:
+def test_a_mixtures_lane_reads_its_large_components_lane() -> None:
     mixture = MixtureOrder([[5000], [6000]], [1, 1], seed=9, lanes=4, shuffle_block=256)
     lane = np.arange(2, 8000, 4)
     drawn, _, samples = mixture.locate(lane)
@@ -170,7 +170,7 @@ def test_a_lane_of_the_mixture_reads_that_lane_of_each_large_component() -> None
 
 def test_every_batch_has_each_components_share() -> None:
     drawn = MixtureOrder([[10**6], [10**6]], [0.5, 0.5], seed=1).draw(range(256 * 1000)).reshape(-1, 256)
-    assert drawn.sum(axis=1).std() < 1.5, "by chance it would be 8"
+    assert drawn.sum(axis=1).std() < 1.5, "a random draw would give 8"
     small = MixtureOrder([[10**6], [10**6]], [0.5, 0.5], seed=1).draw(range(8 * 1000)).reshape(-1, 8)
     assert len({tuple(batch) for batch in small.tolist()}) > 50, "and small batches have no pattern"
 

@@ -68,7 +68,7 @@ def test_no_shard_is_read_before_its_next_need(options: dict[str, Any], epoch: i
         assert (course.next_needs(position, some) == needs[some]).all()
 
 
-def test_the_next_need_is_not_far_before_the_next_read() -> None:
+def test_the_next_need_is_close_to_the_next_read() -> None:
     course = DatasetCourse(Order([10] * 100, seed=1, lanes=4, shuffle_block=40))
     for position in (0, 333, 999):
         needs, reads = course.next_needs(position), first_reads(course, position, 2000)
@@ -185,6 +185,6 @@ def test_active_shards_stay_near_64_plus_two_per_lane() -> None:
         active = [active_shards(order, position) for position in range(0, len(order), len(order) // 20)]
         assert 16 < max(active) <= 64 + 2 * order.lanes
     order = Order(np.full(2000, 10**6), seed=2)
-    assert active_shards(order, 10**8) <= 2 * order.lanes, "of large shards only a part at a time"
+    assert active_shards(order, 10**8) <= 2 * order.lanes, "only a part of large shards at a time"
     assert active_shards(order, 10**8, [3]) <= 2
     assert active_shards(order, len(order)) == 0

@@ -152,7 +152,7 @@ def test_epoch_and_seed_change_the_order() -> None:
     made = [Order([50] * 10, seed=seed, epoch=epoch) for seed in (0, 1, 7, 2**64 - 1) for epoch in (0, 1, 2, 2**64 - 1)]
     assert len({tuple(places(order)) for order in made}) == len(made)
     assert places(Order([50] * 10, seed=7, epoch=1)) != places(Order([50] * 10, seed=8, epoch=0)), (
-        "seed and epoch do not just add up"
+        "not a sum of seed and epoch"
     )
 
 
@@ -191,7 +191,7 @@ def test_batches_mix_as_many_shards_as_measured() -> None:
         ([10**9], 262144),
     ],
 )
-def test_the_default_shuffle_block_is_about_64_shards_and_at_most_262144(counts: list[int], expected: int) -> None:
+def test_the_default_shuffle_block_is_about_64_shards(counts: list[int], expected: int) -> None:
     assert Order(counts).shuffle_block == expected
 
 
@@ -231,7 +231,7 @@ def test_an_order_can_be_pickled(order: Order) -> None:
         assert repr(other) == repr(order)
         assert places(other) == places(order)
     places(order)
-    assert len(pickle.dumps(order)) < 500 + 8 * len(order.counts), "blocks in use do not travel"
+    assert len(pickle.dumps(order)) < 500 + 8 * len(order.counts), "blocks in use are not pickled"
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_arithmetic_does_not_overflow_at_the_limits() -> None:
     assert sorted(largest_block.locate(range(11))[0].tolist()) == [0] * 5 + [1] * 6
 
 
-def test_streaming_costs_little_more_than_the_sort_of_a_block() -> None:
+def test_streaming_costs_little_more_than_sorting_blocks() -> None:
     order = Order(np.full(100_000, 5000), seed=3)
     run = 2**18
     order.locate(range(10))

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_child_ignores_interrupts_and_ends_with_a_killed_parent() -> None:
+def test_a_child_ignores_interrupts_but_ends_with_its_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"working\n"

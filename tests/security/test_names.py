@@ -40,7 +40,7 @@ def index_with(**shards: Any) -> bytes:
 
 
 @pytest.mark.parametrize("prefix", OUTSIDE, ids=lambda prefix: ascii(prefix)[:30])
-def test_a_name_that_leads_outside_is_an_error_that_shows_it(prefix: str) -> None:
+def test_a_name_that_leads_outside_raises_showing_it(prefix: str) -> None:
     for run in ([f"{prefix}shard.", ".mdsx", 0, 1], [prefix, ".mdsx", 0, 1]):
         if run[0] in ("a" * 512,):
             run[0] += "a"

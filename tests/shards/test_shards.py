@@ -55,7 +55,7 @@ def test_a_sample_damaged_in_transit_is_fetched_again(url: str, tmp_path: Path, 
     assert rule.hits == 1
 
 
-def test_a_sample_that_stays_damaged_is_an_error_that_names_it(url: str, tmp_path: Path, proxy: Proxy) -> None:
+def test_a_sample_that_stays_damaged_raises_naming_it(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
     proxy.add(flip_on_its_way(), key=SHARD, times=2)
     with pytest.raises(mdsx.CorruptError, match="sample 4") as caught:
@@ -70,7 +70,7 @@ def test_a_shard_damaged_in_transit_is_fetched_again(url: str, tmp_path: Path, p
     assert rule.hits == 1
 
 
-def test_a_shard_that_stays_damaged_never_becomes_part_of_the_cache(url: str, tmp_path: Path, proxy: Proxy) -> None:
+def test_a_shard_that_stays_damaged_is_never_cached(url: str, tmp_path: Path, proxy: Proxy) -> None:
     data = dataset(url, tmp_path)
     proxy.add(flip_on_its_way(), key=SHARD, times=2)
     with pytest.raises(mdsx.CorruptError, match="do not match the index"):

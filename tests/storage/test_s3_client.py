@@ -169,7 +169,7 @@ def test_tls_mismatches_are_reported_soon(s3: S3Server, monkeypatch: pytest.Monk
                 mdsx.Dataset("s3://bucket/data")
 
 
-def test_connect_timeout_says_how_long_a_first_contact_is_retried(nobody: None) -> None:
+def test_connect_timeout_bounds_the_first_contact(nobody: None) -> None:
     with pytest.raises(mdsx.TransportError, match="1 try, on first contact"):
         open_storage("s3://bucket/data", connect_timeout=0).get("key")
     started = time.monotonic()
@@ -235,7 +235,7 @@ def test_every_entry_point_names_a_missing_bucket(s3: S3Server) -> None:
         assert raised.value.file in (url, f"{url}/index.json"), "not the prefix of a listing"
 
 
-def test_a_bucket_that_answered_before_is_retried_to_the_full_deadline(proxy: Proxy, s3_url: str) -> None:
+def test_a_bucket_that_answered_is_retried_until_the_deadline(proxy: Proxy, s3_url: str) -> None:
     storage = open_storage(s3_url)
     storage.put("key", b"1")
     rule = proxy.add(status(404, "NoSuchBucket"), times=5)
@@ -246,7 +246,7 @@ def test_a_bucket_that_answered_before_is_retried_to_the_full_deadline(proxy: Pr
         storage.get("key")
 
 
-def test_a_url_with_a_version_is_refused_with_the_way_out() -> None:
+def test_a_url_with_a_version_raises_with_advice() -> None:
     with pytest.raises(mdsx.UsageError, match=r"without a query or a fragment; remove .* never a versionId") as raised:
         open_storage("s3://bucket/data?versionId=secret")
     assert "secret" not in str(raised.value)

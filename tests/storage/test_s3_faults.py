@@ -289,7 +289,7 @@ def test_writing_listing_and_deleting_are_retried(proxy: Proxy, storage: Storage
     assert [entry.key for entry in storage.list()] == ["shard"]
 
 
-def test_a_refused_upload_is_an_error_that_names_the_url(proxy: Proxy, storage: Storage) -> None:
+def test_a_refused_upload_raises_naming_the_url(proxy: Proxy, storage: Storage) -> None:
     proxy.add(status(403, "AccessDenied"), method="PUT")
     with pytest.raises(mdsx.ForbiddenError, match="/set/other"):
         storage.put("other", DATA)

@@ -31,7 +31,7 @@ def simulation(part: float, *, bandwidth: float = 1e9, shards: int = SHARDS) -> 
 
 
 @pytest.mark.parametrize(("part", "least"), [(0.5, 0.5), (0.75, 0.25), (0.9, 0.1)])
-def test_a_small_cache_misses_little_more_than_the_best_possible(part: float, least: float) -> None:
+def test_a_small_cache_is_nearly_optimal(part: float, least: float) -> None:
     shards, epochs = 200, 3
     run = simulation(part, shards=shards)
     n = run.course.samples
@@ -95,7 +95,7 @@ def brought(found: ShardMachine, now: float = 0.0) -> list[int]:
     shards = []
     while (bring := found.next(now)) is not None:
         shards.append(bring.shard)
-        assert bring.needed_in > 0, "never now, which may evict anything"
+        assert bring.needed_in > 0, "a need of now could evict anything"
     return shards
 
 
@@ -301,7 +301,7 @@ class MachineStates(RuleBasedStateMachine):
         self.machine.ended(shard, Outcome.NO_ROOM if outcome == "no room" else Outcome.DONE, self.now)
         if outcome == "no room":
             self.tried.pop(shard, None)
-            assert self.machine.next(self.now) is None, "it tries on without room"
+            assert self.machine.next(self.now) is None, "it keeps trying without room"
 
     @invariant()
     def the_model_holds(self) -> None:
@@ -321,7 +321,7 @@ class MachineStates(RuleBasedStateMachine):
     def teardown(self) -> None:
         for shard in self.machine.close():
             self.leased.discard(shard)
-        assert not self.leased, "everything is closed in the end"
+        assert not self.leased, "everything is closed at the end"
 
 
 TestMachineStates = MachineStates.TestCase

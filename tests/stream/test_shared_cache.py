@@ -14,7 +14,7 @@ from tests.stream.job import read, text
 N = 600
 
 
-def test_twelve_processes_of_two_jobs_on_one_cache_of_five_shards(s3_url: str, tmp_path: Path) -> None:
+def test_two_jobs_of_six_processes_share_a_small_cache(s3_url: str, tmp_path: Path) -> None:
     urls = [f"{s3_url}/one", f"{s3_url}/two"]
     largest = 0
     for url in urls:

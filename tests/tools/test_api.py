@@ -25,7 +25,7 @@ def test_the_page_has_each_public_name_once() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_name_has_at_most_a_dozen_arguments_and_few_by_position(name: str) -> None:
+def test_each_callable_has_at_most_a_dozen_arguments(name: str) -> None:
     thing = getattr(mdsx.torch if name.startswith("torch.") else mdsx, name.removeprefix("torch."))
     if (
         is_typeddict(thing)

@@ -224,7 +224,7 @@ class TestReport:
             put_between_marks(page, "matrix", "other", "new\n")
 
 
-def test_the_documents_have_the_whole_matrix_and_mdsx_is_exact_in_it() -> None:
+def test_the_documents_have_the_whole_matrix() -> None:
     page = (ROOT / "docs" / "conformance.md").read_text()
     for each in cells():
         assert re.search(rf"^\| {re.escape(each.title)} \| ok \|", page, re.MULTILINE), each.title

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 BY_NAME = {case.name: case for case in CASES}
 
 
-def test_a_sample_whose_text_is_not_its_own_is_wrong() -> None:
+def test_a_sample_with_anothers_text_is_wrong() -> None:
     assert checked([1, 2], [text_of(1), text_of(2)]) == [1, 2]
     assert checked([1, 2], [text_of(1), text_of(1)]) == [1, WRONG]
 
@@ -74,7 +74,7 @@ def test_a_flipped_bit_is_restored_at_the_end(tmp_path: Path) -> None:
     assert (tmp_path / "shard").read_bytes() == whole
 
 
-def test_the_table_has_both_runs_and_the_details_the_errors() -> None:
+def test_the_table_has_both_runs_and_the_errors() -> None:
     found = [Found("missing", "mdsx", Outcome(error="MissingError: a|b\nmore", named=True), Outcome())]
     assert "| a shard is not there (404) | error; then exact |" in table(found, ["mdsx"])
     assert "- a shard is not there (404): `MissingError: a/b`" in details(found, ["mdsx"])

@@ -9,7 +9,7 @@ import pytest
 from tools.language import ALLOWED, ROOT, findings
 
 
-def test_texts_are_free_of_words_that_read_like_a_translation() -> None:
+def test_texts_have_no_words_of_the_list() -> None:
     wrong = list(findings())
     assert not wrong, "\n".join(f"{file}:{line}: {word}" for file, line, word in wrong)
 

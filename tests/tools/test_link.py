@@ -148,7 +148,7 @@ def test_the_lane_keeps_its_rate_for_every_reader() -> None:
     assert Lane(None, lambda: now).leave(10**9) == now
 
 
-def test_round_trips_are_counted_by_what_could_depend_on_an_answer() -> None:
+def test_only_dependent_requests_count_as_round_trips() -> None:
     trips = RoundTrips(1.0)
     for at in (0.0, 0.3, 0.9):  # before any answer
         trips.sending(at)

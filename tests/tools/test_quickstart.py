@@ -21,7 +21,7 @@ from tools.watch import CacheWatch
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_over_a_thousand_real_documents_are_packed_as_text_and_metadata(tmp_path: Path) -> None:
+def test_over_a_thousand_real_documents_are_packed(tmp_path: Path) -> None:
     names, count, size = documents.pack(tmp_path)
     assert count > 1000
     tars = sorted(tmp_path.glob("*.tar"))

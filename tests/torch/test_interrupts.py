@@ -186,5 +186,5 @@ def test_workers_end_with_a_killed_training_during_stalled_downloads(
         assert run.process.wait(TIMEOUT) == -kind
         deadline = time.monotonic() + SOON
         while any(map(alive, workers)):
-            assert time.monotonic() < deadline, "workers are left"
+            assert time.monotonic() < deadline, "workers remain"
             time.sleep(0.02)

@@ -190,7 +190,7 @@ def test_views_outlive_their_dataset_and_its_cached_shards(
         assert expected is None or visible(batch["id"]) == visible(expected[number]["id"])
 
 
-# --- a damaged shard in the midst of a run
+# --- a damaged shard in the middle of a run
 
 ORDER: dict[str, Any] = {"seed": 3, "shuffle": mdsx.Shuffle(1, 100)}
 WAYS: list[dict[str, Any]] = [

@@ -57,7 +57,7 @@ def test_stalled_downloads_do_not_starve_other_iterations(proxy: Proxy, s3_url: 
     loader = StreamingDataLoader(StreamingDataset(f"{s3_url}/sound", cache=tmp_path / "sound"), 40)
     ids = [number for _ in range(2) for batch in loader for number in batch["id"].tolist()]
     assert len(ids) == 2000
-    assert time.monotonic() - began < 20, "a stalled request is given up after 30 s"
+    assert time.monotonic() - began < 20, "a stalled request ends after 30 s"
     assert all(thread.is_alive() for thread in stalled)
 
 

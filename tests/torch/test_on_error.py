@@ -358,7 +358,7 @@ def test_the_third_failure_names_skip(damaged: Path, sound: Path, tmp_path: Path
     assert notes_of_failures(loader(sound, transform=picky, **options)) == ["", "", 'on_error="skip" load_state_dict']
 
 
-def test_the_third_failure_names_no_skip_that_would_not_help(sound: Path, tmp_path: Path) -> None:
+def test_the_third_failure_names_only_a_skip_that_helps(sound: Path, tmp_path: Path) -> None:
     def collate(samples: list[Any]) -> Any:
         raise mdsx.CorruptError("in collate")
 

@@ -78,7 +78,7 @@ def test_an_empty_batch_has_the_structure_of_the_others(url: str, workers: int) 
     assert batch["pair"].text == []
 
 
-def test_an_empty_batch_of_a_collate_fn_is_its_own_cut_to_0(url: str) -> None:
+def test_an_empty_batch_of_a_collate_fn_is_its_cut_batch(url: str) -> None:
     batch = list(loader(url, 17, 0, collate_fn=listed))[-1]
     assert (batch["id"], batch["count"], batch["name"]) == ([], 0, "validation")
     assert batch["joined"].shape == (0,)

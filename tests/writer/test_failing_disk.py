@@ -73,7 +73,7 @@ State = tuple[Path, list[Note]]
 work = partial(job, count=24)  # three shards
 
 
-@pytest.fixture(scope="module", params=["begins", "goes on"])
+@pytest.fixture(scope="module", params=["begins", "resumes"])
 def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> State:
     """Nothing, or what a writer left that was killed before its last shard."""
     top = tmp_path_factory.mktemp("state") / "top"

@@ -105,7 +105,7 @@ def test_a_part_that_lost_a_shard_is_named(root: Path) -> None:
         ({"metadata": {"a": 1}}, "metadata"),
     ],
 )
-def test_a_part_that_does_not_fit_the_others_is_named(root: Path, options: dict[str, Any], place: str) -> None:
+def test_an_unfitting_part_is_named(root: Path, options: dict[str, Any], place: str) -> None:
     write_part(root, 3, 0, 0, **options)
     with pytest.raises(UsageError, match=f"part-00003: {place}: the part does not fit the others"):
         merge(root)
@@ -122,7 +122,7 @@ def test_metadata_comes_from_the_parts_or_the_call(root: Path, tmp_path: Path) -
     assert parse_index((alike / "index.json").read_bytes()).metadata == {"kind": "part"}
 
 
-def test_a_folder_that_only_looks_like_a_part_is_named(root: Path) -> None:
+def test_a_folder_like_a_part_is_named(root: Path) -> None:
     (root / "part-7").mkdir()
     (root / "part-7" / "index.json").write_bytes(b"")
     with pytest.raises(UsageError, match="part-7: this looks like a part"):

@@ -51,7 +51,7 @@ def texts(root: Path) -> list[list[str]]:
     return found
 
 
-def test_a_dataset_is_shards_and_an_index_that_describes_them(tmp_path: Path) -> None:
+def test_a_dataset_is_shards_and_their_index(tmp_path: Path) -> None:
     samples = [sample(number) for number in range(100)]
     write(tmp_path, samples, metadata={"made by": "tests"})
     index = parse_index((tmp_path / "index.json").read_bytes())
@@ -130,7 +130,7 @@ def test_no_samples_are_a_dataset_without_shards(tmp_path: Path) -> None:
     assert parse_index((tmp_path / "index.json").read_bytes()).samples == 0
 
 
-def test_a_sample_larger_than_a_shard_has_one_of_its_own(tmp_path: Path) -> None:
+def test_a_sample_larger_than_a_shard_gets_its_own(tmp_path: Path) -> None:
     write(tmp_path, [{"text": "x" * length} for length in (10, 5000, 10, 10)], TEXT)
     assert [[len(text) for text in shard] for shard in texts(tmp_path)] == [[10], [5000], [10, 10]]
     write(tmp_path / "tiny", [{"text": "a"}, {"text": "b"}], TEXT, shard_size=1)

@@ -28,7 +28,7 @@ def global_batches(ranks: Iterable[Sequence[Consumed]]) -> list[Batch]:
 
 
 def count_epochs(batches: Sequence[Batch], ids: Iterable[int], epochs: int) -> list[tuple[int, int]]:
-    """Of each epoch (lost, repeated), where each of `ids` belongs into it exactly once; last, what is beyond them all.
+    """Of each epoch (lost, repeated), where each of `ids` must come exactly once; last, what is beyond them all.
 
     A strange id counts as repeated.
     """

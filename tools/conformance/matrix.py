@@ -1,4 +1,4 @@
-"""The cells of the matrix: which runs are made, where they are killed, how they go on. Pure."""
+"""The cells of the matrix: which runs are made, where they are killed, how they continue. Pure."""
 
 from __future__ import annotations
 

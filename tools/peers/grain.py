@@ -46,7 +46,7 @@ class _Loader(Loader):
             self._iterator.set_state(states[-1])
         self.epoch = self._position() // self._samples
         self._first, self._stride = task.rank, task.shape.world
-        self._rest: list[int] | None = None  # of a batch that goes on in the next epoch
+        self._rest: list[int] | None = None  # of a batch that continues in the next epoch
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         end = (epoch + 1) * self._samples

@@ -26,7 +26,7 @@ _ROUNDED = (
     'between is read again; the README says "never duplicates".'
 )
 _DEALT_ANEW = (
-    "The epoch that was killed goes on exactly. The next one is dealt out by ranks, workers and batch size, so its "
+    "The epoch that was killed continues exactly. The next one is dealt out by ranks, workers and batch size, so its "
     "batches are not those of a run that was left alone."
 )
 _WIDTH = 2048  # tokens of a sample
@@ -52,7 +52,7 @@ class _Loader(Loader):
         self._loader = StreamingDataLoader(dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
         if states:
             self._loader.load_state_dict(states[min(task.rank, len(states) - 1)])
-            # It counts epochs from 1; a state at an epoch's end goes on with the next one.
+            # It counts epochs from 1; a state at an epoch's end continues with the next one.
             self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
 
 
@@ -65,7 +65,7 @@ class LitData(Peer):
     findings: ClassVar[Mapping[str, str]] = {
         "more-ranks": (
             "`_validate_state_dict` compares what each rank of the old run had yielded with what each rank of the new "
-            "one has in all, and refuses. Killed earlier in the epoch, it goes on, as on fewer ranks."
+            "one has in all, and refuses. Killed earlier in the epoch, it continues, as on fewer ranks."
         ),
         "4-to-3-batch": _ROUNDED,
         "batch-odd": _ROUNDED,

@@ -81,7 +81,7 @@ def grown(looks: Sequence[Look], what: str) -> float | None:
     """Return how much a process grew once it was warm: 0 if less than its fluctuation, None if there are few looks.
 
     The warm time is cut into windows. The slope is the median of the slopes between the medians of any two windows: of
-    the first half, the second half, or all, whichever is least, since a leak goes on but a pool of connections fills
+    the first half, the second half, or all, whichever is least, since a leak continues but a pool of connections fills
     up. The growth is that slope times the warm time. Around this line the process fluctuates: nine tenths of its looks
     are in a band, and only growth beyond its width counts.
     """

@@ -89,7 +89,7 @@ def test_a_prefetch_evicts_only_shards_needed_later(tmp_path: Path) -> None:
     assert there(cache) == names(1, 4)
 
 
-def test_a_shard_being_made_is_busy_and_counts_at_its_full_size(tmp_path: Path) -> None:
+def test_an_unfinished_shard_counts_at_its_full_size(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     seen: list[object] = []
 
@@ -106,7 +106,7 @@ def test_a_shard_being_made_is_busy_and_counts_at_its_full_size(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("wrong", ["raises", "short", "long"])
-def test_a_failed_fill_leaves_nothing_and_can_be_tried_again(tmp_path: Path, wrong: str) -> None:
+def test_a_failed_fill_leaves_nothing(tmp_path: Path, wrong: str) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
 
     def fill(write: Write) -> None:
@@ -146,7 +146,7 @@ def test_the_smallest_live_limit_applies(tmp_path: Path) -> None:
     assert first.usage() <= 2 * SIZE
 
 
-def test_the_default_limit_is_a_share_of_the_free_space_given_once(tmp_path: Path) -> None:
+def test_the_default_limit_is_a_share_of_free_space(tmp_path: Path) -> None:
     first = CacheDirectory(tmp_path / "cache")
     assert first.limit > 10**6
     assert CacheDirectory(tmp_path / "cache").limit == first.limit

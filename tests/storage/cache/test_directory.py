@@ -270,7 +270,7 @@ def test_a_disk_that_fills_keeps_no_partial_shard(tmp_path: Path, monkeypatch: p
         try:
             write(content(1))
         except OSError:
-            pytest.fail("whoever fills it would take this for a failure of storage")
+            pytest.fail("the caller would take this for a failure of storage")
 
     monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.warns(UserWarning, match="the disk is full"):

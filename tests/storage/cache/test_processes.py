@@ -22,7 +22,7 @@ from tests.storage.cache.test_cache import content, fetch, key
 from tests.storage.cache.watch import Watch
 
 
-def test_twelve_processes_of_two_jobs_within_five_shards(tmp_path: Path) -> None:
+def test_two_jobs_of_six_processes_stay_within_the_limit(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with Watch(cache) as watch:
         call_all(read, [(cache, 5 * SIZE, job, 16, 4, seed) for seed in range(6) for job in ("a", "b")])

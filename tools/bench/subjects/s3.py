@@ -63,7 +63,7 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
         contestants=(contestant("mdsx", "s3:cold_epoch", "", epoch, made), *bare, *peers),
         goals=(judged,),
         limit=300.0,
-        note="From the making of the dataset to the last batch, with an empty cache that holds all of it. With shards "
+        note="From the dataset's construction to the last batch, with an empty cache that holds all of it. With shards "
         "of 64 MiB the dataset is one shuffle block, and little of it can be read before its last shard arrives; with "
         "4 MiB it is several blocks long.",
     )
@@ -89,7 +89,7 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
             Goal(f"{goal}: under 5 round trips", slow.name, at_most=4, figure="round trips"),
         ),
         higher_is_better=False,
-        note="From the making of the dataset on, in a fresh process, after all imports; full shuffle. Round trips are "
+        note="From the dataset's construction on, in a fresh process, after all imports; full shuffle. Round trips are "
         "counted on a link of 500 ms, so that requests which are merely sent slowly do not count as if they waited.",
     )
 
