@@ -10,7 +10,7 @@ import importlib
 import random
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.environment import enter_environment, require_python
@@ -101,9 +101,8 @@ def _add_conformance(parser: argparse.ArgumentParser) -> None:
     from tools.conformance.matrix import LIMIT, SEED, cells
     from tools.peers import NAMES
 
-    names = [cell.name for cell in cells()]
-    parser.add_argument("--loaders", type=_of("loader", NAMES), metavar="A,B", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--cells", type=_of("cell", names), metavar="A,B", help=f"of {', '.join(names)}")
+    _add_names(parser, "--loaders", "loader", NAMES)
+    _add_names(parser, "--cells", "cell", [cell.name for cell in cells()])
     parser.add_argument("--quick", action="store_true", help="a few cells, and mdsx alone unless others are named")
     parser.add_argument("--seed", type=int, default=SEED, help=f"draws the steps of the kills (default {SEED})")
     parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
@@ -116,9 +115,8 @@ def _add_conformance(parser: argparse.ArgumentParser) -> None:
 def _add_faults(parser: argparse.ArgumentParser) -> None:
     from tools.faults.cases import CASES, LIMIT, NAMES
 
-    cases = [case.name for case in CASES]
-    parser.add_argument("--loaders", type=_of("loader", NAMES), metavar="A,B", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--cases", type=_of("case", cases), metavar="A,B", help=f"of {', '.join(cases)}")
+    _add_names(parser, "--loaders", "loader", NAMES)
+    _add_names(parser, "--cases", "case", [case.name for case in CASES])
     parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
     parser.add_argument("--json", metavar="FILE", help="write all results there")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
@@ -136,14 +134,14 @@ def _list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
-def _of(kind: str, known: Sequence[str]) -> Callable[[str], list[str]]:
+def _add_names(parser: argparse.ArgumentParser, option: str, kind: str, known: Sequence[str]) -> None:
     def names(text: str) -> list[str]:
         for name in _list(text):
             if name not in known:
                 raise argparse.ArgumentTypeError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
         return _list(text)
 
-    return names
+    parser.add_argument(option, type=names, metavar="A,B", help=f"of {', '.join(known)}")
 
 
 def _empty(text: str) -> str:

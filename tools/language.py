@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -56,11 +55,6 @@ class Finding(NamedTuple):
     line: int
     word: str
 
-    @property
-    def package(self) -> str:
-        """The folder of the file, two levels deep, or the file itself at the top."""
-        return "/".join(self.file.split("/")[:-1][:2]) or self.file
-
 
 def findings(root: Path = ROOT) -> Iterator[Finding]:
     """Yield each word of the list in the project's texts."""
@@ -83,8 +77,5 @@ def _comments_and_strings(source: str) -> Iterator[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    found = list(findings())
-    for finding in found:
-        print(f"{finding.file}:{finding.line}: {finding.word}")
-    for package, count in sorted(Counter(finding.package for finding in found).items()):
-        print(f"{count:5} {package}")
+    for file, line, word in findings():
+        print(f"{file}:{line}: {word}")

@@ -9,8 +9,7 @@ import pytest
 from tests.conftest import Often
 from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES, NAMES
-from tools.faults.command import kept
-from tools.faults.report import details, table
+from tools.faults.command import details, kept, table
 from tools.faults.run import Found, Loaders, Outcome, flipped, place_of
 from tools.peers import peer
 

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import pickle
-import select
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -119,18 +119,18 @@ class _Group:
     def __init__(self, programs: Sequence[Program], directory: Path) -> None:
         self._programs = programs
         self._directory = directory
-        self._read, self._write = os.pipe()
-        self._alive: set[int] = set()
+        self._reports, self._report = Pipe(duplex=False)
         self._pids: list[int] = []
 
     def run(self, limit: float) -> None:
         """Return when all programs are done and no process is left. Raise LegFailed."""
-        try:
-            for number, program in enumerate(self._programs):
-                self._fork(number, program)
-            self._watch(time.monotonic() + limit)
-        finally:
-            self._end()
+        with self._reports, self._report:
+            try:
+                for number, program in enumerate(self._programs):
+                    self._fork(number, program)
+                self._watch(time.monotonic() + limit)
+            finally:
+                self._end()
 
     def _fork(self, number: int, program: Program) -> None:
         pid = os.fork()
@@ -139,7 +139,6 @@ class _Group:
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
         self._pids.append(pid)
-        self._alive.add(pid)
 
     def _child(self, number: int, program: Program) -> NoReturn:
         try:
@@ -149,38 +148,29 @@ class _Group:
             os.dup2(errors, 1)
             os.dup2(errors, 2)
             program()
-            self._report(number, "")
+            self._report.send((number, ""))
             while True:
                 signal.pause()
         except BaseException as error:
             traceback.print_exc()
             sys.stderr.flush()
-            self._report(number, line_of(error))
+            self._report.send((number, line_of(error)))
         finally:
             os._exit(1)
 
-    def _report(self, number: int, error: str) -> None:
-        os.write(self._write, (json.dumps([number, error]) + "\n").encode())
-
     def _watch(self, deadline: float) -> None:
-        waiting = set(range(len(self._pids)))
-        buffer = b""
+        waiting = dict(enumerate(self._pids))
         while waiting:
-            if select.select([self._read], [], [], 0.05)[0]:
-                *lines, buffer = (buffer + os.read(self._read, 65536)).split(b"\n")
-                for line in lines:
-                    number, error = json.loads(line)
-                    if error:
-                        raise LegFailed("error", f"rank {number}: {error}")
-                    waiting.discard(number)
+            if self._reports.poll(0.05):
+                number, error = self._reports.recv()
+                if error:
+                    raise LegFailed("error", f"rank {number}: {error}")
+                del waiting[number]
                 continue
-            for number, pid in enumerate(self._pids):
-                if number in waiting and pid in self._alive:
-                    done, status = os.waitpid(pid, os.WNOHANG)
-                    if done:
-                        self._alive.discard(pid)
-                        code = os.waitstatus_to_exitcode(status)
-                        raise LegFailed("error", f"rank {number} ended with status {code}")
+            for number, pid in waiting.items():
+                if ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                    raise LegFailed("error", f"rank {number} ended with status {code}")
             if time.monotonic() > deadline:
                 raise LegFailed("hang", f"ranks {sorted(waiting)} made no end")
 
@@ -191,26 +181,20 @@ class _Group:
         What they do not know of is removed here, if some process had it mapped.
         """
         names: set[str] = set()
-        groups = set(self._pids)
-        while left := [pid for pid in members(groups=groups) if not _is_tracker(pid)]:
+        while left := [pid for pid in members(groups=self._pids) if not _is_tracker(pid)]:
             names.update(*(_shared_memory_of(pid) for pid in left))
             kill(left)
-            for pid in list(self._alive):
-                if os.waitpid(pid, os.WNOHANG)[0]:
-                    self._alive.discard(pid)
             time.sleep(0.005)
+        for pid in self._pids:
+            os.waitpid(pid, 0)
         deadline = time.monotonic() + _TRACKERS_END
-        while trackers := members(groups=groups):
+        while trackers := members(groups=self._pids):
             if time.monotonic() > deadline:
                 kill(trackers)
             time.sleep(0.005)
-        for pid in self._alive:
-            os.waitpid(pid, 0)
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
-        os.close(self._read)
-        os.close(self._write)
 
 
 def _is_tracker(pid: int) -> bool:

@@ -104,11 +104,15 @@ class Report:
         """Everything, with the command that repeats each cell."""
         loaders = []
         for row in self.rows:
-            results = []
-            for cell, result in zip(self.cells, row.results, strict=True):
-                values = {key: value for key, value in asdict(result).items() if key != "loader"}
-                more = {"title": cell.title, "finding": row.finding(result), "command": self.command(row, cell)}
-                results.append({**values, **more})
+            results = [
+                {
+                    **asdict(result),
+                    "title": cell.title,
+                    "finding": row.finding(result),
+                    "command": self.command(row, cell),
+                }
+                for cell, result in zip(self.cells, row.results, strict=True)
+            ]
             loaders.append({"name": row.name, "title": row.title, "versions": row.versions, "cells": results})
         value = {"seed": self.seed, "seconds": round(self.seconds), "loaders": loaders}
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

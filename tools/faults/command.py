@@ -1,22 +1,25 @@
-"""The command: runs the chosen cases of the chosen loaders, and writes the tables."""
+"""The command: runs the chosen cases of the chosen loaders, and writes a table and the errors that they raised."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tools import tables
 from tools.console import Console, temporary_directory
 from tools.environment import install_missing
 from tools.faults.cases import CASES, NAMES
-from tools.faults.report import details, table
 from tools.faults.run import Found, Loaders
 from tools.machine import machine, today, versions
 from tools.peers import peer
 from tools.processes import ROOT, CallFailed
-from tools.tables import put_between_marks
+
+_WIDTH = 200
+_TEMPORARY = re.compile(r"/\S*/mdsx-faults-[^/]+/\d+")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -41,9 +44,9 @@ def run(given: argparse.Namespace) -> int:
         Path(given.json).write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
     if given.docs:
         page = ROOT / "docs" / "reliability.md"
-        put_between_marks(page, "faults", "table", table(found, names))
-        put_between_marks(page, "faults", "details", details(found, names))
-        put_between_marks(page, "faults", "versions", _versions(names))
+        tables.put_between_marks(page, "faults", "table", table(found, names))
+        tables.put_between_marks(page, "faults", "details", details(found, names))
+        tables.put_between_marks(page, "faults", "versions", _versions(names))
     return int(any(each.loader == "mdsx" and not kept(each) for each in found))
 
 
@@ -61,3 +64,36 @@ def _versions(names: Sequence[str]) -> str:
     here, found = machine(), versions(name for name in names if name != "mdsx")
     packages = ", ".join(f"{name} {number}" for name, number in found.items())
     return f"{today()}; {here['cores']} cores, {here['memory']}, {here['system']}; {packages}.\n"
+
+
+def table(found: Sequence[Found], names: Sequence[str]) -> str:
+    """A line for each fault and a column for each loader: the outcome under the fault; then after it."""
+    cells = {(each.case, each.loader): _cell(*each.words) for each in found}
+    rows = [[case.title, *(cells.get((case.name, name), "") for name in names)] for case in CASES]
+    return tables.table(["", *(peer(name).title for name in names)], [row for row in rows if any(row[1:])])
+
+
+def _cell(first: str, again: str) -> str:
+    return first if first == again else f"{first}; then {again}"
+
+
+def details(found: Sequence[Found], names: Sequence[str]) -> str:
+    """The errors, in the loaders' own words, cut to a line."""
+    lines = []
+    for name in names:
+        lines += [f"### {peer(name).title} in faults", ""]
+        for case in CASES:
+            for each in (each for each in found if (each.case, each.loader) == (case.name, name)):
+                errors = [outcome.error for outcome in (each.first, each.again) if outcome.error]
+                words = "; then ".join(f"`{_line(error)}`" for error in dict.fromkeys(errors))
+                if words:
+                    lines.append(f"- {case.title}: {words}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(error: str) -> str:
+    """A worker's error's last line, otherwise the first line, without characters that would break a table."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()] or [""]
+    line = lines[-1] if "Caught " in lines[0] else lines[0]
+    return _TEMPORARY.sub("...", line).replace("`", "'").replace("|", "/")[:_WIDTH]

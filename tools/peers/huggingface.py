@@ -8,7 +8,7 @@ set_epoch changes the order of the files from epoch to epoch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +43,12 @@ class _Loader(StatefulLoader):
             dataset = datasets.interleave_datasets(
                 parts, probabilities=list(task.weights), seed=task.seed, stopping_strategy="first_exhausted"
             )
-        self._dataset = split_dataset_by_node(dataset, rank=task.rank, world_size=task.shape.world)
-        self._loader = StatefulDataLoader(self._dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
+        self._by_epoch = split_dataset_by_node(dataset, rank=task.rank, world_size=task.shape.world)
+        self._loader = StatefulDataLoader(self._by_epoch, batch_size=task.shape.batch, num_workers=task.shape.workers)
         self.resume(task, states)
 
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        self.epoch = epoch
-        self._dataset.set_epoch(epoch)
-        for batch in self._loader:
-            yield checked(batch["id"].tolist(), batch["text"])
-        self.epoch = epoch + 1
+    def ids_of(self, batch: Any) -> list[int]:
+        return checked(batch["id"].tolist(), batch["text"])
 
 
 class HuggingFace(Peer):

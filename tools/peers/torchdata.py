@@ -59,13 +59,26 @@ def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
 
 
 class StatefulLoader(Loader):
-    """A rank's loader, `_loader`, with a state of its own; the epoch is saved beside it."""
+    """A rank's loader with a state of its own; the epoch is saved beside it, and given to `_by_epoch`, if any."""
+
+    _by_epoch: Any = None
 
     def resume(self, task: Task, states: list[Any]) -> None:
         """Continue from this rank's state; begin if there are no states."""
         if states:
             self.epoch = states[task.rank]["epoch"]
             self._loader.load_state_dict(states[task.rank]["loader"])
+
+    def batches(self, epoch: int) -> Iterator[list[int]]:
+        self.epoch = epoch
+        if self._by_epoch is not None:
+            self._by_epoch.set_epoch(epoch)
+        for batch in self._loader:
+            yield self.ids_of(batch)
+        self.epoch = epoch + 1
+
+    def ids_of(self, batch: Any) -> list[int]:
+        return [int(number) for number in batch]
 
     def state(self) -> Any:
         return {"loader": self._loader.state_dict(), "epoch": self.epoch}
@@ -90,18 +103,11 @@ class _Single(StatefulLoader):
         from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
         dataset: Any = _Samples(task.paths()[0])
-        self._sampler = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
+        self._by_epoch = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
         self._loader = StatefulDataLoader(
-            dataset, task.shape.batch, sampler=self._sampler, num_workers=task.shape.workers
+            dataset, task.shape.batch, sampler=self._by_epoch, num_workers=task.shape.workers
         )
         self.resume(task, states)
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        self.epoch = epoch
-        self._sampler.set_epoch(epoch)
-        for batch in self._loader:
-            yield batch.tolist()
-        self.epoch = epoch + 1
 
 
 class _Mixture(StatefulLoader):
@@ -111,11 +117,9 @@ class _Mixture(StatefulLoader):
         from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
         sources: dict[str, Any] = {}
-        self._samplers = []
         for data, path in zip(task.data, task.paths(), strict=True):
             dataset: Any = _Samples(path)
             sampler = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
-            self._samplers.append(sampler)
             sources[data.name] = nodes.Mapper(nodes.SamplerWrapper(sampler), dataset.__getitem__)
         weights = dict(zip(sources, task.weights, strict=True))
         node: Any = nodes.MultiNodeWeightedSampler(
@@ -124,12 +128,6 @@ class _Mixture(StatefulLoader):
         node = nodes.Prefetcher(nodes.Batcher(node, task.shape.batch, drop_last=False), prefetch_factor=2)
         self._loader = nodes.Loader(node, restart_on_stop_iteration=False)
         self.resume(task, states)
-
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        self.epoch = epoch
-        for batch in self._loader:
-            yield list(batch)
-        self.epoch = epoch + 1
 
 
 PEER = Torchdata()

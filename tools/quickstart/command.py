@@ -46,8 +46,6 @@ def run(given: argparse.Namespace) -> int:
                 tars, number, size = documents.pack(work / "tars", given.documents)
                 step.result = f"{number:,} source files of Python's library, {format_size(size)} of text"
             data = _convert(console, stack, tars, work)
-            if data is None:
-                return 1
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
             runs = _runs(data, work)
             reports = [_train(console, each, data) for each in runs]
@@ -71,7 +69,7 @@ class _Data:
         return int(self.local.shards.index.sizes.sum())
 
 
-def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data | None:
+def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data:
     with console.step("2. Start an S3 server (rclone serve s3)") as step:
         server = stack.enter_context(S3Server(work / "s3"))
         url = f"{server.make_bucket('quickstart')}/stdlib"
@@ -80,7 +78,7 @@ def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data
     command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--processes", "2"]
     console.say(f"   $ {' '.join(command)}")
     if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=ROOT):
-        return None
+        raise CallFailed("the conversion failed")
     link = stack.enter_context(Link(server.endpoint))
     local = mdsx.Dataset(work / "s3" / "quickstart" / "stdlib")
     data = _Data(url, local, {**server.env(), "AWS_ENDPOINT_URL": link.endpoint}, link)

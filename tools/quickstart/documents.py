@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sysconfig
@@ -36,24 +37,15 @@ def _documents() -> Iterator[tuple[str, bytes]]:
     for name in ("stdlib", "purelib"):
         root = Path(sysconfig.get_path(name))
         for path in sorted(root.rglob("*.py")):
-            if _FOREIGN & set(path.relative_to(root).parts):
-                continue
-            text = path.read_bytes()
-            if _is_utf8(text):
-                count += 1
-                yield path.relative_to(root).as_posix(), text
-            if name != "stdlib" and count >= _ENOUGH:
+            if name == "purelib" and count >= _ENOUGH:
                 return
-        if count >= _ENOUGH:
-            return
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False  # a few of the library's own tests
-    return True
+            inside = path.relative_to(root)
+            if not _FOREIGN & set(inside.parts):
+                text = path.read_bytes()
+                with contextlib.suppress(UnicodeDecodeError):  # a few of the library's own tests
+                    text.decode()
+                    count += 1
+                    yield inside.as_posix(), text
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""One rank of the training: an ordinary PyTorch loop over mdsx, started by torchrun.
+"""One rank of the training: an ordinary PyTorch loop over mdsx, started by torchrun, for a small model of bytes.
 
 Every `checkpoint_every` steps rank 0 saves model, optimizer and the loader's state. A run that finds a checkpoint
 resumes from it, on any number of ranks and workers and with any batch size.
@@ -15,14 +15,42 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import distributed
+from torch import Tensor, distributed, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.account import Delivered
 from tools.quickstart.job import Run, StepReport
-from tools.quickstart.model import LENGTH, PADDING, ByteModel
+
+LENGTH = 160  # bytes of context
+PADDING = 0
+_WIDTH = 96
+
+
+class ByteModel(nn.Module):
+    """Predicts each byte from those before it: two transformer blocks, about 290,000 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = nn.Embedding(256, _WIDTH)
+        self.places = nn.Embedding(LENGTH, _WIDTH)
+        block = nn.TransformerEncoderLayer(
+            _WIDTH, nhead=4, dim_feedforward=4 * _WIDTH, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(block, num_layers=2, enable_nested_tensor=False)
+        self.guess = nn.Linear(_WIDTH, 256)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(LENGTH), persistent=False)
+
+    def forward(self, texts: Tensor) -> Tensor:
+        """Mean loss in bits per byte of `texts` [n, LENGTH + 1], padding left out."""
+        inputs, targets = texts[:, :-1].long(), texts[:, 1:].long()
+        hidden = self.bytes(inputs) + self.places.weight
+        guesses = self.guess(self.blocks(hidden, mask=self.mask, is_causal=True))
+        losses = functional.cross_entropy(guesses.transpose(1, 2), targets, ignore_index=PADDING, reduction="sum")
+        bits: Tensor = losses / (targets != PADDING).sum().clamp(min=1) / torch.log(torch.tensor(2.0))
+        return bits
 
 
 def first_bytes(sample: dict[str, Any]) -> dict[str, Any]:
