@@ -106,7 +106,7 @@ def test_columns_of_many_samples(dataset: mdsx.Dataset) -> None:
 
 
 def test_a_dataset_works_across_pickle_fork_and_threads(dataset: mdsx.Dataset) -> None:
-    check(dataset[3], 3)  # which must not cross
+    check(dataset[3], 3)  # opens a shard, which must not be pickled
     check(pickle.loads(pickle.dumps(dataset))[77], 77)
     with multiprocessing.get_context("fork").Pool(2) as processes:
         for number, found in zip(range(0, N, 25), processes.map(dataset.__getitem__, range(0, N, 25)), strict=True):
@@ -271,7 +271,7 @@ def test_the_url_of_an_index_raises_with_advice(local_url: str, s3_url: str) -> 
 def test_indices_of_any_integer_dtype_reach_every_sample(local_url: str) -> None:
     import torch
 
-    dataset = mdsx.Dataset(local_url)  # of more samples than 8 bits can count
+    dataset = mdsx.Dataset(local_url)  # more samples than 8 bits can count
     dtypes = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", ">i4"]
     indices: list[Any] = [np.array([1, 100], dtype) for dtype in dtypes]
     for places in (*indices, torch.tensor([1, 100], dtype=torch.uint8)):

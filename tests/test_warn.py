@@ -75,7 +75,7 @@ def test_only_the_first_rank_warns(data: StreamingDataset, monkeypatch: pytest.M
     assert not said(lambda: next(iter(loader)))
     loader.set_epoch(0)
     monkeypatch.setenv("RANK", "0")
-    assert len(said(lambda: next(iter(loader)))) == 2  # of the cache, and of unsuitable lanes
+    assert len(said(lambda: next(iter(loader)))) == 2  # a small cache, and unsuitable lanes
 
 
 def test_a_given_rank_decides_who_warns(data: StreamingDataset, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the commands share: a dataset, and running a command in this process."""
+"""What the tests of the commands share: a dataset, and a function that runs a command in this process."""
 
 from __future__ import annotations
 

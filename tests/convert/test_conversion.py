@@ -443,7 +443,7 @@ def test_another_conversion_to_a_finished_place_is_refused(four: Path) -> None:
     for names, options in ((["x-0000.tar"], {}), ([], {"shard_size": 1000}), ([], {"columns": {"cls": "int32"}})):
         with pytest.raises(UsageError, match="not one of this conversion"):
             convert(four, *names, **options)
-    write_tar(four / "x-0001.tar", sample_members(range(150, 200)))  # of the same size
+    write_tar(four / "x-0001.tar", sample_members(range(150, 200)))  # the same size
     with pytest.raises(UsageError, match="not one of this conversion"):
         convert(four)
 

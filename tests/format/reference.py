@@ -18,7 +18,7 @@ import msgpack
 import xxhash
 
 NULL = 0xFFFFFFFF
-FIELDS = {  # of the header: offset and struct code
+FIELDS = {  # header fields: offset and struct code
     "magic": (0, "8s"),
     "major": (8, "H"),
     "minor": (10, "H"),

@@ -260,7 +260,7 @@ data = mdsx.Dataset(sys.argv[1])
 order = mdsx.Order(data.shards.index.counts, seed=1)
 order.locate([0, len(data) - 1])
 seconds = time.perf_counter() - began
-most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())  # of this process, not of its parent
+most = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())  # this process's, not its parent's
 print(seconds, 1024 * int(most[1]))
 """
 

@@ -83,7 +83,7 @@ def test_a_row_is_checksum_start_lengths_and_aligned_values() -> None:
     assert {name: row.fields[name][1] for name in row.names if row.fields} == {
         "checksum": 0,
         "start": 8,
-        "lengths": 16,  # of b and d
+        "lengths": 16,  # b and d have lengths
         "column0": 24,
         "column2": 32,
         "column4": 40,

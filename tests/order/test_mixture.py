@@ -213,7 +213,7 @@ def test_weights_are_taken_exactly() -> None:
 
 
 def test_a_point_at_a_bound_belongs_to_the_next_component() -> None:
-    point = key(3, 3)  # of position 0, with rounds of one offset
+    point = key(3, 3)  # the point of position 0, with rounds of one offset
     for bound, component in ((point, 1), (point + 1, 0)):
         mixture = MixtureOrder([[9]] * 2, [bound, 2**64 - bound], seed=3, lanes=300)
         assert mixture.bounds == (bound, 2**64)

@@ -79,7 +79,7 @@ def test_a_stalled_user_leaves_threads_to_others(small: Kind, gate: Gate) -> Non
     stalled, other = Share(small), Share(small)
     for number in range(50):
         stalled.submit(gate.enter, number)
-    gate.wait_for(4)  # of 6: twice as many as remain
+    gate.wait_for(4)  # 4 of 6 threads: twice as many as remain
     both = threading.Barrier(2)
     first, second = (other.submit(both.wait, PATIENCE) for _ in range(2))
     assert sorted([first.result(PATIENCE), second.result(PATIENCE)]) == [0, 1], "two at the same time"

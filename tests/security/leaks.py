@@ -37,7 +37,7 @@ def main(where: str, bucket: str) -> None:
     write(f"{with_password}/ds", 3)
     tell(lambda: write(f"{with_password}/ds", 1))
     with contextlib.suppress(KeyError):
-        write(f"{with_password}/left", 30, then=KeyError())  # which leaves an unfinished dataset with its record
+        write(f"{with_password}/left", 30, then=KeyError())  # leaves an unfinished dataset with its record
     dataset = mdsx.Dataset(f"{with_password}/ds", cache=mdsx.Cache(folder / "cache", limit="10MB"))
     stream = StreamingDataset(f"{with_password}/ds", cache=mdsx.Cache(folder / "cache", limit="10MB"), batch_size=1)
     print(dataset, dataset[0], stream, json.dumps(stream.state_dict()), mdsx.Mixture([(f"{with_password}/ds", 1)]))

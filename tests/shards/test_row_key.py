@@ -25,7 +25,7 @@ READS: dict[str, Callable[[mdsx.Dataset, int], Any]] = {
 def write(root: Path, offset: int, compression: str | None) -> None:
     """Four shards of 16 samples; another offset gives other samples of the same sizes."""
     with mdsx.Writer(root, {"id": "int64", "data": "uint8[4096]"}, shard_size="66KiB", compression=compression) as out:
-        rng = np.random.Generator(np.random.PCG64(offset))  # as many bytes, compressed or not
+        rng = np.random.Generator(np.random.PCG64(offset))  # the same size, compressed or not
         for number in range(N):
             out.write({"id": number + offset, "data": rng.integers(0, 256, 4096, np.uint8)})
 

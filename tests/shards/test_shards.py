@@ -19,7 +19,7 @@ SHARD = "*/shard.*"
 
 
 def write(url: str, offset: int = 0) -> None:
-    """Four shards of 16 samples; with another offset, other samples in as many bytes, all of them valid."""
+    """Four shards of 16 samples; with another offset, other valid samples of the same size."""
     with mdsx.Writer(url, {"id": "int64", "data": "uint8[4096]"}, shard_size="66KiB") as out:
         for number in range(N):
             out.write({"id": number + offset, "data": np.full(4096, (number + offset) % 251, np.uint8)})
@@ -87,7 +87,7 @@ def test_the_hash_detects_another_valid_shard(s3_url: str, url: str, tmp_path: P
 def test_a_shard_replaced_between_requests_changes_its_etag(s3_url: str, url: str, tmp_path: Path) -> None:
     data, other = dataset(url, tmp_path), other_shard(s3_url, 1)
     assert data[16]["id"] == 16
-    replace_shard(url, 1, other)  # as many bytes, and every checksum in it is right
+    replace_shard(url, 1, other)  # the same size, and right checksums
     with pytest.raises(mdsx.ChangedError, match=r"shard\.00001"):
         data[17]
 

@@ -21,7 +21,7 @@ N, PER_SHARD = 64, 16
 
 
 def write(url: str, offset: int = 0, compression: str | None = "zstd") -> None:
-    """Four shards of 16 samples; with another offset, other samples in as many bytes."""
+    """Four shards of 16 samples; with another offset, other samples of the same size."""
     with mdsx.Writer(url, {"id": "int64", "text": "str"}, shard_size=2048, compression=compression) as out:
         for number in range(offset, offset + N):
             out.write({"id": number, "text": f"{number:06} " * 10})

@@ -99,7 +99,7 @@ def test_a_forked_child_makes_its_own_client(s3: S3Server) -> None:
 def test_renewed_credentials_apply_immediately(
     s3: S3Server, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the environment, in boto3's file, or from a program whose output changed."""
+    """The test renews them in the environment, in boto3's file, and in a program's output."""
     open_storage(s3_url).put("key", b"1")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -21,7 +21,7 @@ from tests.conftest import Often
 from tests.stream.test_prefetch import idle
 
 SHARDS, SAMPLES, EPOCHS = 200, 16, 3
-BATCH, RUN = 32, 2  # of all ranks; batches
+BATCH, RUN = 32, 2  # global batch; batches per run
 
 
 @pytest.fixture(scope="module")

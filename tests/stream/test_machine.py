@@ -263,7 +263,7 @@ class MachineStates(RuleBasedStateMachine):
     @rule(position=st.integers(0, 3 * SHARDS * SAMPLES))
     def jump(self, position: int) -> None:
         """Load a state, or set an epoch."""
-        if position >= self.position or self.machine.jumps(position):  # else it is read again after a failure
+        if position >= self.position or self.machine.jumps(position):  # otherwise a failed batch is read again
             self.position = position
 
     @rule()

@@ -38,7 +38,7 @@ class Brought:
         self.held: threading.Event | None = None  # nothing arrives before it
         self.changed = threading.Condition()
 
-    excerpts = firsts = np.zeros(0)  # of no dataset
+    excerpts = firsts = np.zeros(0)  # belongs to no dataset
 
     def close(self, shard: int) -> None:
         self.closed.append(shard)
@@ -125,7 +125,7 @@ def test_prefetch_reaches_the_next_epoch_but_no_farther() -> None:
     read(prefetch, 35, 60)
     brought.wait(16)
     idle(prefetch)
-    assert sorted(brought.shards[10:]) == [0, 1, 2, 3, 4, 5]  # as far as one epoch ahead of the run
+    assert sorted(brought.shards[10:]) == [0, 1, 2, 3, 4, 5]  # up to one epoch ahead of the run
     prefetch.close()
 
 

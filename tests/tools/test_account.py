@@ -19,7 +19,7 @@ def batch(epoch: int, start: int, *ids: int, of: int | None = None) -> Delivered
 
 
 class TestCounting:
-    """What a training would have learned from, against what the order says."""
+    """The samples that a training would have learned from, compared with the order."""
 
     def test_each_sample_of_each_epoch_once_is_exact(self) -> None:
         ranks = [

@@ -90,7 +90,7 @@ class TestRounds:
         of = subject(contestant("a", prepare=made), contestant("b", prepare=made))
         found, turns = self.run(tmp_path, of, 2, {"make": ["disk full"], "a": [], "b": []})
         assert [line.failure for line in found.lines] == ["round 1: its data could not be written: disk full"] * 2
-        assert turns == ["make"]  # which is not tried again
+        assert turns == ["make"]  # not tried again
 
     def test_skipped_contestants_are_listed_with_the_reason(self, tmp_path: Path) -> None:
         peer = Contestant("peer", Call("x:y", {}, "grain"))

@@ -23,7 +23,7 @@ def _bytes(size: int) -> bytes:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Answers each request with as many bytes as it asks for."""
+    """A server that answers each request with the requested number of bytes."""
 
     def answer(client: socket.socket) -> None:
         with client, suppress(OSError):

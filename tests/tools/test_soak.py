@@ -74,7 +74,7 @@ def test_a_sample_with_any_value_of_another_is_wrong(name: str) -> None:
 
 
 class TestGrowth:
-    """What grows for as long as a process lives."""
+    """Growth over the whole life of a process."""
 
     @staticmethod
     def looks(handles: Callable[[int], float]) -> list[Look]:

@@ -26,7 +26,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 PATIENCE = 30.0  # seconds for started work to end
 LONG_STEP = 120  # samples after which a step takes longer
-CONNECTIONS = 64  # that the process's S3 client keeps for the next dataset
+CONNECTIONS = 64  # kept by the process's S3 client for the next dataset
 
 
 def tell(**facts: Any) -> None:

@@ -261,7 +261,7 @@ def test_child_does_not_wait_for_locks_held_at_fork(local_url: str) -> None:
         return True
 
     assert results is not None
-    with results._ready.mutex:  # as its thread does, at any instant
+    with results._ready.mutex:  # as its thread may do at any instant
         assert forked(child)
 
 

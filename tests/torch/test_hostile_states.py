@@ -145,7 +145,7 @@ def test_mutated_state_resumes_exactly_or_raises(urls: list[str], target: Target
         except mdsx.MdsxError:
             assert (data._run.epoch, data._run.position, data._data.phases) == before
             return
-        if hostile.get("phases") == state.get("phases"):  # else they are other weights, from where it resumes
+        if hostile.get("phases") == state.get("phases"):  # otherwise other weights hold from the resume on
             start, position = hostile["epoch"], hostile["position"]
             assert type(start) is type(position) is int
             if start < 3:

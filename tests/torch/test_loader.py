@@ -251,7 +251,7 @@ def test_a_state_is_json_and_the_same_on_every_rank(local_url: str) -> None:
             next(batches)
         states.append(json.loads(json.dumps(loader.state_dict())))
     assert states[0] == states[1] == states[2]
-    assert states[0]["position"] == 120  # what was prepared ahead does not count
+    assert states[0]["position"] == 120  # batches prepared ahead do not count
 
 
 def test_state_of_another_seed_raises_naming_the_field(local_url: str) -> None:

@@ -217,7 +217,7 @@ def test_a_resume_in_the_middle_is_exact(sound: Path, damaged: Path, transform: 
     after = loader(url, transform=transform, num_workers=2 - workers)
     after.load_state_dict(before.state_dict())
     assert taken + [ids(batch) for batch in after] == expected(sound)
-    assert before.skipped + after.skipped == len(BAD)  # what was prepared ahead does not count
+    assert before.skipped + after.skipped == len(BAD)  # batches prepared ahead do not count
 
 
 def test_unused_prefetched_batches_are_not_logged(sound: Path, caplog: Log) -> None:

@@ -24,7 +24,7 @@ def _workers_that_failed_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
 
 
-LEFT = 100  # of 1,003 samples in whole batches
+LEFT = 100  # whole batches of the 1,003 samples
 
 
 def stateful(

@@ -19,7 +19,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
 def train(url: str, cache: Path, out: Path, batch: int, workers: int, state: dict[str, Any] | None) -> None:
-    """As the leader of a process group."""
+    """Train as the leader of a process group."""
     os.setsid()
     warnings.simplefilter("ignore")
     rank = os.environ["RANK"]

@@ -59,7 +59,7 @@ def test_a_kill_before_any_disk_change_loses_nothing(
     compression: str | None, undisturbed: Callable[[int], Contents], tmp_path: Path
 ) -> None:
     """Some at the start, some anywhere, and all near the end, when the index is written and `_mdsx/` removed."""
-    changes = 5 * (len(undisturbed(COUNT)) + 3)  # of the disk: open, write, sync, rename, sync the folder
+    changes = 5 * (len(undisturbed(COUNT)) + 3)  # disk changes: open, write, sync, rename, sync the folder
     points = {*range(0, 12, 2), *random.Random(1).sample(range(12, changes - 16), 7), *range(changes - 16, changes)}
     for point in sorted(points):
         root = tmp_path / str(point)

@@ -170,7 +170,7 @@ def test_an_exception_keeps_shards_but_writes_no_index(tmp_path: Path, error: ty
             out.write({"text": "x"})
         raise error
     assert not (tmp_path / "index.json").exists()
-    assert len(list(tmp_path.glob("shard.*"))) == 9  # of ten samples each: sample 101 would have closed the tenth
+    assert len(list(tmp_path.glob("shard.*"))) == 9  # ten samples each; sample 101 would have closed the tenth
     with Writer(tmp_path, TEXT, shard_size=400, resume=True) as out:
         assert out.samples == 90
 

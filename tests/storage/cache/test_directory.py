@@ -302,7 +302,7 @@ def read_around(url: str, cache: Path) -> list[str]:
 
 
 def test_a_default_limit_below_a_shard_warns(compressed: str, tmp_path: Path) -> None:
-    """As on a disk that is nearly full, or where another job gave a small limit."""
+    """The disk is nearly full, or another job gave a small limit."""
     other = CacheDirectory(tmp_path / "cache", 500)
     assert other.limit == 500
     (warned,) = read_around(compressed, tmp_path / "cache")
