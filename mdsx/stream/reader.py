@@ -9,8 +9,8 @@ range, and starts the prefetch afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ _RUN_LANES = 2**20
 _STAND_INS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """One rank's share of a global batch; columns are in storage form (see shards/selection.py).
 
     Positions are in the epoch, shards in the view, samples are numbered as stored.
