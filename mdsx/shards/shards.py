@@ -366,11 +366,11 @@ def _map(path: Path) -> mmap.mmap:
 _in_use: weakref.WeakSet[Shards] = weakref.WeakSet()
 
 
-def _begin_anew() -> None:
-    """In a forked child."""
+def _reset_in_child() -> None:
+    """Forget what belongs to the parent."""
     for shards in list(_in_use):
         shards._state_or_none = None
     _in_use.clear()
 
 
-at_fork(after_in_child=_begin_anew)
+at_fork(after_in_child=_reset_in_child)

@@ -228,14 +228,14 @@ class StreamingDataLoader:
     def _restart_if_changed(self, before: Phases) -> None:
         """Drop what was prepared in the old order."""
         if self._data.phases != before:
-            self._begin_anew(None)
+            self._replace_iteration(None)
             self._workers.forget()
 
     def _close_if_left(self) -> None:
         if (iteration := self._iteration) is not None and not self._run.has(iteration):
             iteration.close()
 
-    def _begin_anew(self, iteration: _Epoch | None) -> None:
+    def _replace_iteration(self, iteration: _Epoch | None) -> None:
         """Drop what the iteration before `iteration` prepared: if it continues, it makes that again."""
         if (before := self._iteration) is not None:
             before.close()
@@ -315,7 +315,7 @@ class _Epoch(Iteration):
 
     def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
         loader, batching = self._loader, self.batching
-        loader._begin_anew(self)
+        loader._replace_iteration(self)
         self._prepared = loader._open(batching, epoch, position)
         return zip(batching.tasks(epoch, position), map(partial(loader._finish, epoch), self._prepared), strict=True)
 
