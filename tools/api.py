@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, is_typeddict
 
 import mdsx
@@ -83,12 +84,9 @@ def _thing(name: str) -> Iterator[str]:
         yield f"```python\n{_signature(thing.__name__, thing.__init__, bound=True)}\n```\n"
     yield _text(thing)
     for key, member in vars(thing).items():
-        if not key.startswith("_") and key not in INTERNAL.get(thing.__name__, ()) and _is_documented(member):
+        public = not key.startswith("_") and key not in INTERNAL.get(thing.__name__, ())
+        if public and isinstance(member, property | classmethod | FunctionType):
             yield from _member(f"{thing.__name__}.{key}", member)
-
-
-def _is_documented(member: object) -> bool:
-    return isinstance(member, property | classmethod) or inspect.isfunction(member)
 
 
 def _member(name: str, member: Any) -> Iterator[str]:

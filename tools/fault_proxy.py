@@ -388,13 +388,13 @@ def ignored_range(exchange: Exchange) -> None:
     exchange.send(exchange.whole())
 
 
-def other_range(*, admitted: bool, by: int = 64) -> Fault:
-    """Answer with bytes `by` away from the requested ones; Content-Range says so if `admitted`."""
+def other_range(*, admitted: bool) -> Fault:
+    """Answer with bytes 64 away from the requested ones; Content-Range says so if `admitted`."""
 
     def fault(exchange: Exchange) -> None:
         reply = exchange.whole()
         start, stop = asked_range(exchange, len(reply.body))
-        begin = start - by if start >= by else start + by
+        begin = start - 64 if start >= 64 else start + 64
         body = reply.body[begin : begin + stop - start]
         claimed = begin if admitted else start
         headers = {**reply.headers, "Content-Range": f"bytes {claimed}-{claimed + len(body) - 1}/{len(reply.body)}"}

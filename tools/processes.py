@@ -61,12 +61,9 @@ def call(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) ->
     return result
 
 
-def stream(
-    what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float, python: Path | None = None
-) -> Iterator[Any]:
+def stream(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> Iterator[Any]:
     """Yield what the function yields, or its result. `limit` is for each of them. Raise CallFailed."""
-    if python is None:
-        python = PeerEnvironment(what.environment).python if what.environment else Path(sys.executable)
+    python = PeerEnvironment(what.environment).python if what.environment else Path(sys.executable)
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -76,15 +76,14 @@ def section(outcome: Outcome) -> str:
     """A subject in Markdown: its table, followed by its goals."""
     subject = outcome.subject
     heads = ("", subject.unit, "min .. max", *subject.more, "")
-    rows = [[_bold(line, line.contestant.name), *_cells(outcome, line)] for line in outcome.lines]
+    rows = []
+    for line in outcome.lines:
+        mark = "**" if line.contestant.kind == "mdsx" else ""
+        rows.append([f"{mark}{line.contestant.name}{mark}", *_cells(outcome, line)])
     made = table(heads, rows, range(1, len(heads) - 1))
     note = f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()
     goals = "".join(f"- {each.goal.text}: {each.word} ({_measured(each)})\n" for each in outcome.verdicts)
     return f"### {subject.title}\n\n{made}\n{note}\n" + (f"\n{goals}" if goals else "")
-
-
-def _bold(line: Line, text: str) -> str:
-    return f"**{text}**" if line.contestant.kind == "mdsx" else text
 
 
 def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:

@@ -69,8 +69,9 @@ def run_loader(
     directory.mkdir(parents=True, exist_ok=True)
     versions: Mapping[str, str] = {}
     results: list[Result] = []
+    environment = None if ":" in spec else peer(spec).environment
     given = {"spec": spec, "directory": str(directory), "names": [cell.name for cell in chosen], "keep": keep}
-    what = Call("tools.conformance.run:run_cells", {**given, "seed": seed, "limit": limit}, _environment(spec))
+    what = Call("tools.conformance.run:run_cells", {**given, "seed": seed, "limit": limit}, environment)
     try:
         answers = stream(what, {}, scratch=directory, limit=_IMPORT + _LEGS * limit)
         versions = next(answers)
@@ -82,10 +83,6 @@ def run_loader(
             results.append(Result(spec, cell.name, "error", detail=str(error)))
             done(results[-1])
     return versions, results
-
-
-def _environment(spec: str) -> str | None:
-    return None if ":" in spec else peer(spec).environment
 
 
 def run_cells(spec: str, directory: str, names: list[str], seed: int, limit: float, keep: bool) -> Iterator[Any]:

@@ -68,13 +68,9 @@ def _versions(names: Sequence[str]) -> str:
 
 def table(found: Sequence[Found], names: Sequence[str]) -> str:
     """A line for each fault and a column for each loader: the outcome under the fault; then after it."""
-    cells = {(each.case, each.loader): _cell(*each.words) for each in found}
+    cells = {(each.case, each.loader): "; then ".join(dict.fromkeys(each.words)) for each in found}
     rows = [[case.title, *(cells.get((case.name, name), "") for name in names)] for case in CASES]
     return tables.table(["", *(peer(name).title for name in names)], [row for row in rows if any(row[1:])])
-
-
-def _cell(first: str, again: str) -> str:
-    return first if first == again else f"{first}; then {again}"
 
 
 def details(found: Sequence[Found], names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -88,13 +89,10 @@ class Loaders:
         server.make_bucket(_BUCKET)
         self._proxy = self._stack.enter_context(Proxy(server))
         environment = {**self._proxy.env(), "S3_ENDPOINT_URL": self._proxy.endpoint}
-        self._before = dict(os.environ)
-        os.environ.update(environment)
+        self._stack.enter_context(patch.dict(os.environ, environment))
         return self
 
     def __exit__(self, *error: object) -> None:
-        os.environ.clear()
-        os.environ.update(self._before)
         self._stack.close()
 
     def run(self, loader: str, case: Case) -> Found:
@@ -110,7 +108,8 @@ class Loaders:
 
     def _read(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
         cache = self._scratch() / "run"
-        shard = self._shards(loader)[_SHARD]
+        files = [path for path in sorted(self._stored(loader).rglob("*")) if path.is_file() and path.suffix != ".json"]
+        shard = files[_SHARD]
         task = self._task(loader, cache)
         workers = _WORKERS if case.where == "worker" else 0
         if case.where == "cached":
@@ -198,9 +197,6 @@ class Loaders:
 
     def _stored(self, loader: str) -> Path:
         return self._directory / "s3" / _BUCKET / loader / DATA.name
-
-    def _shards(self, loader: str) -> list[Path]:
-        return [path for path in sorted(self._stored(loader).rglob("*")) if path.is_file() and path.suffix != ".json"]
 
 
 def place_of(whole: bytes) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def train(run: Run, rank: int) -> None:
     samples = loader.state_dict()["epoch_samples"]
     start = loader.state_dict()["position"]
     with run.log_file(rank).open("a", buffering=1) as log:
-        for batch in _batches(loader):
+        for batch in loader if loader.epoch == 0 else ():  # the checkpoint may be of the epoch's end
             step += 1
             stop = min(start + run.global_batch, samples)
             log.write(Delivered(0, start, stop, tuple(batch["key"])).to_line())
@@ -98,12 +97,6 @@ def train(run: Run, rank: int) -> None:
                     state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
                     save({**state, "data": loader.state_dict(), "step": step}, Path(run.checkpoint))
                 print(json.dumps(vars(StepReport(step, start, loss.item() / run.ranks))), flush=True)
-
-
-def _batches(loader: StreamingDataLoader) -> Iterator[Any]:
-    """To the end of the first epoch; none if the checkpoint was saved there."""
-    while loader.epoch < 1:
-        yield from loader
 
 
 def save(checkpoint: dict[str, Any], path: Path) -> None:

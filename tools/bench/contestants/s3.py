@@ -76,14 +76,11 @@ def cold_epoch(
         if seen != samples:
             raise ValueError(f"{seen} samples came, of {samples}")
 
-    return _timed_epoch(data, rtt, rate, epoch)
+    return _timed(data, rtt, rate, epoch)
 
 
-def bare(data: str, scratch: str, rtt: float, rate: float | None, threads: int, sync: bool = False) -> Figures:
-    """All objects of mdsx's dataset, `threads` at a time, one GET each, streamed to disk by a client like mdsx's own.
-
-    With `sync` the files are durable in the end, as those of mdsx are.
-    """
+def bare(data: str, scratch: str, rtt: float, rate: float | None, threads: int) -> Figures:
+    """All objects of mdsx's dataset, `threads` at a time, one GET each, by a client like mdsx's own."""
     import boto3
     from botocore.config import Config
 
@@ -103,28 +100,11 @@ def bare(data: str, scratch: str, rtt: float, rate: float | None, threads: int, 
             with Path(scratch, name).open("wb", buffering=0) as file:
                 while chunk := body.read(_CHUNK):
                     file.write(chunk)
-                if sync:
-                    os.fsync(file.fileno())
 
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(store, names))
 
-    return _timed_epoch(data, rtt, rate, epoch)
-
-
-def _timed_epoch(data: str, rtt: float, rate: float | None, epoch: Callable[[], None]) -> Figures:
-    size = size_of(place(data))
-    with served(data, rtt=rtt, rate=rate) as link:
-        processor, started = time.process_time(), time.perf_counter()
-        epoch()
-        took = time.perf_counter() - started
-        counts = link.counts()
-        return {
-            "MB/s": size / took / 1e6,
-            "received": counts.received / size,
-            "requests": counts.requests,
-            "cpu s": time.process_time() - processor,
-        }
+    return _timed(data, rtt, rate, epoch)
 
 
 def first_batch(
@@ -132,16 +112,23 @@ def first_batch(
 ) -> Figures:
     """The first batch with an empty cache and no connections, measured from creating the dataset."""
     peer, reading = ready(loader), _reading(scratch, batch_size, **how)
+    return _timed(data, rtt, rate, lambda: _rows(next(iter(peer.loader(reading)))))
+
+
+def _timed(data: str, rtt: float, rate: float | None, work: Callable[[], object]) -> Figures:
+    size = size_of(place(data))
     with served(data, rtt=rtt, rate=rate) as link:
         processor, started = time.process_time(), time.perf_counter()
-        _rows(next(iter(peer.loader(reading))))
+        work()
         took = time.perf_counter() - started
         counts = link.counts()
         return {
             "s": took,
+            "MB/s": size / took / 1e6,
+            "received": counts.received / size,
+            "MB received": counts.received / 1e6,
             "round trips": counts.round_trips,
             "requests": counts.requests,
-            "MB received": counts.received / 1e6,
             "cpu s": time.process_time() - processor,
         }
 

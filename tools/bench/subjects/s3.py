@@ -96,7 +96,8 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
 
 def _resume(data: dict[str, Any]) -> Subject:
     one = {"samples": 256, "shard_size": 256 * (_SAMPLE + 8) + 4096, "shards": _REPEATED}
-    made = {f"{each['samples']:,} samples": _prepare("mdsx", each) for each in (_tenth(data), data)}
+    sizes = (data["samples"] // 10, data["samples"])
+    made = {f"{size:,} samples": _prepare("mdsx", {**data, "samples": size}) for size in sizes}
     made[f"{_REPEATED:,} shards"] = mine("s3:prepare_repeated", **one)
     resume = mine("s3:resume", **_BATCH, part=0.9)
     return Subject(
@@ -108,10 +109,6 @@ def _resume(data: dict[str, Any]) -> Subject:
         goals=[Goal(f"resume at 90 %, {name}: under 0.3 s", f"mdsx, {name}", at_most=0.3) for name in made],
         higher_is_better=False,
     )
-
-
-def _tenth(data: dict[str, Any]) -> dict[str, Any]:
-    return {**data, "samples": data["samples"] // 10}
 
 
 def _prepare(loader: str, data: dict[str, Any]) -> Call:
