@@ -96,7 +96,7 @@ def test_samples_by_number_slice_and_list(dataset: mdsx.Dataset) -> None:
         check(found, number)
 
 
-def test_columns_of_many_samples(dataset: mdsx.Dataset) -> None:
+def test_take_returns_columns(dataset: mdsx.Dataset) -> None:
     columns = dataset.take([9, 2, 400])
     assert columns["id"].tolist() == [9, 2, 400]
     assert columns["ids"].shape == (3, 16)

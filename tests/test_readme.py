@@ -99,7 +99,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize(
     "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]), ids=lambda page: page.name
 )
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     wrong = []
     for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = link.partition("#")

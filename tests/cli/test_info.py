@@ -52,7 +52,7 @@ def test_raw_and_stored_sizes_are_shown_separately(run: Run, tmp_path: Path) -> 
     assert "1 MB uncompressed" in run("info", tmp_path / "x").out
 
 
-def test_s3(run: Run, s3_url: str) -> None:
+def test_info_reads_from_s3(run: Run, s3_url: str) -> None:
     with mdsx.Writer(f"{s3_url}/x", {"text": "str"}) as out:
         out.write({"text": "a"})
     assert json.loads(run("info", f"{s3_url}/x", "--json").out)["samples"] == 1

@@ -581,7 +581,7 @@ def test_a_shard_changed_during_a_repair_is_not_replaced(plain: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", STORED)
-def test_s3(s3_url: str, compression: str | None) -> None:
+def test_repair_works_on_s3(s3_url: str, compression: str | None) -> None:
     url = f"{s3_url}/x"
     write(url, WRITTEN, compression=compression)
     storage = open_storage(url)

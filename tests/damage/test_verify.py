@@ -122,7 +122,7 @@ def test_no_dataset_is_an_error_not_a_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", STORED)
-def test_s3(s3_url: str, compression: str | None) -> None:
+def test_verify_works_on_s3(s3_url: str, compression: str | None) -> None:
     write(f"{s3_url}/x", compression)
     assert damages(f"{s3_url}/x") == []
     storage = mdsx.storage.open_storage(f"{s3_url}/x")

@@ -58,7 +58,7 @@ def entries(stored: list[bytes], raw: list[bytes], suffix: str) -> list[ShardEnt
 PLAIN, ZSTD = entries(RAW, RAW, ".mdsx"), entries(STORED, RAW, ".mdsx.zst")
 
 
-def test_the_index_of_an_uncompressed_dataset() -> None:
+def test_an_uncompressed_datasets_index_equals_the_reference() -> None:
     data = build_index(SCHEMA, None, PLAIN, {"from": "héllo"})
     assert data == reference.seal_index(reference.index(COLUMNS, RAW, metadata={"from": "héllo"}))
     index = parse_index(data)
@@ -69,7 +69,7 @@ def test_the_index_of_an_uncompressed_dataset() -> None:
     assert index.raw_sizes is index.sizes
 
 
-def test_the_index_of_a_compressed_dataset() -> None:
+def test_a_compressed_datasets_index_equals_the_reference() -> None:
     data = build_index(SCHEMA, "zstd", ZSTD)
     assert data == reference.seal_index(reference.index(COLUMNS, STORED, RAW))
     index = parse_index(data)

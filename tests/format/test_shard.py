@@ -104,7 +104,7 @@ def extents(view: ShardView, samples: list[int]) -> tuple[Any, ...]:
     return heap_extents(view.schema, view.rows[numbers], len(view.heap), file="a.mdsx", samples=numbers)
 
 
-def test_heap_extents_of_any_selection_of_rows() -> None:
+def test_heap_extents_are_right_for_any_rows() -> None:
     starts, stops, lengths = extents(ShardView.parse(SHARD), [2, 0, 2])
     assert starts.tolist() == [5, 0, 5]
     assert stops.tolist() == [12, 3, 12]

@@ -20,25 +20,25 @@ def test_the_version_is_that_of_the_vectors() -> None:
     assert VECTORS["order_version"] == ORDER_VERSION == Order.version
 
 
-def test_mix64() -> None:
+def test_mix64_follows_the_vectors() -> None:
     numbers = [int(vector["x"]) for vector in VECTORS["mix64"]]
     expected = [int(vector["value"]) for vector in VECTORS["mix64"]]
     assert [mix64(x) for x in numbers] == expected
     assert mixed(np.array(numbers, np.uint64)).tolist() == expected
 
 
-def test_key() -> None:
+def test_key_follows_the_vectors() -> None:
     for vector in VECTORS["key"]:
         assert key(*map(int, vector["parts"])) == int(vector["value"])
 
 
 @pytest.mark.parametrize("vector", VECTORS["permutation"], ids=lambda vector: f"n={vector['n']}")
-def test_permutation(vector: dict[str, Any]) -> None:
+def test_permutation_follows_the_vectors(vector: dict[str, Any]) -> None:
     assert permutation(int(vector["key"]), vector["n"]).tolist() == vector["value"]
 
 
 @pytest.mark.parametrize("number", range(len(VECTORS["order"])))
-def test_order(number: int) -> None:
+def test_orders_follow_the_vectors(number: int) -> None:
     vector = VECTORS["order"][number]
     counts = vector["counts"]
     if isinstance(counts, dict):
@@ -49,7 +49,7 @@ def test_order(number: int) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["rank_batch"], ids=lambda vector: f"{vector['world']} ranks")
-def test_rank_batch(vector: dict[str, Any]) -> None:
+def test_rank_batches_follow_the_vectors(vector: dict[str, Any]) -> None:
     for rank, expected in enumerate(vector["value"]):
         positions = rank_positions(
             vector["start"], vector["stop"], lanes=vector["lanes"], rank=rank, world_size=vector["world"]
@@ -58,7 +58,7 @@ def test_rank_batch(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["mixture"], ids=lambda vector: str(vector["weights"]))
-def test_mixture(vector: dict[str, Any]) -> None:
+def test_mixtures_follow_the_vectors(vector: dict[str, Any]) -> None:
     mixture = MixtureOrder(
         vector["counts"], vector["weights"], int(vector["seed"]), vector["lanes"], vector["shuffle_block"]
     )
@@ -77,17 +77,17 @@ EXAMPLE_PLACES = [
 ]
 
 
-def test_the_worked_example_of_the_specification() -> None:
+def test_the_order_follows_the_worked_example() -> None:
     shards, samples = EXAMPLE.locate(range(20))
     assert list(zip(shards.tolist(), samples.tolist(), strict=True)) == EXAMPLE_PLACES
 
 
-def test_the_worked_batch_of_the_specification() -> None:
+def test_a_batch_follows_the_worked_example() -> None:
     ranks = [rank_positions(6, 14, lanes=2, rank=rank, world_size=3).tolist() for rank in range(3)]
     assert ranks == [[6, 8], [10, 12, 7], [9, 11, 13]]
 
 
-def test_the_worked_mixture_of_the_specification() -> None:
+def test_a_mixture_follows_the_worked_example() -> None:
     mixture = MixtureOrder([[3, 1], [2]], [3, 1], seed=5, lanes=2, shuffle_block=4)
     components, shards, samples = (found.tolist() for found in mixture.locate(range(8)))
     assert components == [0, 0, 0, 1, 1, 0, 0, 0]
@@ -107,7 +107,7 @@ PHASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "ph
 
 
 @pytest.mark.parametrize("vector", PHASES["phases"], ids=lambda vector: str(vector["phases"]))
-def test_phases(vector: dict[str, Any]) -> None:
+def test_phases_follow_the_vectors(vector: dict[str, Any]) -> None:
     (_, weights), *later = vector["phases"]
     options = {name: vector[name] for name in ("lanes", "shuffle_block")}
     mixture = MixtureOrder(vector["counts"], weights, int(vector["seed"]), phases=later, **options)
@@ -115,7 +115,7 @@ def test_phases(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", PHASES["selection"], ids=lambda vector: f"{vector['start']} to {vector['stop']}")
-def test_selection(vector: dict[str, Any]) -> None:
+def test_selections_follow_the_vectors(vector: dict[str, Any]) -> None:
     counts = np.array(vector["counts"])
     chosen = select_fraction(AllSamples(counts), counts, vector["start"], vector["stop"], int(vector["seed"]))
     firsts = np.cumsum(counts) - counts

@@ -130,7 +130,9 @@ def set_to_the_epoch_that_was_left(run: Run) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
-def test_the_next_pass(before: Callable[[Run], None], position: tuple[int, int], following: tuple[int, int]) -> None:
+def test_the_next_pass_is_as_in_the_table(
+    before: Callable[[Run], None], position: tuple[int, int], following: tuple[int, int]
+) -> None:
     run = make()
     before(run)
     assert state(run) == position

@@ -28,7 +28,7 @@ def test_the_vectors_follow_the_specification() -> None:
     assert runs.text() == FILE.read_text()
 
 
-def test_the_default_block() -> None:
+def test_the_default_block_follows_the_vectors() -> None:
     for vector in VECTORS["default_block"]:
         assert default_shuffle_block(vector["samples"], vector["shards"]) == vector["value"]
 
@@ -45,7 +45,7 @@ def test_fractions_are_binary64_numbers() -> None:
         assert list(map(str, bounds)) == vector["bounds"]
 
 
-def test_the_name_of_a_selection() -> None:
+def test_the_name_of_a_selection_follows_the_vectors() -> None:
     for vector in VECTORS["selection_fingerprint"]:
         counts = np.array([600, 700])
         subset: Subset = AllSamples(counts)
@@ -58,7 +58,7 @@ def test_the_name_of_a_selection() -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["ends"], ids=lambda vector: f"{vector['samples']} by {vector['batch']}")
-def test_the_ends_of_an_epoch(vector: dict[str, Any]) -> None:
+def test_the_ends_of_an_epoch_follow_the_vectors(vector: dict[str, Any]) -> None:
     world = vector["world"]
     course = DatasetCourse(Order([vector["samples"]], lanes=vector["lanes"]))
     batching = Batching(vector["samples"], 1, vector["batch"], vector["drop_last"])  # the global batch is what counts
@@ -71,7 +71,7 @@ def test_the_ends_of_an_epoch(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["epochs"], ids=lambda vector: f"{vector['epoch_samples']} samples")
-def test_epochs_of_another_length(vector: dict[str, Any]) -> None:
+def test_epochs_of_another_length_follow_the_vectors(vector: dict[str, Any]) -> None:
     world, length = vector["world"], vector["epoch_samples"]
     order = Order(
         vector["counts"], seed=int(vector["seed"]), lanes=vector["lanes"], shuffle_block=vector["shuffle_block"]
@@ -101,7 +101,7 @@ def test_a_state_is_written_and_read(vector: dict[str, Any]) -> None:
     assert run.check(state)[:2] == (state["epoch"], state["position"])
 
 
-def test_the_fingerprints_of_selections_and_mixtures() -> None:
+def test_fingerprints_follow_the_vectors() -> None:
     data = mdsx.Dataset(FILE.parent / "good" / "plain")
     whole = data.excerpt.fingerprint
     for chosen, name in ((data.select(1, 4), "1:4"), (data.select(1, 4).select(0.0, 0.5, seed=9), f"1:4 {HALF}@9")):

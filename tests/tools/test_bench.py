@@ -147,7 +147,7 @@ class TestGoals:
     def test_the_least_is_best_where_less_is_better(self) -> None:
         assert self.judge(Goal("", "a", ("b", "c"), at_most=2.5), higher=False) == (2.5, True)
 
-    def test_absolute_bounds(self) -> None:
+    def test_a_goal_may_be_an_absolute_bound(self) -> None:
         assert self.judge(Goal("", "a", at_most=10)) == (10.0, True)
         assert self.judge(Goal("", "a", at_most=9.9)) == (10.0, False)
         assert self.judge(Goal("", "a", at_most=0), a=0.0) == (0.0, True)
@@ -169,7 +169,7 @@ class TestGoals:
 class TestMeasuring:
     """The counting, with a clock that the test moves."""
 
-    def test_samples_from_the_first_batch_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_samples_count_from_the_first_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
         monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 

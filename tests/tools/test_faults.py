@@ -47,7 +47,7 @@ def test_an_incomplete_dataset_that_reads_fine_is_reported() -> None:
     assert not kept(half)
 
 
-def test_what_mdsx_promises() -> None:
+def test_a_broken_promise_is_reported() -> None:
     exact, error = Outcome(), Outcome(lost=9, error="CorruptError: shard.00004", named=True)
     assert kept(Found("stored", "mdsx", exact, exact))
     assert kept(Found("stored", "mdsx", error, exact))

@@ -239,7 +239,7 @@ class TestVerdict:
         found.counts["job"] = count(generations, [(0, 0)], PREDICTED[:1])
         return found
 
-    def test_nothing_wrong(self) -> None:
+    def test_a_faultless_soak_passes(self) -> None:
         report = self.report([[[life((0, 0), batch(0, 0, 3, 1, 0, 2))]]])
         assert report.problems() == []
         assert report.verdict() == "Nothing wrong, lost, repeated, leaked or hung: 4 samples."

@@ -209,7 +209,7 @@ CASES: dict[Callable[[StreamingDataLoader, Path], Any], tuple[int, int, int]] = 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize("way", FAST)
-def test_the_next_pass(
+def test_the_next_pass_is_as_in_the_table(
     make: Make, epochs: list[list[list[int]]], flag: Path, way: str, case: Callable[..., Any]
 ) -> None:
     loader = make(way)
@@ -570,7 +570,7 @@ def test_drop_last_must_be_the_same_for_dataset_and_loader(local_url: str) -> No
     ("name", "value"),
     [("batch_size", True), ("num_workers", True), ("num_workers", -1), ("num_workers", 1.0), ("prefetch_factor", True)],
 )
-def test_numbers_are_integers(local_url: str, name: str, value: Any) -> None:
+def test_numbers_must_be_integers(local_url: str, name: str, value: Any) -> None:
     options = {"batch_size": BATCH, "num_workers": 1, name: value}
     with pytest.raises(mdsx.UsageError, match=f"{name} must be an integer"):
         StreamingDataLoader(StreamingDataset(local_url), **options)

@@ -31,7 +31,7 @@ def test_whole_batches_for_any_number_of_workers(local_url: str, workers: int) -
     assert len(plain) == len(streaming) == 15
 
 
-def test_samples_in_the_defined_order_for_one_worker(local_url: str) -> None:
+def test_one_worker_yields_samples_in_order(local_url: str) -> None:
     data = StreamingDataset(local_url, seed=3)
     order = mdsx.Order(data._data.view.counts, seed=3)
     shards, samples = order.locate(range(len(order)))

@@ -60,7 +60,7 @@ def test_a_death_anywhere_blocks_no_other_process(tmp_path: Path, place: str) ->
     check(directory, LIMIT)
 
 
-def test_every_process_removes_files_of_the_dead(tmp_path: Path) -> None:
+def test_every_process_removes_dead_processes_files(tmp_path: Path) -> None:
     directory = tmp_path / "cache"
     read_all(directory, LIMIT, "a", shards=2)
     child = os.fork()
