@@ -1,4 +1,4 @@
-"""A training under Lightning, run by the tests: lightning_training.py URL FOLDER DEVICES BATCH STEPS EPOCHS.
+"""A training under Lightning, run by the tests on several processes.
 
 Each rank appends the samples of every step to FOLDER/<rank>.log. It saves a checkpoint after every step, and
 resumes from an existing one. Before step STEPS each rank kills itself (-1: never).
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,3 @@ def train(url: str, folder: Path, devices: int, batch_size: int, steps: int, epo
         enable_model_summary=False,
     )
     trainer.fit(Model(folder, steps), loader, valid, ckpt_path=str(checkpoint) if checkpoint.exists() else None)
-
-
-if __name__ == "__main__":
-    train(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))

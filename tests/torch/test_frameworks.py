@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -10,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +33,15 @@ def free_port() -> int:
         return port
 
 
-def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> list[int | None]:
-    """Run it and return the ranks' exit statuses."""
-    port = free_port()
-    ranks = []
-    for rank in range(world):
-        environment = {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "LOCAL_WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "ACCELERATE_USE_CPU": "true",
-        }
-        ranks.append(fork_server.start(run_accelerate, url, folder, batch, steps, environment=environment))
+def run_ranks(
+    train: Callable[..., None], arguments: tuple[Any, ...], *environments: dict[str, str]
+) -> list[int | None]:
+    """Run a rank of a training in each environment and return their exit statuses."""
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=run_rank, args=(each, train, arguments)) for each in environments]
     try:
+        for process in ranks:
+            process.start()
         for process in ranks:
             process.join(TIMEOUT)
         return [process.exitcode for process in ranks]
@@ -56,35 +51,50 @@ def accelerate(url: str, folder: Path, world: int, batch: int, steps: int) -> li
             process.join()
 
 
-def run_accelerate(*arguments: Any) -> None:
-    from tests.torch.accelerate_training import train  # takes seconds
-
+def run_rank(environment: dict[str, str], train: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(environment, MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1")
     train(*arguments)
 
 
+def samples_in(logs: Iterable[Path]) -> list[int]:
+    return [number for log in logs for line in log.open() for number in json.loads(line)]
+
+
+def accelerate(url: str, folder: Path, jobs: list[tuple[int, int, int]]) -> list[tuple[list[int | None], int]]:
+    """Run jobs of ranks, a batch size and steps. Return each one's exit statuses and the samples logged until then."""
+    importlib.import_module("torch._dynamo")  # optimizers need it, and it takes seconds: once, for all ranks
+    from tests.torch.accelerate_training import train
+
+    found = []
+    for world, batch, steps in jobs:
+        shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_PORT": str(free_port())}
+        shared["ACCELERATE_USE_CPU"] = "true"
+        ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
+        statuses = run_ranks(train, (url, folder, batch, steps), *ranks)
+        found.append((statuses, len(samples_in(folder.glob("*.log")))))
+    return found
+
+
 def test_accelerate_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path: Path) -> None:
-    assert -signal.SIGKILL in accelerate(local_url, tmp_path, world=2, batch=32, steps=5)
-    assert accelerate(local_url, tmp_path, world=1, batch=48, steps=4) == [-signal.SIGKILL]
-    read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
-    assert len(read) == 5 * 2 * 32 + 4 * 48
-    assert accelerate(local_url, tmp_path, world=2, batch=20, steps=0) == [0, 0]
-    read = [number for log in tmp_path.glob("*.log") for line in log.open() for number in json.loads(line)]
-    assert Counter(read) == Counter(range(N))
+    jobs = [(2, 32, 5), (1, 48, 4), (2, 20, 0)]
+    first, second, last = fork_server.call(accelerate, local_url, tmp_path, jobs, timeout=TIMEOUT)
+    assert -signal.SIGKILL in first[0]
+    assert second == ([-signal.SIGKILL], 5 * 2 * 32 + 4 * 48)
+    assert last == ([0, 0], N)
+    assert Counter(samples_in(tmp_path.glob("*.log"))) == Counter(range(N))
     assert Counter(json.loads((tmp_path / "valid").read_text())) == Counter(range(N))
 
 
-def lightning(url: str, folder: Path, devices: int, batch: int, epochs: int, killed_at: int = -1) -> None:
-    command = [sys.executable, "-m", "tests.torch.lightning_training", url, str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
-    done = subprocess.run(
-        [*command, *map(str, (devices, batch, killed_at, epochs))],
-        env=environment,
-        timeout=TIMEOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == (0 if killed_at < 0 else -signal.SIGKILL), done.stderr
+def lightning(url: str, folder: Path, *jobs: tuple[int, int, int, int]) -> list[list[int | None]]:
+    """Run jobs of ranks, a batch size, a step to be killed at (-1: none) and epochs. Return their exit statuses."""
+    from tests.torch.lightning_training import train  # takes seconds: once, for all ranks
+
+    found = []
+    for world, *job in jobs:
+        port = str(free_port())
+        ranks = [{"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_PORT": port} for rank in range(world)]
+        found.append(run_ranks(train, (url, folder, world, *job), *ranks))
+    return found
 
 
 def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
@@ -98,25 +108,19 @@ def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
 
 
 def test_lightning_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path: Path) -> None:
-    lightning(local_url, tmp_path, devices=2, batch=32, epochs=2, killed_at=6)
+    (killed,) = fork_server.call(lightning, local_url, tmp_path, (2, 32, 6, 2), timeout=TIMEOUT)
+    assert killed == [-signal.SIGKILL] * 2
     assert sum(logged(tmp_path)[0].values()) == 6 * 2 * 32
-    lightning(local_url, tmp_path, devices=1, batch=50, epochs=2)
+    assert fork_server.call(lightning, local_url, tmp_path, (1, 50, -1, 2), timeout=TIMEOUT) == [[0]]
     once = Counter(range(N))
     assert logged(tmp_path) == {0: once, 1: once}
     assert logged(tmp_path, "valid-") == {0: once, 1: once}
 
 
-def run_lightning(url: str, folder: Path, *runs: tuple[int, int]) -> None:
-    """Run trainings one after the other, each with a batch size and a number of epochs."""
-    from tests.torch.lightning_training import train  # takes seconds
-
-    for batch, epochs in runs:
-        train(url, folder, 1, batch, -1, epochs)
-
-
 def test_lightning_resumes_a_checkpoint_at_an_epochs_end(local_url: str, tmp_path: Path) -> None:
     """The trainer does not load the loader's state from such a checkpoint: it sets the loader's epoch."""
-    fork_server.call(run_lightning, local_url, tmp_path, (50, 1), (30, 2), timeout=TIMEOUT)
+    jobs = [(1, 50, -1, 1), (1, 30, -1, 2)]
+    assert fork_server.call(lightning, local_url, tmp_path, *jobs, timeout=TIMEOUT) == [[0], [0]]
     lines = [json.loads(line) for line in (tmp_path / "0.log").open()]
     for epoch, batch_size in enumerate((50, 30)):
         loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), batch_size, drop_last=False)
