@@ -18,7 +18,9 @@ _NOT_THE_USERS = frozenset(
 )
 """Packages whose frames are skipped to find the user's line."""
 
-_said: set[str] = set()
+issued: set[str] = set()
+"""The messages that this process has issued."""
+
 _quiet = False
 
 
@@ -29,9 +31,9 @@ def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") ->
     a "node" (then only the node's first rank warns), or this "process" alone (then it always warns). Ranks are taken
     from the environment, as torchrun sets it.
     """
-    if seen_by != "process" and (_quiet or _rank(node=seen_by == "node") or message in _said):
+    if seen_by != "process" and (_quiet or _rank(node=seen_by == "node") or message in issued):
         return
-    _said.add(message)
+    issued.add(message)
     frame = _users_frame()
     warnings.warn_explicit(
         message,

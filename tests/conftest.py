@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Protocol
@@ -20,6 +21,9 @@ from tools.s3_server import S3Server
 _NUMBERS = itertools.count()
 
 fork_server.preload()
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the processes that tests start compiles mdsx again
+sys.dont_write_bytecode = False
 
 
 class Often(Protocol):
@@ -42,7 +46,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_was_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(warn, "issued", set())
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 import mdsx
+from mdsx.format import Index
 from mdsx.shards import Shards
 from mdsx.storage.cache import Cache
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -125,14 +126,14 @@ def test_size_reads_only_requested_bytes(
     url: str, cache: Path, verify: Literal["size", "full"], hashed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: list[int] = []
-    monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: verified.append(shard))
+    monkeypatch.setattr(Index, "verify", lambda self, shard, opened, *, file: verified.append(shard))
     shards = Shards(url, cache=Cache(cache, verify=verify))
     assert all(shards.open(shard, whole=True) for shard in range(4))
     assert len(verified) == hashed
 
 
 def test_a_fresh_download_is_not_hashed_again(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shards, "_verify", lambda self, shard, opened: pytest.fail("hashed again"))
+    monkeypatch.setattr(Index, "verify", lambda self, shard, opened, *, file: pytest.fail("hashed again"))
     shards = Shards(url, cache=Cache(tmp_path / "cache"))
     assert [shards.fetch(shard) for shard in range(4)] == [None] * 4
 
@@ -150,12 +151,16 @@ def test_full_hashes_a_file_at_each_opening(url: str, cache: Path) -> None:
 
 
 def test_a_mixture_and_its_components_take_verify(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[int] = []
+    monkeypatch.setattr(Index, "verify", lambda self, shard, opened, *, file: verified.append(shard))
     monkeypatch.setenv("MDSX_CACHE", str(cache))
     mixture = mdsx.Mixture([url], cache=Cache(cache, verify="size"))
     late = StreamingDataset(mdsx.Mixture([url]), cache=Cache(cache, verify="size"))
     for view in (mixture.view(), late._data.view):
-        assert view.excerpts[0].shards._trust_cache
-    assert not mdsx.Mixture([url]).view().excerpts[0].shards._trust_cache
+        assert view.excerpts[0].shards.open(0, whole=True)
+    assert not verified
+    assert mdsx.Mixture([url]).view().excerpts[0].shards.open(0, whole=True)
+    assert verified == [0]
 
 
 def test_other_values_of_verify_are_refused(url: str, tmp_path: Path) -> None:
