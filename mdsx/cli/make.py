@@ -75,12 +75,13 @@ def tar(
 
     Adjacent members with the same name up to the first dot after the last slash (with --key-until last-dot: up to the
     last one) are a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left
-    out. Types are inferred from the extension and the first samples: cls, id, index int64, or str if they are not
-    numbers; txt, text str; json json; npy its array; jpg, jpeg, png as encoded bytes; anything else bytes. The key
-    becomes the column __key__.
+    out. Types are inferred from the extension and the first samples: int64 for cls, id and index (str if they are not
+    numbers), str for txt and text, json for json, the array's type for npy, jpeg or png for encoded images, bytes for
+    anything else. The key becomes the column __key__.
 
-    --rename 'image=jpg;jpeg;png' makes one column of several extensions: bytes, unless all mean one type. --drop README
-    leaves out files that belong to no sample. --nan null reads NaN and Infinity in JSON, which Python writes, as null.
+    --rename 'image=jpg;jpeg;png' makes one column of several extensions: bytes, unless all mean the same type. --drop
+    README leaves out files that belong to no sample. --nan null reads NaN and Infinity in JSON, which Python writes, as
+    null.
 
     A tar that is truncated or damaged, a missing member, a duplicate key, a member without a column, and a value that
     does not fit are errors that name tar, member and offset; then no index is written. With --on-error skip the rest is

@@ -86,7 +86,7 @@ def cat(
     """Print samples in the order in which they were written; long values are shortened.
 
     With --json: one object per line and sample, with complete values; bytes (and images) as base64, arrays as nested
-    lists, numbers that JSON lacks as "NaN", "Infinity", "-Infinity".
+    lists, and numbers that JSON does not have as "NaN", "Infinity" and "-Infinity".
     """
     from mdsx import Dataset
 

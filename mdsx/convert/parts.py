@@ -47,7 +47,7 @@ def convert_part(plan: Plan, part: int, reporter: Reporter) -> Tally:
     url, sources, done = plan.part_url(part), plan.part_sources(part), PartTallies(plan.out, part)
     if is_finished(url):
         if len(done.tallies) < len(sources):
-            raise UsageError("holds a dataset of something else", file=url, hint="give another output")
+            raise UsageError("holds another dataset", file=url, hint="give another output")
         tally = done.total(len(sources))
         reporter.advance(sum(source.size for source in sources), tally.samples)
         return tally

@@ -182,7 +182,7 @@ def _integers_to_floats(base: str, items: NDArray[Any]) -> NDArray[Any]:
 def _widen(base: str, items: NDArray[Any], given: str) -> NDArray[Any]:
     if given not in _HELD[base]:
         narrow = given in _FLOATS or "float" in given
-        hint = f"give them as {base} if they may lose precision" if narrow else _way_out(items)
+        hint = f"convert them to {base} if they may lose precision" if narrow else _way_out(items)
         raise Refused(f"{base}, a narrower float, or integers", given, hint=hint)
     if given == "bfloat16":
         items = (items.astype("<u4") << 16).view("<f4")

@@ -17,8 +17,7 @@ MAX_UINT64 = 2**64 - 1
 
 
 def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
-    """Return `value` as an int. Raise UsageError unless it is an integer (not a bool) from `low` to `high`
-    inclusive."""
+    """Return `value` as an int. Raise UsageError unless it is an integer (not a bool) from `low` to `high`."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise UsageError(f"{name} must be an integer", found=shown(value))
     number = operator.index(value)
@@ -28,8 +27,8 @@ def integer(value: SupportsIndex, name: str, low: int, high: int) -> int:
 
 
 def integers(values: ArrayLike, name: str, stop: int) -> NDArray[np.int64]:
-    """Return `values` as a 1-D int64 array, maybe a view. Raise UsageError unless they are integers below `stop`, >=
-    0."""
+    """Return `values` as a 1-D int64 array, maybe a view. Raise UsageError unless they are integers from 0 to
+    `stop` exclusive."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise UsageError(f"{name} must be one-dimensional", found=f"{array.ndim} dimensions")

@@ -45,7 +45,7 @@ def merge(
     """
     storage = open_storage(url, connect_timeout=connect_timeout)
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
-        hint = "give overwrite=True, or --overwrite"
+        hint = "pass overwrite=True or --overwrite to replace it"
         raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)
     if any(storage.list(filenames.WRITER_FOLDER)):
         hint = "finish or remove that dataset; each part is written to a folder of its own"

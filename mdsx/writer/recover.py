@@ -66,10 +66,8 @@ def _check_index(index: Index, options: Options, url: str) -> None:
     theirs = (index.schema.json.decode(), index.compression)
     for place, found, expected in zip(("columns", "compression"), ours, theirs, strict=True):
         if found != expected:
-            message, hint = (
-                "the dataset was written with other options",
-                "resume with those options, or write elsewhere",
-            )
+            hint = "resume with those options, or write elsewhere"
+            message = "the dataset was written with other options"
             raise UsageError(message, file=url, place=place, found=found, expected=expected, hint=hint)
 
 
@@ -79,7 +77,7 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
         storage.discard_unfinished(prefix)
     shards = stored_shards(storage)
     sizes = {entry.key: entry.size for _, entry in shards}
-    entries = _run(storage, folder, options, sizes)
+    entries = _sound_run(storage, folder, options, sizes)
     for number, entry in shards:
         if number >= len(entries) or entry.key != entries[number].name:
             storage.delete(entry.key)
@@ -102,7 +100,8 @@ def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
     return memoryview(raw)
 
 
-def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str, int]) -> list[ShardEntry]:
+def _sound_run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str, int]) -> list[ShardEntry]:
+    """Return the longest run of sound shards from number 0. Write the journals that it lacks."""
     length = 0
     while options.shard_key(length) in sizes:
         length += 1
@@ -112,8 +111,8 @@ def _run(storage: Storage, folder: Folder, options: Options, sizes: Mapping[str,
             if journal is None or any(sizes[entry.name] != entry.size for entry in journal):
                 break
             entries += journal
-        with ThreadPoolExecutor(_HEADERS) as looks:
-            for number, foreign in enumerate(looks.map(lambda entry: _is_foreign(storage, entry), entries)):
+        with ThreadPoolExecutor(_HEADERS) as headers:
+            for number, foreign in enumerate(headers.map(lambda entry: _is_foreign(storage, entry), entries)):
                 if foreign:
                     message = "this is not the shard that was written here; it and all later ones are written again"
                     warn(f"{storage.url}/{entries[number].name}: {message}", seen_by="process")
