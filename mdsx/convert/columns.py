@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mdsx.convert.sources import Source, read_chunks
 from mdsx.convert.tar_blocks import printable
-from mdsx.convert.tar_members import Member, read_members
+from mdsx.convert.tar_members import TarMember, read_members
 from mdsx.convert.values import NPY_MAGIC, parse_npy, type_of_extension
 from mdsx.convert.webdataset import FIRST_DOT, KEY, Names, TarSample, group_samples, is_hidden
 from mdsx.errors import CorruptError, SampleError, UsageError, shown
@@ -106,9 +106,9 @@ def _first_samples(source: Source, names: Names, skip: bool) -> _FirstSamples:
     return first
 
 
-def _noted(items: Iterable[Member | CorruptError], names: list[str]) -> Iterator[Member | CorruptError]:
+def _noted(items: Iterable[TarMember | CorruptError], names: list[str]) -> Iterator[TarMember | CorruptError]:
     for item in items:
-        if isinstance(item, Member) and not is_hidden(item.name):
+        if isinstance(item, TarMember) and not is_hidden(item.name):
             names.append(item.name)
         yield item
 
@@ -189,7 +189,7 @@ def _is_npy(extension: str) -> bool:
     return extension.rpartition(".")[2] == "npy"
 
 
-def _number_type(name: str, members: Sequence[Member], file: str, warn: Callable[[str], object]) -> str:
+def _number_type(name: str, members: Sequence[TarMember], file: str, warn: Callable[[str], object]) -> str:
     """Return int64, or str or bytes if a member has another value, such as a class name."""
     others = [member for member in members if not _is_int64(member.data)]
     if not others:
@@ -217,16 +217,16 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _array_type(name: str, members: Sequence[Member], file: str) -> str:
-    found: list[tuple[Member, NDArray[Any]]] = []
-    broken: list[tuple[Member, ValueError]] = []  # reported when they are converted, unless all are
+def _array_type(name: str, members: Sequence[TarMember], file: str) -> str:
+    found: list[tuple[TarMember, NDArray[Any]]] = []
+    broken: list[tuple[TarMember, ValueError]] = []  # reported when they are converted, unless all are
     for member in members:
         try:
             found.append((member, parse_npy(member.data)))
         except ValueError as error:
             broken.append((member, error))
 
-    def refusal(message: str, member: Member, **fields: object) -> SampleError:
+    def refusal(message: str, member: TarMember, **fields: object) -> SampleError:
         hint = f"--column {name}=bytes takes NumPy files as they are"
         return SampleError(message, file=file, place=member.place, hint=hint, **fields)
 

@@ -9,7 +9,7 @@ samples. Here
 - only zeros may follow the end, and the stream is read to its end, so that the checksums of gzip and zstd are checked.
 
 A damaged place is yielded as a CorruptError; a caller that continues gets the members from the next sound header on.
-Directories and volume labels are left out. `Member.problem` says why a member has no usable bytes: it is a link or a
+Directories and volume labels are left out. `TarMember.problem` says why a member has no usable bytes: it is a link or a
 device, its value is too large, its name is too long, or it is sparse and nearly all holes. As in Python's tarfile, a
 directory is a member of type 5, or an old one without bytes whose name ends in a slash. Any other member whose name
 ends in a slash is a file, and its bytes are never read as members. Names are only text: no such path is ever written
@@ -61,7 +61,7 @@ SparseMap = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     """A member of a tar. `offset` is where its first header starts; `holes` is how many bytes of `data` are not stored.
 
     A member with a `problem` has no data; `hint` is the way out, if there is one.
@@ -79,7 +79,7 @@ class Member:
         return member_place(self.name, self.offset)
 
 
-def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[Member | CorruptError]:
+def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[TarMember | CorruptError]:
     """Yield the members of the tar in `chunks`, and a CorruptError for each damaged place. `file` is its name."""
     budget = Budget()
     tape = Tape(decompress(budget.count(chunks)), file, budget)
@@ -101,7 +101,7 @@ def read_members(chunks: Iterator[bytes], *, file: str) -> Iterator[Member | Cor
                 yield member
 
 
-def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> Member | None:
+def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> TarMember | None:
     """Return the member whose first header is `block`; None if it is left out."""
     start = tape.offset - BLOCK
     header = parse_header(block)
@@ -129,7 +129,7 @@ def _read_member(tape: Tape, block: bytes, shared: dict[str, bytes]) -> Member |
 
 def _with_records(
     tape: Tape, header: TarHeader, start: int, long_name: bytes, records: list[tuple[str, bytes]]
-) -> Member | None:
+) -> TarMember | None:
     pax = dict(records)
     short_name = header.name
     header = header._replace(name=pax.get("GNU.sparse.name") or pax.get("path") or long_name or header.name)
@@ -141,7 +141,7 @@ def _with_records(
     name = as_text(header.name[:_NAME_LIMIT])
     if header.kind in _LINKS:
         kind, hint = _LINKS[header.kind]
-        return Member(name, start, problem=f"is {kind}" + _target(header, pax), hint=hint)
+        return TarMember(name, start, problem=f"is {kind}" + _target(header, pax), hint=hint)
     size, pieces, problem, hint = header.size, None, "", ""
     if header.kind not in (b"0", b"\0", b"7", b"S"):
         problem = f"is of type {header.kind!r}"
@@ -159,15 +159,15 @@ def _with_records(
         hint = f"its holes may have {HOLES_RULE}: {_UNSPARSE}"
     if problem:
         tape.skip(-(-header.size // BLOCK) * BLOCK)
-        return None if header.kind in (b"D", b"V") else Member(name, start, problem=problem, hint=hint)
+        return None if header.kind in (b"D", b"V") else TarMember(name, start, problem=problem, hint=hint)
     data = _payload(tape, header, start, limit=_VALUE_LIMIT)
     if pieces is None:
-        return Member(name, start, data)
+        return TarMember(name, start, data)
     if not tape.budget.take_holes(holes):
         total, stored = tape.budget.holes + holes, tape.budget.stored
         problem = f"is sparse: with it, the tar's holes have {total:,} bytes, but only {stored:,} are stored"
-        return Member(name, start, problem=problem, hint=f"a tar's holes may have {HOLES_RULE}: {_UNSPARSE}")
-    return Member(name, start, _expanded(tape, header, start, pax, pieces, data, size), holes=holes)
+        return TarMember(name, start, problem=problem, hint=f"a tar's holes may have {HOLES_RULE}: {_UNSPARSE}")
+    return TarMember(name, start, _expanded(tape, header, start, pax, pieces, data, size), holes=holes)
 
 
 def _payload(tape: Tape, header: TarHeader, start: int, *, limit: int) -> bytes:

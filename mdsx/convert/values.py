@@ -23,7 +23,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mdsx.convert.tar_blocks import printable
-from mdsx.convert.tar_members import Member
+from mdsx.convert.tar_members import TarMember
 from mdsx.convert.webdataset import KEY, TarSample
 from mdsx.errors import CorruptError, SampleError, shown
 from mdsx.format import ColumnType, parse_json, parse_type, value_decoder
@@ -92,7 +92,7 @@ class SampleReader:
                 return self._misfit(name, member, f"expected {error.expected}, found {error.found}")
         return self._error(str(error), next(iter(sample.members.values())))
 
-    def _misfit(self, name: str, member: Member, problem: str) -> SampleError:
+    def _misfit(self, name: str, member: TarMember, problem: str) -> SampleError:
         kind = self._types[name]
         hint = f"--column '{name}={_wider_type(kind, member.data)}' would take it"
         if kind.base == "json" and _has_nan(member.data):
@@ -131,7 +131,7 @@ class SampleReader:
             hints.append("--key-until last-dot makes only the part after the last dot the column")
         raise self._error(problem, member, "; ".join(hints) if name.isprintable() and len(name) < 200 else None)
 
-    def _error(self, problem: str, member: Member, hint: str | None = None) -> SampleError:
+    def _error(self, problem: str, member: TarMember, hint: str | None = None) -> SampleError:
         return SampleError(problem, file=self._file, place=member.place, hint=hint)
 
 

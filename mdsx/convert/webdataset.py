@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from mdsx.convert.tar_blocks import HOLES_RULE, most_holes, printable
-from mdsx.convert.tar_members import Member
+from mdsx.convert.tar_members import TarMember
 from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError, shown
 from mdsx.format import Schema
 
@@ -165,19 +165,19 @@ class TarSample:
     """A key and its members by column. `torn`: damage after the sample may have destroyed some of them."""
 
     key: str
-    members: dict[str, Member]
+    members: dict[str, TarMember]
     torn: bool = False
 
 
 @dataclass(slots=True)
 class _Group:
     key: str
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, TarMember] = field(default_factory=dict)
     problem: SampleError | None = None
     stored: int = 0
     holes: int = 0
 
-    def add(self, column: str, member: Member) -> None:
+    def add(self, column: str, member: TarMember) -> None:
         self.members[column] = member
         self.holes += member.holes
         self.stored += len(member.data) - member.holes
@@ -192,7 +192,7 @@ class _Group:
 
 
 def group_samples(
-    items: Iterable[Member | CorruptError], *, file: str, names: Names = _PLAIN
+    items: Iterable[TarMember | CorruptError], *, file: str, names: Names = _PLAIN
 ) -> Iterator[TarSample | MdsxError]:
     """Yield the samples of a tar, and an error for each invalid sample and each damaged place."""
     group: _Group | None = None
@@ -257,7 +257,7 @@ def _leave_out(name: str, extension: str) -> str:
     return f"{drop}--on-error skip leaves out the sample"
 
 
-def _twice(column: str, before: Member, member: Member, names: Names) -> tuple[str, str]:
+def _twice(column: str, before: TarMember, member: TarMember, names: Names) -> tuple[str, str]:
     """Return the problem of two members of a sample that become one column, and the way out."""
     first, second = names.split(before.name)[1], names.split(member.name)[1]
     if first == second:

@@ -33,7 +33,7 @@ _END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
 _END_SIZE = 32
 _CHUNK = 2**16  # shards that are checked at once
 
-_Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
+_FileSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
 
 class _ColumnText(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,9 +53,9 @@ class _ShardArrays(msgspec.Struct):
 
 class _Root(msgspec.Struct):
     columns: list[_ColumnText]
-    rows_offset: _Size
-    row_size: _Size
-    samples: _Size
+    rows_offset: _FileSize
+    row_size: _FileSize
+    samples: _FileSize
     shards: _ShardArrays
     fingerprint: str
     metadata: msgspec.Raw

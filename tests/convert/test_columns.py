@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike
 
 from mdsx import SampleError, UsageError
 from mdsx.convert.columns import check_declared, infer_columns, parse_declared
-from mdsx.convert.tar_members import Member
+from mdsx.convert.tar_members import TarMember
 from mdsx.convert.webdataset import Names, TarSample
 from tests.convert.tars import npy
 
 
 def sample(key: str, **members: bytes) -> TarSample:
-    return TarSample(key, {name: Member(f"{key}.{name}", 0, data) for name, data in members.items()})
+    return TarSample(key, {name: TarMember(f"{key}.{name}", 0, data) for name, data in members.items()})
 
 
 def infer(*samples: TarSample, **declared: str) -> dict[str, str]:
@@ -100,7 +100,7 @@ def test_extensions_of_several_types_become_bytes(extensions: str, kind: str) ->
     names = Names.parse("first-dot", {"x": extensions}, ())
     first = extensions.split(";")[0]  # the types of all extensions count, even of those not yet seen
     data = npy(np.zeros(2, np.float32)) if "npy" in first else b"1"
-    samples = [TarSample("1", {"x": Member(f"1.{first}", 0, data)})]
+    samples = [TarSample("1", {"x": TarMember(f"1.{first}", 0, data)})]
     assert infer_columns(samples, {}, file="x.tar", names=names)["x"] == kind
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx import CorruptError
-from mdsx.convert.tar_members import Member, read_members
+from mdsx.convert.tar_members import TarMember, read_members
 from tests.convert.sparse_tars import header, old_gnu, padded, pax, pax_lines, pax_sparse
 from tests.convert.tars import chunked, sample_members, tar_bytes
 
@@ -22,7 +22,7 @@ CLOSED = tar_bytes(sample_members(range(5)), format=tarfile.USTAR_FORMAT)
 END = 5 * 2 * 1024  # every member is a header and one block
 
 
-def read(data: bytes, size: int = 1000) -> list[Member | CorruptError]:
+def read(data: bytes, size: int = 1000) -> list[TarMember | CorruptError]:
     return list(read_members(chunked(data, size), file="x.tar"))
 
 
@@ -31,7 +31,7 @@ def errors(data: bytes) -> list[str]:
 
 
 def names(data: bytes) -> list[str]:
-    return [item.name for item in read(data) if isinstance(item, Member)]
+    return [item.name for item in read(data) if isinstance(item, TarMember)]
 
 
 # --- tars of other programs
@@ -87,7 +87,7 @@ GNU_TAR = {
 def test_tars_of_gnu_tar_are_read(tree: Path, tmp_path: Path, options: list[str]) -> None:
     path = tmp_path / "x.tar"
     subprocess.run(["tar", *options, "-cf", path, "-C", tree.parent, tree.name], stderr=subprocess.DEVNULL, check=False)
-    got = [item for item in read(path.read_bytes(), 2**20) if isinstance(item, Member)]
+    got = [item for item in read(path.read_bytes(), 2**20) if isinstance(item, TarMember)]
     expected = [entry for entry in tarfile_reads(path) if entry[0] != "volume"]
     assert [(member.name, member.offset) for member in got] == [entry[:2] for entry in expected]
     for member, (_, _, data) in zip(got, expected, strict=True):
@@ -100,14 +100,14 @@ def test_tars_of_gnu_tar_are_read(tree: Path, tmp_path: Path, options: list[str]
 def test_tars_of_python_are_read_in_any_chunks(format: int, members: list[tuple[str, bytes]]) -> None:
     members = [(name.strip("/") or "x", data) for name, data in members]
     got = read(tar_bytes(members, format=format), 333)
-    assert [(item.name, item.data) for item in got if isinstance(item, Member)] == members
+    assert [(item.name, item.data) for item in got if isinstance(item, TarMember)] == members
     assert len(got) == len(members)
 
 
 def test_links_and_devices_have_no_bytes(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     subprocess.run(["tar", "-cf", path, "-C", tree, "a.b", "pipe.x"], check=True)
-    problems = {item.name: item.problem for item in read(path.read_bytes()) if isinstance(item, Member)}
+    problems = {item.name: item.problem for item in read(path.read_bytes()) if isinstance(item, TarMember)}
     assert problems.pop("a.b/soft.cls") == "is a symbolic link to 'c.cls', and has no bytes of its own"
     assert problems.pop("pipe.x") == "is a FIFO"
     hard = [problem for problem in problems.values() if problem]  # the file system decides their order
@@ -120,7 +120,7 @@ def test_a_file_whose_name_ends_in_a_slash_is_a_file() -> None:
     """As in Python's tarfile. Its bytes are never read as members."""
     inner = header("smuggled.txt", 5) + padded(b"inner")
     data = header("b.txt/", len(inner)) + inner + header("c.txt", 0) + bytes(1024)
-    assert read(data) == [Member("b.txt/", 0, inner), Member("c.txt", 512 + len(inner))]
+    assert read(data) == [TarMember("b.txt/", 0, inner), TarMember("c.txt", 512 + len(inner))]
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         assert [(member.name, member.isreg()) for member in tar] == [("b.txt/", True), ("c.txt", True)]
     pax_named = pax({"path": "b.txt/"}) + header("x", len(inner)) + inner + header("c.txt", 0) + bytes(1024)
@@ -131,9 +131,9 @@ def test_an_old_directory_with_bytes_raises() -> None:
     assert names(header("old/", 0, b"\0") + header("c.txt", 0) + bytes(1024)) == ["c.txt"]
     inner = header("smuggled.txt", 0) * 2
     directory, after = read(header("old/", len(inner), b"\0") + inner + header("c.txt", 0) + bytes(1024))
-    assert isinstance(directory, Member)
+    assert isinstance(directory, TarMember)
     assert directory.problem == "is a directory of an old tar, but has 1,024 bytes"
-    assert isinstance(after, Member)
+    assert isinstance(after, TarMember)
     assert after.name == "c.txt"
 
 
@@ -145,14 +145,14 @@ def test_holes_of_a_tar_are_bounded_by_its_stored_bytes() -> None:
     """The bytes of the file count, compressed or not."""
     data = sparse_members(5, 2**25)
     for stored in (data, gzip.compress(data)):
-        members = [item for item in read(stored) if isinstance(item, Member)]
+        members = [item for item in read(stored) if isinstance(item, TarMember)]
         assert [len(member.data) for member in members] == [2**25, 2**25, 0, 0, 0]
         assert str(members[2].problem).startswith(
             "is sparse: with it, the tar's holes have 100,663,296 bytes, but only"
         )
         assert "64 MiB and 1,000 times the stored bytes: pack it without --sparse" in members[2].hint
     plenty = sparse_members(5, 2**25)[:-1024] + header("big.bin", 2**17) + bytes(2**17 + 1024)
-    assert all(item.problem is None for item in read(plenty, 2**20) if isinstance(item, Member))
+    assert all(item.problem is None for item in read(plenty, 2**20) if isinstance(item, TarMember))
 
 
 PIECES = 10_000
@@ -189,10 +189,10 @@ def test_a_name_beyond_64_kib_raises_and_is_cut() -> None:
         + bytes(1024)
     )
     long, after = read(data)
-    assert isinstance(long, Member)
+    assert isinstance(long, TarMember)
     assert long.problem == "has a name of 70,004 bytes; a name has at most 65,536"
     assert len(long.place) < 2000
-    assert isinstance(after, Member)
+    assert isinstance(after, TarMember)
     assert after.name == "c.txt"
 
 
@@ -201,7 +201,7 @@ def test_a_value_of_4_gib_is_not_read_into_memory() -> None:
     info.size = 2**32 - 1
     chunks = iter([info.tobuf(), *[bytes(2**24)] * 256, bytes(1024)])
     (member,) = read_members(chunks, file="x.tar")
-    assert isinstance(member, Member)
+    assert isinstance(member, TarMember)
     assert member.problem == "is too large: 4,294,967,295 bytes; a value must be smaller than 4 GiB"
 
 
@@ -257,7 +257,7 @@ def test_every_flipped_byte_of_a_header_is_found() -> None:
 def test_reading_continues_at_the_next_sound_header() -> None:
     data = bytearray(CLOSED)
     data[2048] ^= 0xFF
-    got = [item.name if isinstance(item, Member) else "damage" for item in read(bytes(data))]
+    got = [item.name if isinstance(item, TarMember) else "damage" for item in read(bytes(data))]
     assert got[:4] == ["doc/00000.txt", "doc/00000.cls", "damage", "doc/00001.cls"]
     assert len(got) == 10
 
@@ -313,4 +313,4 @@ def test_sizes_in_base_256_are_read() -> None:
     header[124:136] = b"\x80" + (3).to_bytes(11, "big")
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
     buffer.write(header + b"abc".ljust(512, b"\0") + bytes(1024))
-    assert read(buffer.getvalue()) == [Member("x.bin", 0, b"abc")]
+    assert read(buffer.getvalue()) == [TarMember("x.bin", 0, b"abc")]

@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import ArrayLike
 
 from mdsx import SampleError
-from mdsx.convert.tar_members import Member
+from mdsx.convert.tar_members import TarMember
 from mdsx.convert.values import SampleReader, parse_npy
 from mdsx.convert.webdataset import TarSample
 from tests.convert.tars import npy
 
 
 def read(kind: str, data: bytes | None) -> Any:
-    members = {"other": Member("1.other", 0)} | ({} if data is None else {"x": Member("1.x", 1536, data)})
+    members = {"other": TarMember("1.other", 0)} | ({} if data is None else {"x": TarMember("1.x", 1536, data)})
     sample = TarSample("1", members)
     return SampleReader({"__key__": "str", "x": kind, "other": "bytes"}, file="a.tar", stored=4096).read(sample)["x"]
 
@@ -100,7 +100,7 @@ def test_an_unfitting_value_raises_with_place_and_advice(kind: str, data: bytes,
 def test_a_missing_member_raises_unless_nullable() -> None:
     with pytest.raises(SampleError, match=r"a.tar: member '1.other', offset 0: missing member: .*'x=int64\?'"):
         read("int64", None)
-    torn = TarSample("1", {"other": Member("1.other", 0)}, torn=True)
+    torn = TarSample("1", {"other": TarMember("1.other", 0)}, torn=True)
     with pytest.raises(SampleError, match="damage after it"):  # null would be a guess
         SampleReader({"__key__": "str", "x": "int64?", "other": "bytes"}, file="a.tar", stored=4096).read(torn)
 
@@ -113,7 +113,7 @@ def json_reader(kind: str = "json", *, stored: int = 4096) -> SampleReader:
 
 
 def json_sample(data: bytes) -> TarSample:
-    return TarSample("1", {"x": Member("1.x", 0, data)})
+    return TarSample("1", {"x": TarMember("1.x", 0, data)})
 
 
 def test_nan_and_infinity_become_null_on_request() -> None:
@@ -155,7 +155,7 @@ def test_parsing_is_bounded_by_the_stored_bytes() -> None:
 
 
 def test_an_unknown_extension_raises_even_with_a_missing_one() -> None:
-    sample = TarSample("1", {"new.txt": Member("1.new.txt", 512)})
+    sample = TarSample("1", {"new.txt": TarMember("1.new.txt", 512)})
     ways = r"'new.txt=str\?' takes it.*--rename 'NEW=x;new.txt'.*--drop new.txt .*--key-until last-dot"
     with pytest.raises(SampleError, match=rf"mixed extensions: sample '1' has 'new.txt'.*{ways}"):
         SampleReader({"__key__": "str", "x": "int64?"}, file="a.tar", stored=4096).read(sample)

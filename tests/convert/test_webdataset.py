@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from mdsx import CorruptError, MdsxError, UsageError
-from mdsx.convert.tar_members import Member
+from mdsx.convert.tar_members import TarMember
 from mdsx.convert.webdataset import Names, TarSample, group_samples, parse_renames
 
 DAMAGE = CorruptError("header is damaged", file="x.tar", place="offset 512")
 
 
-def group(*items: str | Member | CorruptError, names: Names | None = None) -> list[TarSample | MdsxError]:
-    members = [Member(item, 512 * place) if isinstance(item, str) else item for place, item in enumerate(items)]
+def group(*items: str | TarMember | CorruptError, names: Names | None = None) -> list[TarSample | MdsxError]:
+    members = [TarMember(item, 512 * place) if isinstance(item, str) else item for place, item in enumerate(items)]
     return list(group_samples(members, file="x.tar", names=names or Names()))
 
 
@@ -59,15 +59,15 @@ def test_two_members_renamed_to_one_column_raise_naming_both() -> None:
 
 
 def test_dropped_members_do_not_split_a_sample() -> None:
-    link = Member("1.bak", 0, problem="is a FIFO")
+    link = TarMember("1.bak", 0, problem="is a FIFO")
     items = group("README", "1.jpg", link, "a/README", "1.cls", "2.txt", names=Names(drop=("BAK", "README", "txt")))
     assert shape(items) == [("1", "jpg cls")]
 
 
 def test_holes_of_a_sample_are_bounded_by_its_stored_bytes() -> None:
     holes = bytes(2**25 + 1)
-    sparse = [Member(f"1.{column}", 0, holes, holes=len(holes)) for column in "abc"]
-    stored = Member("1.stored", 0, bytes(2**16))
+    sparse = [TarMember(f"1.{column}", 0, holes, holes=len(holes)) for column in "abc"]
+    stored = TarMember("1.stored", 0, bytes(2**16))
     assert shape(group(stored, *sparse)) == [("1", "stored a b c")]
     items = group(*sparse, "2.x")
     assert shape(items) == ["error", ("2", "x")]
@@ -78,16 +78,19 @@ def test_holes_of_a_sample_are_bounded_by_its_stored_bytes() -> None:
     ("member", "problem"),
     [
         (
-            Member("README", 512),
+            TarMember("README", 512),
             "member 'README', offset 512: has no extension, so no column; --drop README leaves out",
         ),
-        (Member("a b", 512), "member 'a b', offset 512: has no extension, so no column; --drop 'a b' leaves out"),
-        (Member("b.txt/", 512), "member 'b.txt/', offset 512: is a file, although its name ends in a slash: it has no"),
-        (Member("2.jpg", 512, problem="is a FIFO"), "member '2.jpg', offset 512: is a FIFO; --drop jpg leaves out"),
-        (Member("\udcff.jpg", 512), "member '\\\\xff.jpg', offset 512: name is not UTF-8; --drop jpg leaves out"),
+        (TarMember("a b", 512), "member 'a b', offset 512: has no extension, so no column; --drop 'a b' leaves out"),
+        (
+            TarMember("b.txt/", 512),
+            "member 'b.txt/', offset 512: is a file, although its name ends in a slash: it has no",
+        ),
+        (TarMember("2.jpg", 512, problem="is a FIFO"), "member '2.jpg', offset 512: is a FIFO; --drop jpg leaves out"),
+        (TarMember("\udcff.jpg", 512), "member '\\\\xff.jpg', offset 512: name is not UTF-8; --drop jpg leaves out"),
     ],
 )
-def test_a_member_without_column_bytes_or_name_raises(member: Member, problem: str) -> None:
+def test_a_member_without_column_bytes_or_name_raises(member: TarMember, problem: str) -> None:
     items = group("1.jpg", member, "3.jpg")
     assert shape(items) == [("1", "jpg"), "error", ("3", "jpg")]
     assert error(items).startswith(f"x.tar: {problem}")
@@ -95,14 +98,14 @@ def test_a_member_without_column_bytes_or_name_raises(member: Member, problem: s
 
 
 def test_a_sample_with_many_faults_is_reported_once() -> None:
-    assert shape(group(Member("1.a", 0, problem="is a FIFO"), "1.b", "1.b", "2.b")) == ["error", ("2", "b")]
+    assert shape(group(TarMember("1.a", 0, problem="is a FIFO"), "1.b", "1.b", "2.b")) == ["error", ("2", "b")]
 
 
 def test_damage_invalidates_the_samples_on_both_sides() -> None:
     before, damage, sample, behind, last = group("0.jpg", "1.jpg", DAMAGE, "2.cls", "3.jpg")[0:5]
     assert (before, sample) == (
-        TarSample("0", {"jpg": Member("0.jpg", 0)}),
-        TarSample("1", {"jpg": Member("1.jpg", 512)}, torn=True),
+        TarSample("0", {"jpg": TarMember("0.jpg", 0)}),
+        TarSample("1", {"jpg": TarMember("1.jpg", 512)}, torn=True),
     )
     assert damage is DAMAGE
     assert "follows damage" in str(behind)
