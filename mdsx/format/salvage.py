@@ -146,7 +146,7 @@ def salvage(
         problems.append(_gap_error(gap, rows, heaps, first))
     if compressed:
         problems += check_table(stored, layout.raw_size, size, file)
-    heap_size = layout.raw_size - layout.heap_offset
+    heap_size = layout.heap_size
     if layout.row_key is None:
         layout = replace(layout, row_key=_prove(raw, view, known, layout))
         view = replace(view, row_key=layout.row_key or 0)
@@ -185,7 +185,7 @@ def surplus(size: int, expected: int, file: str) -> list[CorruptError]:
 
 def _prove(raw: memoryview, view: ShardView, known: NDArray[np.bool_], layout: Layout) -> int | None:
     """Return the row key of a shard whose header is only a claim, if the samples prove it."""
-    votes, of_all = stored_votes(view, known, layout.samples, layout.raw_size - layout.heap_offset)
+    votes, of_all = stored_votes(view, known, layout.samples, layout.heap_size)
     if of_all is not None and (votes == np.uint64(of_all)).any():
         return of_all
     keys, counts = np.unique(votes, return_counts=True)
@@ -217,7 +217,7 @@ def _heaps_in(gap: Gap, view: ShardView, layout: Layout) -> NDArray[np.bool_]:
     if not layout.schema.variable or gap.stop <= layout.heap_offset:
         return np.zeros(view.samples, np.bool_)
     start, stop = max(gap.start - layout.heap_offset, 0), gap.stop - layout.heap_offset
-    extents = Extents.of(layout.schema, view.rows, layout.raw_size - layout.heap_offset)
+    extents = Extents.of(layout.schema, view.rows, layout.heap_size)
     starts = np.minimum(extents.starts, np.uint64(2**62)).astype(np.int64)
     touched: NDArray[np.bool_] = (starts < stop) & (starts + extents.sums > start) & (extents.sums > 0)
     return touched
