@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mdsx
+from tools.s3_server import S3Server
 
 COLUMNS = {
     "id": "int64",
@@ -46,10 +47,10 @@ def local_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.fixture
-def remote_url(s3_url: str) -> str:
+@pytest.fixture(scope="session")
+def remote_url(s3: S3Server) -> str:
     """The same on a real S3 server."""
-    url = f"{s3_url}/dataset"
+    url = s3.make_bucket("remote") + "/dataset"
     write(url, 1003)
     return url
 

@@ -17,12 +17,17 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
 
 PATIENCE = 30.0  # seconds for started work to end
 LONG_STEP = 120  # samples after which a step takes longer
@@ -83,8 +88,19 @@ class Left:
             time.sleep(0.05)
 
 
-def main() -> None:
-    url, cache, workers, method = sys.argv[1:]
+def run_piped(stdin: Pipe, stdout: Pipe, stderr: Pipe, *arguments: str) -> None:
+    """Do the same in a process of the fork server, in a session of its own."""
+    os.setsid()
+    for number, pipe in enumerate((stdin, stdout, stderr)):
+        os.dup2(pipe.fileno(), number)
+        pipe.close()
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    warnings.simplefilter("ignore")
+    main(*arguments)
+
+
+def main(url: str, cache: str, workers: str, method: str) -> None:
+    gc.freeze()  # what was imported, so that `Left` takes no time
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     data = StreamingDataset(url, seed=4, cache=mdsx.Cache(cache, limit="60kB"))
     options: dict[str, Any] = {"num_workers": int(workers), "drop_last": False}
@@ -119,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.torch.interrupted import LONG_STEP
+from tests import fork_server
+from tests.fork_server import CONTEXT
+from tests.torch.interrupted import LONG_STEP, run_piped
 from tools.fault_proxy import Exchange, Proxy
 from tools.s3_server import S3Server
 
@@ -29,20 +31,41 @@ TIMEOUT = 120.0
 WAYS = [(0, "fork"), (2, "fork"), (1, "spawn")]
 
 
+class Forked:
+    """The training in a process of the fork server, with the pipes that `subprocess.Popen` has."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        (stdin, to), (out, stdout), (errors, stderr) = (CONTEXT.Pipe(duplex=False) for _ in range(3))
+        self._process = fork_server.start(run_piped, stdin, stdout, stderr, *arguments, environment=environment)
+        self.pid = self._process.pid or 0
+        self.stdin = os.fdopen(os.dup(to.fileno()), "w")
+        self.stdout, self.stderr = (os.fdopen(os.dup(pipe.fileno())) for pipe in (out, errors))
+        for pipe in (stdin, to, out, stdout, errors, stderr):
+            pipe.close()
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        assert self._process.exitcode is not None
+        return self._process.exitcode
+
+
 class Training:
     """`tests.torch.interrupted` in a process group of its own, as a terminal would start it."""
 
-    def __init__(self, url: str, cache: Path, workers: int, method: str, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.torch.interrupted"]
-        self.process = subprocess.Popen(
-            [*command, url, str(cache), str(workers), method],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], interpreter: bool) -> None:
+        self.process: subprocess.Popen[str] | Forked
+        if interpreter:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "tests.torch.interrupted", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        else:
+            self.process = Forked(arguments, environment)
         self.errors = ""
         self._facts: Queue[dict[str, Any]] = Queue()
         self._readers = [Thread(target=self._read_facts), Thread(target=self._read_errors)]
@@ -96,8 +119,11 @@ class Training:
 
 
 @contextmanager
-def training(proxy: Proxy, url: str, cache: Path, workers: int, method: str) -> Iterator[Training]:
-    started = Training(url, cache, workers, method, proxy.env())
+def training(
+    proxy: Proxy, url: str, cache: Path, workers: int, method: str, *, interpreter: bool = False
+) -> Iterator[Training]:
+    """Start a training, in an `interpreter` of its own where its exit matters: that takes seconds."""
+    started = Training([url, str(cache), str(workers), method], proxy.env(), interpreter)
     try:
         yield started
     finally:
@@ -135,7 +161,8 @@ def test_iteration_continues_after_ctrl_c(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
 ) -> None:
     """Ctrl-C comes while the first batch waits for a stalled download, and later during a training step."""
-    with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
+    interpreter = (workers, method) == (2, "fork")
+    with training(proxy, remote_url, tmp_path / "cache", workers, method, interpreter=interpreter) as run:
         run.until(waiting=0)
         stall_shards(proxy)
         time.sleep(0.5)
@@ -161,7 +188,7 @@ def test_iteration_continues_after_ctrl_c(
 def test_ctrl_c_ends_the_process_during_a_stalled_download(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
 ) -> None:
-    with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
+    with training(proxy, remote_url, tmp_path / "cache", workers, method, interpreter=True) as run:
         run.until(waiting=0)
         stall_shards(proxy)
         time.sleep(0.5)
