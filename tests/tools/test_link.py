@@ -1,4 +1,4 @@
-"""The linkd link: the same bytes, later, slower, and counted. Bounds are loose: a machine may be busy."""
+"""The simulated link: the same bytes, later, slower, and counted. Bounds are loose: a machine may be busy."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects.common import PEERS, TOKENS_LOADER, Workload, limit, names, reads, workloads
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, limit, names, reads, workloads
 
 _BATCH = 32
 _NONE, _TWO = "mdsx, 0 workers", "mdsx, 2 workers"

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import common
-from tools.bench.subjects.common import PEERS, TOKENS_LOADER, Workload, contestant, limit, names, reads, workloads
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, call, contestant, limit, names, reads, workloads
 
 _RANDOM = ("litdata", "mosaicml", "grain")  # WebDataset has no random access
 _MANY = 512
@@ -58,7 +57,7 @@ def _arrayrecord(records: int) -> Iterator[Subject]:
     for at_once, name, words in ((False, "single", "one by one"), (True, "batched", "in one call")):
 
         def driven(loader: str, how: str, at_once: bool = at_once, **arguments: Any) -> Contestant:
-            made = common.call(loader, "loaders:prepare_lorem", records=records)
+            made = call(loader, "loaders:prepare_lorem", records=records)
             arguments |= {"records": records, "at_once": at_once}
             return contestant(loader, "loaders:lorem", how, arguments, made)
 

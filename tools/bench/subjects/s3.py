@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects.common import TOKENS_LOADER, call, contestant, limit, mine
+from tools.bench.subjects import TOKENS_LOADER, call, contestant, limit, mine
 from tools.processes import Call
 from tools.workloads import WIDTH
 

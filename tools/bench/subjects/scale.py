@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects.common import contestant, mine
+from tools.bench.subjects import contestant, mine
 
 _STREAMED = 10_000_000  # samples
 _SHARDS = 2**22  # the most that a dataset has

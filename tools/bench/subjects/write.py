@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.bench.subject import Goal, Subject
-from tools.bench.subjects.common import TOKENS_LOADER, Workload, limit, workloads, writes
+from tools.bench.subjects import TOKENS_LOADER, Workload, limit, workloads, writes
 
 
 def subjects(scale: float) -> list[Subject]:
