@@ -92,9 +92,9 @@ def test_gzip_unpacks_without_and_zstd_within_a_limit() -> None:
 
 def test_many_small_streams_take_linear_time() -> None:
     stream = gzip.compress(b"x")
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(b"".join(decompress(iter([stream * 250_000])))) == 250_000
-    assert time.perf_counter() - began < 20  # 1 s on an idle machine; a minute if each stream copies the rest
+    assert time.process_time() - began < 20  # 1 s on an idle machine; a minute if each stream copies the rest
 
 
 @pytest.mark.parametrize(("head", "name"), [(b"BZh91AY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")])

@@ -237,9 +237,9 @@ def test_a_hundred_thousand_shards_parse_fast_in_little_memory() -> None:
         for k in range(count)
     ]
     data = build_index(SCHEMA, "zstd", many)
-    began = time.perf_counter()
+    began = time.process_time()
     index = parse_index(data)
-    taken = time.perf_counter() - began
+    taken = time.process_time() - began
     assert index.entry(count - 1) == many[-1]
     assert taken < 3  # 0.08 s on an idle machine
     del index

@@ -198,9 +198,9 @@ def test_a_check_without_values_is_fast_and_finds_the_rest() -> None:
     key = row_key(schema, checksums)
     np.frombuffer(shard, schema.row_dtype, count, len(head))["checksum"] = checksums ^ np.uint64(key)
     shard[: len(head)] = build_header(schema, count, 3 * count, key)
-    began = time.perf_counter()
+    began = time.process_time()
     assert check_shard(shard, values=False) == []
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     shard[len(head) + size - 1] = 1  # the last row's padding
     shard[len(head) + 123_456 * schema.row_size + 26] = 2  # `ok`
     places = [problem.place for problem in check_shard(shard, values=False)]
