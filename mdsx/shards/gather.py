@@ -75,7 +75,7 @@ def _stored(column: Column) -> Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Extents:
+class _Values:
     """The extents of one column's values in the samples' heaps, and which are null."""
 
     starts: NDArray[np.int64]
@@ -116,7 +116,7 @@ class _Rows:
             found[here] += schema.row_dtype.fields[f"column{columns[number]}"][1]  # type: ignore[index]  # has fields
         return found
 
-    def extents(self, numbers: Sequence[int]) -> dict[int, _Extents]:
+    def extents(self, numbers: Sequence[int]) -> dict[int, _Values]:
         """Return the extents of variable-size columns. Raise CorruptError for a sample whose bytes leave the heap."""
         if not numbers:
             return {}
@@ -137,13 +137,13 @@ class _Rows:
                 sizes[number][here] = extents.sizes[:, place]
                 nulls[number][here] = extents.lengths[:, place] == NULL
         return {
-            number: _Extents(
+            number: _Values(
                 starts[number], starts[number] + sizes[number], nulls[number] if nulls[number].any() else None
             )
             for number in numbers
         }
 
-    def values(self, extents: _Extents, decode: ValuesDecoder, start: int, stop: int, name: str) -> list[object]:
+    def values(self, extents: _Values, decode: ValuesDecoder, start: int, stop: int, name: str) -> list[object]:
         """Return the values of a column in samples [start, stop)."""
         wanted: Any = slice(start, stop)
         if extents.nulls is not None:
@@ -160,14 +160,14 @@ class _Rows:
             found[place] = value
         return found
 
-    def _pieces(self, extents: _Extents, wanted: Any) -> Iterator[memoryview]:
+    def _pieces(self, extents: _Values, wanted: Any) -> Iterator[memoryview]:
         cuts = map(slice, extents.starts[wanted].tolist(), extents.stops[wanted].tolist())
         heaps = [selection.heap for selection, _ in self.sources]
         if len(heaps) == 1:
             return map(heaps[0].__getitem__, cuts)
         return map(memoryview.__getitem__, map(heaps.__getitem__, self.source[wanted].tolist()), cuts)
 
-    def _blame(self, extents: _Extents, decode: ValuesDecoder, wanted: Any, name: str) -> None:
+    def _blame(self, extents: _Values, decode: ValuesDecoder, wanted: Any, name: str) -> None:
         """Raise the decoder's error again, with the sample and column."""
         for place, piece in zip(
             np.arange(len(self.source))[wanted].tolist(), self._pieces(extents, wanted), strict=True

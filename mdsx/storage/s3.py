@@ -179,7 +179,7 @@ class S3Storage:
         """Return the answer to the client's `verb`."""
 
         def ask() -> Any:
-            sent = {} if body is None else {"Body": _View(body), "ContentLength": len(body)}
+            sent = {} if body is None else {"Body": _Body(body), "ContentLength": len(body)}
             return self._request(file, lambda client: getattr(client, verb)(**options, **sent))
 
         return tried(ask, self._limit)
@@ -267,7 +267,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
-class _View(io.RawIOBase):
+class _Body(io.RawIOBase):
     """A memory view as a file, to upload it without a copy."""
 
     def __init__(self, view: memoryview) -> None:

@@ -18,7 +18,7 @@ _LOOK = 5.0  # seconds after which a wait checks that the thread is alive
 _FAREWELL = 2.0  # seconds that threads have to finish their work when the interpreter ends
 
 
-class _Failure:
+class _End:
     def __init__(self, error: BaseException | None) -> None:
         self.error = error  # None: the iterator ended
 
@@ -31,7 +31,7 @@ class Background(Generic[T]):
     """
 
     def __init__(self, make: Callable[[], Iterator[T]], depth: int) -> None:
-        self._ready: queue.Queue[T | _Failure] = queue.Queue(max(depth, 1))
+        self._ready: queue.Queue[T | _End] = queue.Queue(max(depth, 1))
         stop = threading.Event()
         self._thread = threading.Thread(
             target=_produce, args=(make, self._ready, stop), name="mdsx-batches", daemon=True
@@ -47,14 +47,14 @@ class Background(Generic[T]):
         if not self._end.alive:
             raise StopIteration
         item = self._take()
-        if not isinstance(item, _Failure):
+        if not isinstance(item, _End):
             return item
         self.close()
         if item.error is None:
             raise StopIteration
         raise item.error
 
-    def _take(self) -> T | _Failure:
+    def _take(self) -> T | _End:
         while True:
             alive = self._thread.is_alive()  # check first: what it put before it ended is there
             try:
@@ -84,7 +84,7 @@ def _finish() -> None:
             thread.join(max(deadline - time.monotonic(), 0))
 
 
-def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], stop: threading.Event) -> None:
+def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _End], stop: threading.Event) -> None:
     try:
         for item in make():
             if stop.is_set():
@@ -92,14 +92,14 @@ def _produce(make: Callable[[], Iterator[T]], ready: queue.Queue[T | _Failure], 
             ready.put(item)
             if stop.is_set():
                 return
-        last = _Failure(None)
+        last = _End(None)
     except BaseException as error:  # any exception: the reader raises it
-        last = _Failure(error)
+        last = _End(error)
     if not stop.is_set():
         ready.put(last)
 
 
-def _release(ready: queue.Queue[T | _Failure], stop: threading.Event, owner: Owner) -> None:
+def _release(ready: queue.Queue[T | _End], stop: threading.Event, owner: Owner) -> None:
     if not owner.here:  # a forked child lacks the thread, but may inherit its locked lock
         return
     stop.set()

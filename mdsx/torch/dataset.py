@@ -17,7 +17,7 @@ from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import Shuffle, Weight
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage.cache import Cache, CacheLike
-from mdsx.stream import NOTHING, Batching, Iteration, RankReader, Run, Task, WorkerShare
+from mdsx.stream import NOTHING, Batching, Iteration, Phases, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
 from mdsx.torch.rank_data import RankData
 from mdsx.torch.ranks import rank_and_world_size
@@ -108,6 +108,7 @@ class StreamingDataset(IterableDataset[Any]):
         self._batch_size = batch_size
         self._drop_last = drop_last
         self._share: WorkerShare | None = None  # in a worker: which batches are this one's
+        self._before_load: tuple[dict[str, Any], Phases, WorkerShare | None, dict[str, Any]] | None = None
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         self._starts = WorkerStarts()
         # It checks the size now, not in the first epoch.
@@ -119,6 +120,7 @@ class StreamingDataset(IterableDataset[Any]):
             _look_for_loader()
         starts = WorkerStarts(seen=spawning())
         own = {"_data": copy(self._data), "_run": copy(self._run), "_loaders": None, "_starts": starts}
+        own["_before_load"] = None
         return {**self.__dict__, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -187,10 +189,19 @@ class StreamingDataset(IterableDataset[Any]):
         self._ask_for("load_state_dict()")
         epoch, position, phases = self._data.identity.check(state, _worker())
         share = self._checked_share(WorkerShare.parse(state["worker"], position)) if "worker" in state else None
+        before = self._run.mark(), self._data.phases, self._share
         self._data.use_phases(phases)  # first, as it may refuse them
         self._run.load(epoch, position)
         self._starts.moved()
         self._share = share
+        self._before_load = (*before, self._run.mark())
+
+    def _unload(self) -> None:
+        """Undo the last `load_state_dict`, if nothing has happened since."""
+        if self._before_load is not None and self._run.mark() == self._before_load[-1]:
+            run, phases, self._share, _ = self._before_load
+            self._run.back_to(run)
+            self._data.use_phases(phases)
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the current position on.
@@ -237,12 +248,7 @@ class StreamingDataset(IterableDataset[Any]):
             check_batched_once(self)
         batching = self._batching()
         self._run.check(batching)
-        return _Iteration(
-            self._run,
-            batching,
-            self._data.ranks[0],
-            lambda epoch, position: self._iterate(batching, epoch, position, worker, workers),
-        )
+        return _DatasetIteration(self, batching, worker, workers)
 
     def _iterate(
         self, batching: Batching, epoch: int, position: int, worker: int, workers: int
@@ -296,21 +302,20 @@ class StreamingDataset(IterableDataset[Any]):
         return share
 
 
-class _Iteration(Iteration):
-    """One iteration over a dataset: `begin(epoch, position)` yields the rest of that epoch.
+class _DatasetIteration(Iteration):
+    """One iteration over a dataset.
 
     torchdata saves and loads its state beside the dataset's: after an epoch's last batch, the dataset is in the next
     epoch, but a StatefulDataLoader that resumes there is still in the iteration that has nothing left.
     """
 
-    def __init__(
-        self, run: Run, batching: Batching, rank: int, begin: Callable[[int, int], Iterator[tuple[Task, Any]]]
-    ) -> None:
-        super().__init__(run, batching, "dataset", warns=rank == 0 and get_worker_info() is None)
-        self._begin_at = begin
+    def __init__(self, dataset: StreamingDataset, batching: Batching, worker: int, workers: int) -> None:
+        warns = dataset._data.ranks[0] == 0 and get_worker_info() is None
+        super().__init__(dataset._run, batching, "dataset", warns=warns)
+        self._dataset, self._worker, self._workers = dataset, worker, workers
 
     def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
-        return self._begin_at(epoch, position)
+        return self._dataset._iterate(self.batching, epoch, position, self._worker, self._workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch of this iteration."""
@@ -319,8 +324,9 @@ class _Iteration(Iteration):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the iteration of that epoch: at its end if the dataset is in a later one."""
         epoch = state.get("epoch") if isinstance(state, Mapping) and set(state) == {"epoch"} else None
-        place, _ = self._run.place(self)
-        if type(epoch) is not int or epoch not in (place - 1, place):
+        place, position = self._run.place(self)
+        if type(epoch) is not int or not (epoch == place or (epoch == place - 1 and position == 0)):
+            self._dataset._unload()
             raise StateError("not the state of an iteration", place="epoch", found=shown(state))
         self._over = epoch < place
 

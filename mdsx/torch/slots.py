@@ -41,7 +41,7 @@ class _Array(NamedTuple):
         return slot[self.start : stop].view(kind).view(self.shape)
 
 
-class _Pieces(NamedTuple):
+class _Strings(NamedTuple):
     """Byte strings in a slot, one after the other, between these edges; or those that found no room there."""
 
     edges: list[int]
@@ -121,7 +121,7 @@ class Slots:
                     for piece, cut in zip(pieces, starmap(slice, pairwise(ends)), strict=True):
                         memory[cut] = piece
                 nulls = [place for place, value in enumerate(values) if value is None]
-                placed[name] = _Pieces(ends, None if ends[-1] <= size else list(map(bytes, pieces)), nulls)
+                placed[name] = _Strings(ends, None if ends[-1] <= size else list(map(bytes, pieces)), nulls)
         return placed
 
     def take(self, slot: int | None, placed: Columns, *, views: bool) -> Columns:
@@ -138,7 +138,7 @@ class Slots:
             name: values.find(whole)
             if isinstance(values, _Array)
             else values.cut(memory.data, views=views)
-            if isinstance(values, _Pieces)
+            if isinstance(values, _Strings)
             else values
             for name, values in placed.items()
         }

@@ -148,7 +148,9 @@ def test_mutated_state_resumes_exactly_or_raises(urls: list[str], target: Target
         if hostile.get("phases") == state.get("phases"):  # otherwise other weights hold from the resume on
             start, position = hostile["epoch"], hostile["position"]
             assert type(start) is type(position) is int
-            if start < 3:
+            if target is stateful and (start, position) == (1, 0):
+                assert found == []  # torchdata's part of the state says epoch 0, so this is the end of epoch 0
+            elif start < 3:
                 assert found == whole[start][position:]
         assert set(hostile) >= set(state) - {"worker"}
 
