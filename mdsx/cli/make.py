@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import typer
 
 from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, print_json, print_table
+from mdsx.errors import UsageError, shown
 from mdsx.progress import Progress
 from mdsx.sizes import format_size
 
@@ -201,6 +203,10 @@ def merge(
         int | None, typer.Option(min=1, help="How many parts there must be. Default: those found.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")] = False,
+    metadata: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="The metadata of the whole, an object. Default: the parts', if they agree."),
+    ] = None,
     connect_timeout: ConnectTimeout = None,
     as_json: Json = False,
 ) -> None:
@@ -212,10 +218,23 @@ def merge(
     from mdsx.shards import read_index
     from mdsx.storage import open_storage
 
-    mdsx.merge(url, overwrite=overwrite, parts=parts, connect_timeout=connect_timeout)
-    storage = open_storage(url)
+    given = None if metadata is None else _object(metadata)
+    mdsx.merge(url, overwrite=overwrite, parts=parts, metadata=given, connect_timeout=connect_timeout)
+    storage = open_storage(url, connect_timeout=connect_timeout)
     index = read_index(storage)
     if as_json:
         print_json({"url": storage.url, "samples": index.samples, "shards": len(index.counts)})
     else:
         print(f"merged into {storage.url}: {index.samples:,} samples in {len(index.counts):,} shards")
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError(
+            "--metadata must be a JSON object", found=shown(text), hint="""write --metadata '{"key": 1}'"""
+        )
+    return value

@@ -116,6 +116,10 @@ def _check_equal(file: str, index: Index, first: Index, *, ignore_metadata: bool
         expected, found = expected | {"metadata": first.metadata}, found | {"metadata": index.metadata}
     for place in expected:
         if found[place] != expected[place]:
-            hint = "pass metadata= for the whole" if place == "metadata" else "write it with the options of the others"
+            hint = (
+                "pass metadata= for the whole (--metadata on the command line)"
+                if place == "metadata"
+                else "write it with the options of the others"
+            )
             message = "the part does not fit the others"
             raise UsageError(message, file=file, place=place, found=found[place], expected=expected[place], hint=hint)

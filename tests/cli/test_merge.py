@@ -35,3 +35,15 @@ def test_an_index_is_replaced_only_on_request(run: Run, tmp_path: Path) -> None:
     assert run("merge", tmp_path).out == f"merged into {tmp_path}: 2 samples in 2 shards\n"
     assert run("merge", tmp_path).status == 1
     assert run("merge", tmp_path, "--overwrite").status == 0
+
+
+def test_parts_with_metadata_of_their_own_need_that_of_the_whole(run: Run, tmp_path: Path) -> None:
+    for part in range(2):
+        with mdsx.Writer(tmp_path / f"part-{part:05d}", {"number": "int64"}, metadata={"part": part}) as out:
+            out.write({"number": part})
+    status, _, err = run("merge", tmp_path)
+    assert status == 1
+    assert "metadata" in err
+    assert run("merge", tmp_path, "--metadata", "[1]").status == 1
+    assert run("merge", tmp_path, "--metadata", '{"parts": "all"}').status == 0
+    assert mdsx.Dataset(tmp_path).metadata == {"parts": "all"}
