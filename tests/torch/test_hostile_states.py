@@ -23,6 +23,8 @@ import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
 
+pytestmark = pytest.mark.usefixtures("brief_shutdown")
+
 SIZES = (48, 24)
 EPOCH = sum(SIZES)
 BATCH = 8

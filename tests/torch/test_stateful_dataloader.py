@@ -15,6 +15,8 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 from .test_loader import ids
 
+pytestmark = pytest.mark.usefixtures("brief_shutdown")
+
 BATCH = 10
 
 
