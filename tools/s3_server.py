@@ -81,10 +81,14 @@ class S3Server:
         return f"s3://{name}"
 
     def start(self) -> None:
-        """Start, and wait until it answers; try another free port if one was taken meanwhile."""
+        """Start, at the port as before if it ran before, and wait until it answers.
+
+        Try another free port if the first one was taken meanwhile.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
+        before = self._port
         for _ in range(5):
-            self._port = free_port()
+            self._port = before or free_port()
             self._process = subprocess.Popen(
                 [
                     *(_rclone(), "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
