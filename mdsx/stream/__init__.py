@@ -1,6 +1,6 @@
 """Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
-from mdsx.stream.background import Background
+from mdsx.stream.background import Background, batches_ahead
 from mdsx.stream.batching import Batching, Task
 from mdsx.stream.costs import warn_of_small_cache, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "Task",
     "WorkerShare",
+    "batches_ahead",
     "place_of",
     "warn_of_small_cache",
     "warn_of_spread",

@@ -25,10 +25,9 @@ from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
-from mdsx.stream import Batching, Iteration, Phases, Task
+from mdsx.stream import Batching, Iteration, Phases, Task, batches_ahead
 from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
 from mdsx.torch.dataset import StreamingDataset
-from mdsx.torch.handover import batches_of_thread
 from mdsx.torch.skipping import OnError, Short
 from mdsx.torch.uneven import VALID, Uneven
 from mdsx.torch.workers import WorkerOptions, Workers
@@ -284,7 +283,16 @@ class StreamingDataLoader:
         """Yield batches to the epoch's end, prepared ahead."""
         if self.num_workers > 0:
             return self._workers.batches(self._data, batching, epoch, position)
-        return batches_of_thread(self._data, batching, epoch, position)
+        data = self._data
+        data.warn_of_costs(batching)
+        reader = data.reader(batching, stand_in=data.one_by_one)
+        return batches_ahead(
+            reader,
+            batching.tasks(epoch, position),
+            partial(data.assembled, reader),
+            batch_bytes=data.batch_bytes(batching),
+            together=data.together(batching),
+        )
 
     def _finish(self, epoch: int, batch: Any) -> Any:
         """Return a batch as it is handed out; log and count the samples left out of it."""

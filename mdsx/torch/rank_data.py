@@ -31,6 +31,9 @@ from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
 from mdsx.torch.skipping import OnError, assemble_sound
 from mdsx.torch.uneven import Uneven
 
+_TOGETHER_BYTES = 2**21
+_TOGETHER = 16
+
 
 class RankData:
     """The samples of a dataset in their order; this rank reads its part of them."""
@@ -163,6 +166,10 @@ class RankData:
     def batch_bytes(self, batching: Batching) -> int:
         """Return the average bytes of a batch, at least 1."""
         return max(self.view.sample_bytes * batching.batch_size, 1)
+
+    def together(self, batching: Batching) -> int:
+        """Return how many batches to hand over together: each handover costs as much as copying 100 kB."""
+        return 1 if self.one_by_one else min(max(_TOGETHER_BYTES // self.batch_bytes(batching), 1), _TOGETHER)
 
     def assemble(self, batch: Batch) -> Any:
         """Return `batch` as a training loop gets it."""

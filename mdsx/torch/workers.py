@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, _utils
 
 from mdsx.stream import Batching, Task
 from mdsx.torch.assembly import tensors
-from mdsx.torch.handover import together
 from mdsx.torch.rank_data import RankData
 from mdsx.torch.skipping import Short
 from mdsx.torch.slots import Slots
@@ -89,7 +88,7 @@ class Workers:
     def _start(self, data: RankData, batching: Batching) -> tuple[DataLoader[Any], _Asks]:
         """Start new processes unless they persist: the old ones may still write to their slots."""
         if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
-            size = together(data, batching)
+            size = data.together(batching)
             slots = None if data.one_by_one else Slots(self._number * _SLOTS, _slot_bytes(data, batching, size))
             asks = _Asks(self._number, size, slots)
             data.warn_of_costs(batching)
