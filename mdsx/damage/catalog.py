@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.shards import DOWNLOAD_TRIES, read_index
+from mdsx.shards import read_index, retried
 from mdsx.storage import Entry, Storage, open_storage
 
 _SHOWN = 20  # names in an error
@@ -59,18 +58,20 @@ def read_catalog(storage: Storage) -> Catalog:
     """Return the shards of the dataset in `storage`. Raise MissingError if there are none, UsageError for an unfinished
     dataset, or if names contradict each other."""
     data: bytes | None = None
-    problem: MdsxError | None = None
-    with suppress(MissingError):
-        for _ in range(DOWNLOAD_TRIES):  # damage in transfer is no damage to the index
-            data = storage.get(filenames.INDEX).data
-            try:
-                index = parse_index(data, file=f"{storage.url}/{filenames.INDEX}")
-            except FormatError as error:
-                problem = error
-                continue
-            schemas = {(index.schema, index.rows_offset): filenames.INDEX}
-            return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
-    return _by_names(storage, data, problem)
+
+    def read() -> Index:
+        nonlocal data
+        data = storage.get(filenames.INDEX).data
+        return parse_index(data, file=f"{storage.url}/{filenames.INDEX}")
+
+    try:
+        index = retried(read, FormatError)
+    except MissingError:
+        return _by_names(storage, None, None)
+    except FormatError as error:
+        return _by_names(storage, data, error)
+    schemas = {(index.schema, index.rows_offset): filenames.INDEX}
+    return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
 
 
 def unnamed(url: str | os.PathLike[str]) -> list[str]:

@@ -1,14 +1,12 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
-from mdsx.shards.download import DOWNLOAD_TRIES, download_shard, inspect_shard, stream_shard
 from mdsx.shards.gather import Columns, joined, present
-from mdsx.shards.index import read_index
 from mdsx.shards.shards import Shards
+from mdsx.shards.stored import download_shard, inspect_shard, read_index, retried, stream_shard
 from mdsx.shards.view import ColumnChoice, Excerpt, View
 
 __all__ = [
-    "DOWNLOAD_TRIES",
     "ColumnChoice",
     "Columns",
     "Excerpt",
@@ -20,5 +18,6 @@ __all__ = [
     "joined",
     "present",
     "read_index",
+    "retried",
     "stream_shard",
 ]

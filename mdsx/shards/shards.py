@@ -29,10 +29,8 @@ from numpy.typing import NDArray
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import at_fork, keep_freed_memory
-from mdsx.shards.download import download_shard, retried
-from mdsx.shards.index import read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
-from mdsx.shards.stored import StoredShards
+from mdsx.shards.stored import StoredShards, download_shard, read_index, retried
 from mdsx.storage import Storage, file_of, map_whole, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.system import network_file_system

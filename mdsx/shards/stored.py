@@ -1,32 +1,160 @@
-"""Samples of shards that are not mapped, read from storage: by range, or out of the whole shard in memory.
+"""What is read from storage: a dataset's index, whole shards through their checks, and samples of shards by range.
 
-One request fetches neighbouring ranges, and several requests are in flight at once. Damaged bytes are fetched once more
-before they are an error.
+What is damaged in transfer is fetched once more before it is an error. A request for ranges fetches neighbouring ones
+together, and several requests are in flight at once.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError
-from mdsx.format import OpenedShard, Range, RangeReader, Reading, Selection, StoredIndex
+from mdsx.errors import ChangedError, CorruptError, FormatError, MissingError
+from mdsx.format import (
+    TABLE_END,
+    Hashes,
+    MdsxFormat,
+    OpenedShard,
+    Range,
+    RangeReader,
+    RawStream,
+    Reading,
+    Schema,
+    Selection,
+    ShardEntry,
+    ShardView,
+    StoredFormat,
+    StoredIndex,
+    check_shard,
+    claimed_raw_size,
+    filenames,
+)
 from mdsx.process import REQUESTS, Share
-from mdsx.shards.download import download_shard, retried
 from mdsx.storage import Storage, file_of
+
+OURS = MdsxFormat()
+FORMATS: tuple[StoredFormat, ...] = (OURS,)
+"""The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
 
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
 _WHOLE = 2  # shards held in memory
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) -> T:
+    """Return what `fetch` does; call it once more if it raises `damage`, which may be damage in transfer."""
+    with suppress(damage):
+        return fetch()
+    return fetch()
+
+
+# --- the index
+
+
+def read_index(storage: Storage) -> StoredIndex:
+    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError."""
+    return retried(lambda: _read_index(storage), FormatError)
+
+
+def _read_index(storage: Storage) -> StoredIndex:
+    for key in dict.fromkeys(form.index_key for form in FORMATS):
+        try:
+            data = storage.get(key).data
+        except MissingError as error:
+            if "NoSuchBucket" in error.message:
+                raise
+            missing = error
+            continue
+        form = next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)
+        return form.parse_index(data, file=file_of(storage, key))
+    hint = "check the URL; a dataset that is still being written, or whose writer died, has no index yet"
+    for key in dict.fromkeys(form.index_key for form in FORMATS):
+        if storage.url.endswith(f"/{key}"):
+            hint = f"give the dataset's URL, without /{key}: {storage.url.removesuffix(f'/{key}')}"
+    message = f"no dataset is here: it has no {filenames.INDEX}"
+    raise MissingError(message, file=storage.url, hint=hint) from missing
+
+
+# --- whole shards
+
+
+class _Checks(Protocol[T_co]):
+    def feed(self, chunk: bytes) -> Iterable[object]: ...
+    def finish(self) -> T_co: ...
+
+
+def download_shard(
+    storage: Storage,
+    index: StoredIndex,
+    shard: int,
+    write: Callable[[bytes], object],
+    *,
+    file: str,
+    name: str | None = None,
+) -> None:
+    """Write the raw bytes of a shard with `write`. Raise CorruptError, at the end, if they are not the right ones.
+
+    `name` is the shard's key in `storage`, if it is not the index's own name for it.
+    """
+    _pass(
+        storage,
+        index.name(shard) if name is None else name,
+        index.receive(shard, file=file),
+        write,
+        size=int(index.sizes[shard]),
+    )
+
+
+def stream_shard(
+    storage: Storage, name: str, write: Callable[[bytes], object], *, size: int, raw_size: int | None, file: str
+) -> Hashes:
+    """Write the raw bytes of a shard of `size` stored bytes with `write`; with `raw_size` it is compressed.
+
+    Return its hashes, which the caller compares. Raise CorruptError for a damaged frame.
+    """
+    return _pass(storage, name, RawStream(size=size, raw_size=raw_size, file=file), write, size=size)
+
+
+def _pass(storage: Storage, name: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
+    def sink(chunk: bytes) -> None:
+        for piece in stream.feed(chunk):
+            write(piece)  # type: ignore[arg-type]
+
+    storage.download(name, sink, size=size)
+    return stream.finish()
+
+
+def inspect_shard(
+    storage: Storage, key: str, size: int, *, file: str, schema: Schema | None = None, values: bool = True
+) -> tuple[ShardView, ShardEntry]:
+    """Read and check a whole shard of ours that no index names (see `check_shard` for `schema` and `values`).
+
+    Return it, and its entry in an index. Raise CorruptError or UnsupportedError.
+    """
+    raw_size, raw = None, bytearray()
+    if filenames.is_compressed(key):
+        raw_size = claimed_raw_size(storage.get(key, start=max(0, size - TABLE_END)).data, file=file)
+    hashes = stream_shard(storage, key, raw.extend, size=size, raw_size=raw_size, file=file)
+    for problem in check_shard(raw, file=file, schema=schema, values=values):
+        raise problem
+    view = ShardView.parse(raw, file=file)
+    if not view.samples:
+        raise CorruptError("it has no sample", file=file)
+    return view, ShardEntry(key, view.samples, view.row_key, size, hashes.stored, len(raw), hashes.raw)
+
+
+# --- samples
 
 
 class _Remote(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 import mdsx
 from mdsx.damage import verify
 from mdsx.format import StoredFormat, StoredIndex
-from mdsx.shards import index as index_module
+from mdsx.shards import stored
 from mdsx.storage import open_storage
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.cli.conftest import Run
@@ -49,7 +49,7 @@ def check(found: Sample, number: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _two_formats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(index_module, "FORMATS", (*index_module.FORMATS, LinesFormat()))
+    monkeypatch.setattr(stored, "FORMATS", (*stored.FORMATS, LinesFormat()))
     monkeypatch.chdir(tmp_path)
 
 
