@@ -10,8 +10,9 @@ import importlib
 import random
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tools.environment import enter_environment, require_python
 
@@ -24,8 +25,7 @@ def main() -> int:
     try:
         enter_environment()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        sys.exit(130)
     return run(given)
 
 
@@ -50,98 +50,89 @@ def _interrupt(number: int, frame: object) -> None:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line. The module of the tool is in `tool`."""
+    from tools.conformance import matrix
+    from tools.faults import cases
+    from tools.peers import NAMES
+
     parser = argparse.ArgumentParser(prog="python3 -m tools", description="The tools of an mdsx checkout.")
     tools = parser.add_subparsers(required=True, metavar="TOOL")
 
-    def add(name: str, module: str, text: str, epilog: str = "") -> argparse.ArgumentParser:
+    def tool(name: str, module: str, text: str, epilog: str = "") -> Callable[..., Any]:
+        """Add a tool and return the function that adds its arguments."""
         made = tools.add_parser(name, help=text, description=text, epilog=epilog)
         made.set_defaults(tool=module)
-        return made
+        return made.add_argument
 
-    add("check", "check", "Run lint, types and all tests.", "Exit status 1 if a step failed.")
-    add("api", "api", "Write docs/api.md from the docstrings.")
-    quickstart = add(
-        "quickstart",
-        "quickstart.command",
-        "Train from a real S3 server, kill the training, resume it, and check that each sample was read exactly once.",
-        "Takes about a minute and leaves only quickstart.png. Exit status 1 if a promise was broken.",
-    )
-    quickstart.add_argument("--documents", type=int, metavar="N", help="use N documents (default: all)")
-    _add_bench(add("bench", "bench.command", "Measure mdsx, its peers and the limits of the machine side by side.",
-                   "Exit status 1 if mdsx failed in some subject; missed goals are no failure."))  # fmt: skip
-    _add_conformance(add("conformance", "conformance.command",
-                         "Run, kill and resume data loaders, and count the samples that they lost and repeated.",
-                         "Exit status 1 if mdsx is not exact in some cell."))  # fmt: skip
-    _add_faults(add("faults", "faults.command",
-                    "Run data loaders under faults of storage, disk and processes, and report what each does.",
-                    "Exit status 1 if mdsx broke a promise in one."))  # fmt: skip
-    _add_soak(add("soak", "soak.run",
-                  "Run mdsx under load and faults: readers and writers are killed and resumed, storage and cache fail, "
-                  "and every delivered sample is checked and counted.",
-                  "Exit status 1 if anything was wrong, lost, repeated, leaked or hung."))  # fmt: skip
-    return parser.parse_args(arguments)
+    tool("check", "check", "Run lint, types and all tests.", "Exit status 1 if a step failed.")
 
+    tool("api", "api", "Write docs/api.md from the docstrings.")
 
-def _add_bench(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names or patterns (loader-*); default: all")
-    parser.add_argument("--list", action="store_true", help="list the names of the subjects")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant (default 5)")
-    parser.add_argument(
-        "--quick", dest="scale", action="store_const", const=0.1, default=1.0, help="use a tenth of the samples"
-    )
-    parser.add_argument("--scale", type=float, default=1.0, help="use another share of the samples")
-    parser.add_argument("--loaders", type=_list, default=[], metavar="A,B", help="only these: mdsx, limit, litdata ...")
-    parser.add_argument("--scratch", metavar="DIR", help="keep and reuse the datasets that are written there")
-    parser.add_argument("--load", action="append", default=[], metavar="FILE", help="reuse results of earlier --json")
-    parser.add_argument("--json", metavar="FILE", help="write every figure of every round")
-    parser.add_argument("--markdown", action="store_true", help="write docs/benchmarks.md and README.md's table")
+    add = tool("quickstart", "quickstart.command",
+               "Train from S3, kill the training, resume it, and check that each sample was read exactly once.",
+               "Takes about a minute and leaves quickstart.png. Exit status 1 if a promise was broken.")  # fmt: skip
+    add("--documents", type=int, metavar="N", help="use N documents (default: all)")
 
+    add = tool("bench", "bench.command", "Measure mdsx, its peers and the limits of the machine side by side.",
+               "Exit status 1 if mdsx failed in some subject; missed goals are no failure.")  # fmt: skip
+    add("subjects", nargs="*", metavar="SUBJECT", help="names or patterns (loader-*); default: all")
+    add("--list", action="store_true", help="list the names of the subjects")
+    add("--rounds", type=int, default=5, help="turns of each contestant (default 5)")
+    add("--quick", dest="scale", action="store_const", const=0.1, default=1.0, help="use a tenth of the samples")
+    add("--scale", type=float, default=1.0, help="use another share of the samples")
+    add("--loaders", type=_list, default=[], metavar="A,B", help="only these: mdsx, limit, litdata ...")
+    add("--scratch", metavar="DIR", help="keep and reuse the datasets that are written there")
+    add("--load", action="append", default=[], metavar="FILE", help="reuse results of earlier --json")
+    add("--json", metavar="FILE", help="write every figure of every round")
+    add("--markdown", action="store_true", help="write docs/benchmarks.md and README.md's table")
 
-def _add_conformance(parser: argparse.ArgumentParser) -> None:
-    from tools.conformance.matrix import LIMIT, SEED, cells
-    from tools.peers import NAMES
+    add = tool("conformance", "conformance.command",
+               "Run, kill and resume data loaders, and count the samples that they lost and repeated.",
+               "Exit status 1 if mdsx is not exact in some cell.")  # fmt: skip
+    add("--loaders", **_names_of("loader", NAMES))
+    add("--cells", **_names_of("cell", [cell.name for cell in matrix.cells()]))
+    add("--quick", action="store_true", help="a few cells, and mdsx alone unless others are named")
+    add("--seed", type=int, default=matrix.SEED, help=f"draws the steps of the kills (default {matrix.SEED})")
+    add("--limit", type=float, default=matrix.LIMIT, help=f"seconds for each run (default {matrix.LIMIT:.0f})")
+    add("--output", metavar="DIR", help="write conformance.md, .json and .png there")
+    add("--json", action="store_true", help="JSON on standard output, progress on standard error")
+    add("--keep", type=_empty, metavar="DIR", help="run there; keep datasets, logs and checkpoints")
+    add("--docs", action="store_true", help="write the tables into docs/conformance.md and README.md")
 
-    _add_names(parser, "--loaders", "loader", NAMES)
-    _add_names(parser, "--cells", "cell", [cell.name for cell in cells()])
-    parser.add_argument("--quick", action="store_true", help="a few cells, and mdsx alone unless others are named")
-    parser.add_argument("--seed", type=int, default=SEED, help=f"draws the steps of the kills (default {SEED})")
-    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
-    parser.add_argument("--output", metavar="DIR", help="write conformance.md, .json and .png there")
-    parser.add_argument("--json", action="store_true", help="JSON on standard output, progress on standard error")
-    parser.add_argument("--keep", type=_empty, metavar="DIR", help="run there; keep datasets, logs and checkpoints")
-    parser.add_argument("--docs", action="store_true", help="write the tables into docs/conformance.md and README.md")
+    add = tool("faults", "faults.command",
+               "Run data loaders under faults of storage, disk and processes, and report what each does.",
+               "Exit status 1 if mdsx broke a promise in one.")  # fmt: skip
+    add("--loaders", **_names_of("loader", cases.NAMES))
+    add("--cases", **_names_of("case", [case.name for case in cases.CASES]))
+    add("--limit", type=float, default=cases.LIMIT, help=f"seconds for each run (default {cases.LIMIT:.0f})")
+    add("--json", metavar="FILE", help="write all results there")
+    add("--docs", action="store_true", help="write the table into docs/reliability.md")
 
-
-def _add_faults(parser: argparse.ArgumentParser) -> None:
-    from tools.faults.cases import CASES, LIMIT, NAMES
-
-    _add_names(parser, "--loaders", "loader", NAMES)
-    _add_names(parser, "--cases", "case", [case.name for case in CASES])
-    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for each run (default {LIMIT:.0f})")
-    parser.add_argument("--json", metavar="FILE", help="write all results there")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
-
-
-def _add_soak(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10)")
+    add = tool("soak", "soak.run",
+               "Run mdsx under load and faults: readers and writers are killed and resumed, storage and cache fail, "
+               "and every delivered sample is checked and counted.",
+               "Exit status 1 if anything was wrong, lost, repeated, leaked or hung.")  # fmt: skip
+    add("--minutes", type=float, default=10.0, help="how long (default 10)")
     seed = random.SystemRandom().randrange(10**6)
-    parser.add_argument("--seed", type=int, default=seed, help="of everything that is planned (default: drawn)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    parser.add_argument("--docs", action="store_true", help="write the figures into docs/reliability.md")
+    add("--seed", type=int, default=seed, help="of everything that is planned (default: drawn)")
+    add("--json", metavar="FILE", help="write all figures there")
+    add("--docs", action="store_true", help="write the figures into docs/reliability.md")
+    return parser.parse_args(arguments)
 
 
 def _list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
-def _add_names(parser: argparse.ArgumentParser, option: str, kind: str, known: Sequence[str]) -> None:
+def _names_of(kind: str, known: Sequence[str]) -> dict[str, Any]:
+    """The settings of an option that takes some of `known`."""
+
     def names(text: str) -> list[str]:
         for name in _list(text):
             if name not in known:
                 raise argparse.ArgumentTypeError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
         return _list(text)
 
-    parser.add_argument(option, type=names, metavar="A,B", help=f"of {', '.join(known)}")
+    return {"type": names, "metavar": "A,B", "help": f"of {', '.join(known)}"}
 
 
 def _empty(text: str) -> str:

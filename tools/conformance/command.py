@@ -82,16 +82,16 @@ def _show(console: Console, report: Report, given: argparse.Namespace) -> None:
         for row in report.rows:
             for cell, result in zip(report.cells, row.results, strict=True):
                 if result.status not in ("exact", "unsupported", "missing"):
-                    console.say(f"{row.title}, {cell.title}: {result.word}. {result.detail}")
-                    console.say(f"    {report.command(row, cell)}")
-        console.say(f"{report.versions()}; {report.seconds:.0f} s")
+                    console.print(f"{row.title}, {cell.title}: {result.word}. {result.detail}")
+                    console.print(f"    {report.command(row, cell)}")
+        console.print(f"{report.versions()}; {report.seconds:.0f} s")
     if given.output:
         output = Path(given.output)
         output.mkdir(parents=True, exist_ok=True)
         (output / "conformance.md").write_text(report.markdown() + "\n" + report.details())
         (output / "conformance.json").write_text(report.to_json())
         report.draw(output / "conformance.png")
-        console.say(f"Written: {', '.join(str(output / f'conformance.{kind}') for kind in ('md', 'json', 'png'))}")
+        console.print(f"Written: {', '.join(str(output / f'conformance.{kind}') for kind in ('md', 'json', 'png'))}")
     if given.docs:
         page = ROOT / "docs" / "conformance.md"
         put_between_marks(page, "matrix", "table", report.markdown())

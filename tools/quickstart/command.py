@@ -76,13 +76,13 @@ def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data
         step.result = server.endpoint
     os.environ.update(server.env())
     command = ["mdsx", "convert", "tar", tars, url, "--shard-size", _SHARD_SIZE, "--processes", "2"]
-    console.say(f"   $ {' '.join(command)}")
+    console.print(f"   $ {' '.join(command)}")
     if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=ROOT):
         raise CallFailed("the conversion failed")
     link = stack.enter_context(Link(server.endpoint))
     local = mdsx.Dataset(work / "s3" / "quickstart" / "stdlib")
     data = _Data(url, local, {**server.env(), "AWS_ENDPOINT_URL": link.endpoint}, link)
-    console.say(f"   {len(local):,} samples in {len(local.shards.index.counts)} shards, {format_size(data.size)}")
+    console.print(f"   {len(local):,} samples in {len(local.shards.index.counts)} shards, {format_size(data.size)}")
     return data
 
 
@@ -177,11 +177,13 @@ def _conclude(
         "picture": str(target),
     }
     for name, text in rows.items():
-        console.say(f"   {name:<11}{text}")
+        console.print(f"   {name:<11}{text}")
     if found.first:
-        console.say(f"   The first other batch: {found.first}", "red")
+        console.print(f"   The first other batch: {found.first}", style="red")
     good = found.exact and watch.highest <= limit
-    console.say("Every sample was read exactly once." if good else "A PROMISE WAS BROKEN.", "green" if good else "red")
+    console.print(
+        "Every sample was read exactly once." if good else "A PROMISE WAS BROKEN.", style="green" if good else "red"
+    )
     return good
 
 
