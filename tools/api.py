@@ -16,9 +16,8 @@ from mdsx.dataset import Sample
 from mdsx.order import Weight
 from mdsx.shards import ColumnChoice, Columns
 from mdsx.storage.cache import CacheLike
-from mdsx.torch.assembly import Collate
-from mdsx.torch.skipping import OnError
-from mdsx.torch.uneven import Uneven
+from mdsx.torch.assembly import Collate, OnError
+from mdsx.torch.collation import Uneven
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {

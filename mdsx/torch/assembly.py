@@ -1,9 +1,14 @@
-"""From columns to what a training loop gets: tensors, or samples through `transform` and `collate_fn`."""
+"""From columns to what a training loop gets: tensors, or samples through `transform` and `collate_fn`.
+
+With `on_error="skip"`, samples that are damaged, or for which `transform` raises, are left out. The batch carries them
+as text. The loader logs and counts them when it hands out the batch, so once for each sample: batches prepared in vain,
+or made twice, do not count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,13 +17,21 @@ from mdsx.dataset import Sample, as_samples
 from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, present
 from mdsx.stream import Batch, Failure, place_of
+from mdsx.torch.collation import Uneven, emptied, with_mask
 from mdsx.torch.collation import collate as default_collate
-from mdsx.torch.uneven import Uneven, emptied, with_mask
 
 Transform = Callable[[Sample], Any]
 Collate = Callable[[list[Any]], Any]
+OnError = Literal["raise", "skip"]
 
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
+
+
+class Short(NamedTuple):
+    """A batch without some of its samples: which, and why."""
+
+    batch: Any
+    skipped: tuple[str, ...]
 
 
 def assemble(
@@ -26,16 +39,63 @@ def assemble(
 ) -> Any:
     """Return the batch of `next()`: columns as tensors and lists, or samples, transformed and collated."""
     if transform is None and collate is None:
-        return from_columns(schema, batch, uneven)
-    return from_samples(batch, list(transformed(schema, batch, transform)), collate, uneven)
+        return _from_columns(schema, batch, uneven)
+    return _from_samples(batch, list(transformed(schema, batch, transform)), collate, uneven)
 
 
-def from_columns(schema: Schema, batch: Batch, uneven: Uneven) -> Any:
+def assemble_sound(
+    schema: Schema,
+    batch: Batch,
+    transform: Transform | None,
+    collate: Collate | None,
+    uneven: Uneven,
+    stand_ins: Callable[[], Iterator[Batch]],
+) -> Any:
+    """As `assemble`, without the samples that fail; return a Short if there are any.
+
+    If no sample is left, return what a rank without samples gets, made from the first good one of `stand_ins`.
+    """
+    failures, ours = list(batch.damaged), not batch.stand_in
+    if transform is None and collate is None:
+        if failures and not len(batch.positions) and uneven == "repeat":
+            batch, _ = _stand_in(schema, None, stand_ins(), failures)
+        made = _from_columns(schema, batch, uneven)
+    else:
+        samples = list[Any]()
+        for result in _transformed_each(schema, batch, transform):
+            (failures if isinstance(result, Failure) else samples).append(result)
+        if failures and not samples:
+            batch, samples = _stand_in(schema, transform, stand_ins(), failures)
+        made = _from_samples(batch, samples, collate, uneven)
+    return Short(made, skipped_lines(failures)) if failures and ours else made
+
+
+def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:
+    """Return the log's text for samples left out."""
+    lines = [f"{failure.place}: {type(failure.error).__name__}: {failure.error}" for failure in failures]
+    return tuple(line for _, line in sorted(zip([failure.position for failure in failures], lines, strict=True)))
+
+
+def _stand_in(
+    schema: Schema, transform: Transform | None, candidates: Iterator[Batch], failures: list[Failure]
+) -> tuple[Batch, list[Any]]:
+    """Return the first single sample that succeeds. Raise the first of `failures` if none does."""
+    for batch in candidates:
+        try:
+            return batch, list(transformed(schema, batch, transform))
+        except Exception:  # its own batch reports it
+            continue
+    error = failures[0].error
+    error.add_note("mdsx: no sample is left of this batch, and none near it shows the structure of an empty one")
+    raise error
+
+
+def _from_columns(schema: Schema, batch: Batch, uneven: Uneven) -> Any:
     """A batch of columns."""
     return _masked(tensors(schema, batch.columns), batch, len(batch.positions), uneven)
 
 
-def from_samples(batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
+def _from_samples(batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
     """Return a batch of `samples`, made from those of `batch`."""
     made = _collated(batch, samples, collate or default_collate, empty=batch.stand_in and uneven == "empty")
     return _masked(made, batch, len(samples), uneven)
@@ -83,7 +143,7 @@ def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> It
         raise _noted(error, batch, number)  # noqa: B904  it is `error` itself, or has it as its cause
 
 
-def transformed_each(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
+def _transformed_each(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
     """The same, with a Failure in place of a sample for which `transform` raises."""
     samples = as_samples(present(schema, batch.columns), len(batch.positions))
     for number, sample in enumerate(samples):

@@ -19,8 +19,7 @@ from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, Phases, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
-from mdsx.torch.rank_data import RankData
-from mdsx.torch.ranks import rank_and_world_size
+from mdsx.torch.rank_data import RankData, rank_and_world_size
 from mdsx.torch.worker_starts import WorkerStarts, before_each_fork, check_batched_once, find_loader, spawning
 from mdsx.warn import leave_warnings_to_others
 

@@ -26,10 +26,9 @@ from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
 from mdsx.stream import Batching, Iteration, Phases, Task, batches_ahead
-from mdsx.torch.assembly import Collate, failed_in_collate, failed_in_transform
+from mdsx.torch.assembly import Collate, OnError, Short, failed_in_collate, failed_in_transform
+from mdsx.torch.collation import VALID, Uneven
 from mdsx.torch.dataset import StreamingDataset
-from mdsx.torch.skipping import OnError, Short
-from mdsx.torch.uneven import VALID, Uneven
 from mdsx.torch.workers import WorkerOptions, Workers
 
 _log = logging.getLogger("mdsx")

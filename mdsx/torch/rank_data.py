@@ -1,7 +1,11 @@
-"""One rank's view of a dataset: which samples in which order, and how batches are made. It has no position."""
+"""One rank's view of a dataset: its number, which samples in which order, and how batches are made.
+
+It has no position.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -26,10 +30,8 @@ from mdsx.stream import (
     warn_of_small_cache,
     warn_of_spread,
 )
-from mdsx.torch.assembly import Collate, assemble, check_empty
-from mdsx.torch.ranks import rank_and_world_size, ranks_on_this_node
-from mdsx.torch.skipping import OnError, assemble_sound
-from mdsx.torch.uneven import Uneven
+from mdsx.torch.assembly import Collate, OnError, assemble, assemble_sound, check_empty
+from mdsx.torch.collation import Uneven
 
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
@@ -132,7 +134,7 @@ class RankData:
 
         `views`: encoded bytes as memory views; default `zero_copy`.
         """
-        here = ranks_on_this_node()
+        here = _ranks_on_this_node()
         views = self.zero_copy if views is None else views
         processes = here * max(workers, 1)
         return RankReader(
@@ -150,7 +152,9 @@ class RankData:
     def warn_of_costs(self, batching: Batching) -> None:
         """Warn on rank 0 if the cache is too small, or the batches do not fit the lanes."""
         if self.ranks[0] == 0:
-            warn_of_small_cache(self.view, self.course, ranks_here=ranks_on_this_node(), world_size=batching.world_size)
+            warn_of_small_cache(
+                self.view, self.course, ranks_here=_ranks_on_this_node(), world_size=batching.world_size
+            )
             warn_of_spread(self.course, batching)
 
     @property
@@ -224,3 +228,41 @@ def _course(
     (_, weights), *later = dataset.phases
     order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
     return MixtureCourse(order_of_all, view.firsts, epoch_samples)
+
+
+# --- ranks
+
+
+def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return what was given, else torch.distributed's if initialised, else `RANK` and `WORLD_SIZE`, else (0, 1)."""
+    if (rank is None) != (world_size is None):
+        raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
+    if rank is None or world_size is None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        else:
+            rank, world_size = _environment("RANK", -1), _environment("WORLD_SIZE", 1)
+            if rank < 0 < world_size - 1:  # rank 0 would be a guess, and its samples come twice
+                raise UsageError(
+                    f"WORLD_SIZE is {world_size}, but RANK is not set",
+                    hint="initialise torch.distributed before the first batch, or give rank and world_size",
+                )
+            rank = max(rank, 0)
+    if not 0 <= rank < world_size:
+        raise UsageError("rank must be below world_size", found=f"rank {rank} of {world_size}")
+    return rank, world_size
+
+
+def _ranks_on_this_node() -> int:
+    """Return torchrun's `LOCAL_WORLD_SIZE`, else 1."""
+    return max(_environment("LOCAL_WORLD_SIZE", 1), 1)
+
+
+def _environment(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError("the environment variable is not a number", place=name, found=shown(text)) from None

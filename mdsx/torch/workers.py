@@ -1,22 +1,31 @@
-"""The worker processes of a loader, as its own process sees them: requests, answers, and their end."""
+"""The worker processes of a loader: requests, answers, and their end.
+
+A worker maps each request for a run of batches to its answer. The rest, `Workers`, is in the loader's process.
+"""
 
 from __future__ import annotations
 
+import pickle
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, count, islice, pairwise, zip_longest
 from multiprocessing.process import BaseProcess
-from traceback import clear_frames
-from typing import Any, TypedDict
+from multiprocessing.reduction import ForkingPickler
+from traceback import clear_frames, format_exception
+from typing import Any, NamedTuple, TypedDict
 
 from torch.utils.data import DataLoader, _utils
+from torch.utils.data import Dataset as TorchDataset
 
-from mdsx.stream import Batching, Task
-from mdsx.torch.assembly import tensors
+from mdsx.errors import CorruptError, UsageError
+from mdsx.process import end_with_parent
+from mdsx.shards import joined
+from mdsx.stream import Batch, Batching, RankReader, Task
+from mdsx.torch.assembly import Short, skipped_lines, tensors
 from mdsx.torch.rank_data import RankData
-from mdsx.torch.skipping import Short
 from mdsx.torch.slots import Slots
-from mdsx.torch.worker import Answer, Ask, BeginWorker, Failed, Worker, unpacked
+from mdsx.warn import leave_warnings_to_others
 
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
 _GRACE = 1.0  # seconds
@@ -48,7 +57,7 @@ class Workers:
         self._options: dict[str, Any] = {
             **options,
             "num_workers": number,
-            "worker_init_fn": BeginWorker(options.get("worker_init_fn")),
+            "worker_init_fn": _BeginWorker(options.get("worker_init_fn")),
         }
         self._started: tuple[DataLoader[Any], _Asks] | None = None
         self._batching: Batching | None = None
@@ -94,7 +103,7 @@ class Workers:
             data.warn_of_costs(batching)
             views = slots is not None or data.zero_copy
             reader = data.reader(batching, self._number, views=views, stand_in=data.one_by_one)
-            worker = Worker(data, reader, slots)
+            worker = _Worker(data, reader, slots)
             workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._options)
             self._started, self._batching = (workers, asks), batching
         return self._started
@@ -120,12 +129,18 @@ class _Asks:
         """Begin at (epoch, position), up to its end."""
         self._tasks = batching.tasks(epoch, position)
 
-    def batches(self, answer: Answer, data: RankData) -> Iterator[Any]:
+    def batches(self, answer: _Answer, data: RankData) -> Iterator[Any]:
         """Yield the batches of an answer, or raise its error."""
-        if isinstance(answer.made, Failed):
+        if isinstance(answer.made, _Failed):
             raise answer.made.again()
         if self.slots is None:
-            yield unpacked(answer.made)
+            try:
+                batch = pickle.loads(answer.made)
+            except (OSError, EOFError) as error:  # PyTorch fetches each tensor's memory from the worker
+                raise RuntimeError(
+                    "a worker ended before its batch was taken: was it killed, for want of memory?"
+                ) from error
+            yield batch
             return
         columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
         columns = tensors(data.view.schema, columns)
@@ -134,17 +149,17 @@ class _Asks:
             batch = {name: values[start:stop] for name, values in columns.items()}
             yield Short(batch, skipped) if skipped else batch
 
-    def __iter__(self) -> Iterator[Ask]:
+    def __iter__(self) -> Iterator[_Ask]:
         if self.slots is not None:  # persistent workers have dropped the requests of earlier iterations
             self.slots.release_all()
         for number in count():
             run = list(islice(self._tasks, min(2 ** min(number // self._workers, 30), self._together)))
             if not run:
                 return
-            yield Ask(run, self.slots.reserve() if self.slots is not None else None)
+            yield _Ask(run, self.slots.reserve() if self.slots is not None else None)
 
 
-def _next(answers: Any) -> Answer | None:
+def _next(answers: Any) -> _Answer | None:
     """Return the next answer, or None at the end.
 
     When a worker dies, PyTorch raises an error wherever the main thread is. Allow that only here, where the loader
@@ -156,7 +171,7 @@ def _next(answers: Any) -> Answer | None:
         answers._worker_pids_set = True
         signals._error_if_any_worker_fails()  # one that died in between
     try:
-        answer: Answer | None = next(answers, None)
+        answer: _Answer | None = next(answers, None)
         return answer
     finally:
         if answers._worker_pids_set:  # not after the last answer, when they end
@@ -187,3 +202,134 @@ def _end_soon(answers: Any) -> Iterator[None]:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+# --- in a worker
+
+
+class _Ask(NamedTuple):
+    """A request to a worker: a run of batches, and where to put it."""
+
+    run: list[Task]
+    slot: int | None
+
+
+class _Failed(NamedTuple):
+    """An exception of a worker, as it was raised. PyTorch would make one from its text, without its attributes."""
+
+    error: BaseException
+    notes: Sequence[str]
+    text: str  # its traceback
+
+    @classmethod
+    def of(cls, error: BaseException) -> _Failed:
+        """Raise RuntimeError with the whole text if pickle cannot copy the exception."""
+        text = "".join(format_exception(error))
+        try:
+            same = type(pickle.loads(pickle.dumps(error))) is type(error)
+        except Exception:
+            same = False
+        if not same:
+            raise RuntimeError(f"in a worker process:\n{text}") from None
+        return cls(error, getattr(error, "__notes__", ()), text)
+
+    def again(self) -> BaseException:
+        """Return the exception, to be raised in the loader's process."""
+        if self.notes:
+            self.error.__notes__ = list(self.notes)
+        self.error.__cause__ = WorkerTraceback(self.text)
+        return self.error
+
+
+class WorkerTraceback(Exception):
+    """The cause of an exception that a worker raised: its traceback there, as text."""
+
+    def __str__(self) -> str:
+        return f"in a worker process:\n{self.args[0]}"
+
+
+class _Answer(NamedTuple):
+    """A worker's result: a packed batch; with slots, the columns of a run in storage form, not cut yet; or _Failed."""
+
+    made: Any
+    sizes: Sequence[int] = ()  # samples of the run's batches
+    slot: int | None = None
+    broken: bool = False  # only the run's first batches are here, because a later one failed
+    skipped: Sequence[tuple[str, ...]] = ()  # samples left out of each batch; empty if there are none at all
+
+
+class _Worker(TorchDataset[_Answer]):
+    """The dataset of a worker process: maps each _Ask to its _Answer."""
+
+    def __init__(self, data: RankData, reader: RankReader, slots: Slots | None) -> None:
+        self._data, self._reader, self._slots = data, reader, slots
+
+    def __getitem__(self, ask: _Ask) -> _Answer:
+        try:
+            return self._answer(ask)
+        except KeyboardInterrupt:
+            raise  # the main process got it too
+        except BaseException as error:
+            return _Answer(_Failed.of(error))
+
+    def _answer(self, ask: _Ask) -> _Answer:
+        run, slots = ask.run, self._slots
+        if slots is None:
+            return _Answer(_packed(next(self._data.assembled(self._reader, run))))
+        try:
+            columns = next(self._reader.read(run, joined=True)).columns
+        except Exception as error:
+            if self._data.on_error == "skip" and isinstance(error, CorruptError):
+                return self._sound(ask)
+            if len(run) == 1:
+                raise
+            run = run[:1]  # first the batches before the error
+            columns = next(self._reader.read(run, joined=True)).columns
+        return _Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
+
+    def _sound(self, ask: _Ask) -> _Answer:
+        """Return the batches of a run without damaged samples; after another error, those before it."""
+        batches = list[Batch]()
+        try:
+            batches += self._reader.read_each(ask.run)
+        except Exception:
+            if not batches:
+                raise
+        columns = joined([batch.columns for batch in batches])
+        return _Answer(
+            self._slots.put(ask.slot, columns) if self._slots is not None else columns,
+            [len(batch.positions) for batch in batches],
+            ask.slot,
+            broken=len(batches) < len(ask.run),
+            skipped=[skipped_lines(batch.damaged) for batch in batches],
+        )
+
+
+class _BeginWorker:
+    """Initialises a worker: it ends with its parent, however the parent ends.
+
+    Ctrl-C reaches all processes of a terminal, but only the main process decides what happens then.
+    """
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if worker > 0:
+            leave_warnings_to_others()
+        end_with_parent()
+        if self._then is not None:
+            self._then(worker)
+
+
+def _packed(batch: Any) -> bytes:
+    """Pickle a batch here: PyTorch's queue would drop one that fails, and its reader would wait for ever."""
+    try:
+        return bytes(ForkingPickler.dumps(batch))
+    except Exception as error:
+        raise UsageError(
+            f"what transform or collate_fn made cannot go to another process: {error}",
+            hint="return tensors, arrays, numbers, str or bytes (of a memory view that zero_copy gave, bytes(view)), "
+            "or use num_workers=0",
+        ) from error

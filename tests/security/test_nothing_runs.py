@@ -41,7 +41,7 @@ _ALLOWED = {
     ("process/limits.py", "ctypes"),  # limits the arenas of the C library
     ("system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
     ("storage/s3_client.py", "socket"),  # asks the configured endpoint whether it supports TLS
-    ("torch/worker.py", "pickle"),  # between the processes of one job, as multiprocessing does
+    ("torch/workers.py", "pickle"),  # between the processes of one job, as multiprocessing does
 }
 
 
