@@ -1,13 +1,12 @@
 """Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
 from mdsx.stream.background import Background, batches_ahead
-from mdsx.stream.batching import Batching, Task
-from mdsx.stream.costs import warn_of_small_cache, warn_of_spread
+from mdsx.stream.batching import Batching, Task, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
-from mdsx.stream.iteration import NOTHING, Iteration
 from mdsx.stream.machine import Pace
+from mdsx.stream.prefetch import warn_of_small_cache
 from mdsx.stream.reader import Batch, RankReader
-from mdsx.stream.run import Run
+from mdsx.stream.run import NOTHING, Iteration, Run
 from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How epochs are cut into batches: pure bookkeeping, no I/O.
+"""How epochs are cut into batches.
 
 No sample is ever padded or repeated: a tail that does not fill a batch is dropped, or handed out short.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mdsx.errors import UsageError, shown
+from mdsx.order import Course, better_lanes, lane_spread
+from mdsx.warn import warn
 
 
 class Task(NamedTuple):
@@ -66,3 +68,18 @@ class Batching:
         epoch, _, stop = task
         enough = self.global_batch if self.drop_last else 1  # else one sample makes a batch
         return (epoch, stop) if self.samples - stop >= enough else (epoch + 1, 0)
+
+
+def warn_of_spread(course: Course, batching: Batching) -> None:
+    """Warn if ranks share lanes because the global batch, the lanes and the world size do not fit."""
+    if batching.world_size == 1 or course.lanes == 1:
+        return
+    spread = lane_spread(batching.global_batch, lanes=course.lanes, world_size=batching.world_size)
+    best = max(batching.world_size / course.lanes, 1.0)
+    if batching.global_batch % course.lanes and spread > best:
+        lanes = better_lanes(batching.global_batch, lanes=course.lanes, world_size=batching.world_size)
+        warn(
+            f"the global batch of {batching.global_batch} samples is no multiple of the {course.lanes} lanes, so the "
+            f"ranks share lanes: shards are downloaded about {spread:.2g} times over all nodes instead of {best:.2g}; "
+            f"lanes={lanes} would keep each rank on its own"
+        )

@@ -20,9 +20,11 @@ from mdsx.errors import MdsxError
 from mdsx.order import Course
 from mdsx.process import PREFETCH, Share
 from mdsx.shards import View
+from mdsx.sizes import format_size
 from mdsx.storage.cache import ShardNames, ShardNeeds, Verdict
 from mdsx.stream.batching import Batching
 from mdsx.stream.machine import Outcome, Pace, ShardMachine
+from mdsx.warn import warn
 
 _LOOK_AHEAD = 2**30  # bytes of shards to bring ahead of their need, in each process
 _SHARDS_AHEAD = 64  # more gain nothing
@@ -197,6 +199,25 @@ def prefetcher_of(
         share=limit // (2 * processes),
     )
     return Prefetcher(view, machine)
+
+
+def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_size: int) -> None:
+    """Warn if the cache cannot hold the shards that the node's ranks draw on at a time."""
+    limit = view.cache_limit
+    if limit is None or not course.samples:
+        return
+    active = course.active_shards(ranks_here * -(-course.lanes // world_size))
+    needed = int(active * view.raw_sizes.mean())
+    if limit < needed:
+        missing, shards = 1 - limit / needed, int((view.counts > 0).sum())
+        requests = max(round(missing * course.samples), shards)
+        warn(
+            f"the cache may hold {format_size(limit)}, but about {active} shards ({format_size(needed)}) are in use at "
+            f"a time: about {missing:.0%} of the samples will be fetched one by one, or their shards more than once. "
+            f"An epoch costs up to {requests:,} requests to storage instead of {shards:,}, which can make it many "
+            f"times slower; give cache=mdsx.Cache(limit={needed}) or more, or a shuffle_block below "
+            f"{course.shuffle_block}"
+        )
 
 
 def _look_ahead(view: View, course: Course, batching: Batching, limit: int, processes: int) -> int:
