@@ -1,8 +1,61 @@
-"""The bounded cache on local disk: `cache.py` has the rules, `ledger.py` the books, `policy.py` the eviction order."""
+"""The bounded cache on local disk, and `Cache`, what a user says about it.
 
+`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from mdsx.errors import UsageError, shown
+from mdsx.sizes import parse_size
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
-from mdsx.storage.cache.locks import held
-from mdsx.storage.cache.options import Cache, CacheLike
-from mdsx.storage.cache.policy import Needs, ShardNames, ShardNeeds
+from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds
+from mdsx.storage.cache.files import held
 
 __all__ = ["Cache", "CacheDirectory", "CacheKey", "CacheLike", "Needs", "ShardNames", "ShardNeeds", "Verdict", "held"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The local directory that keeps the shards of remote and of compressed datasets, and its limit.
+
+        data = mdsx.Dataset("s3://bucket/corpus", cache=mdsx.Cache("/nvme/cache", limit="200GB"))
+
+    Where an argument `cache` is taken, a path alone means `Cache(path)`, and None means `Cache()`.
+
+    Args:
+        directory: A path. The default is `$MDSX_CACHE`, or else `~/.cache/mdsx`. Processes and jobs may share it.
+        limit: The most that the directory may hold, downloads in flight included: bytes, or text such as "200GB".
+            The default is 80 % of the free space. The smallest limit that any process gave counts for all.
+        verify: What to check of a shard that an earlier run left in the cache. "full" checks every byte before it is
+            used. "size" checks only size and header: it starts faster, for a disk that you trust. A shard that fails
+            the check is downloaded again.
+
+    Raises:
+        UsageError: `limit` is not a size, or `verify` is neither "full" nor "size".
+    """
+
+    directory: str | os.PathLike[str] | None = None
+    limit: int | str | None = None
+    verify: Literal["full", "size"] = "full"
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            parse_size(self.limit, name="the cache's limit")
+        if self.verify not in ("full", "size"):
+            raise UsageError('verify must be "full" or "size"', found=shown(self.verify))
+
+    @classmethod
+    def of(cls, given: CacheLike) -> Cache:
+        """Return the cache that an argument `cache` means."""
+        return given if isinstance(given, Cache) else cls(given)
+
+    def open(self) -> CacheDirectory:
+        """Return the directory, ready for use."""
+        return CacheDirectory(self.directory, self.limit)
+
+
+CacheLike: TypeAlias = "Cache | str | os.PathLike[str] | None"

@@ -30,11 +30,9 @@ from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
-from mdsx.storage.cache.eviction import Evictor
+from mdsx.storage.cache.eviction import Evictor, Needs
+from mdsx.storage.cache.files import Hold, Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import Needs
-from mdsx.storage.cache.shard_files import Write, allocate, date, evict, filled, look_at, map_held, size_of
 from mdsx.system import network_file_system
 from mdsx.warn import warn
 

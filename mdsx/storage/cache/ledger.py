@@ -22,8 +22,7 @@ from pathlib import Path
 
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import make_folder
-from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.policy import Cached
+from mdsx.storage.cache.files import Cached, Hold
 from mdsx.system import boot
 
 _DEFAULT_SHARE = 0.8

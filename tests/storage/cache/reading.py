@@ -16,8 +16,8 @@ from typing import Any
 import xxhash
 
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
+from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.storage.cache.shard_files import Write
 
 SIZE = 64 * 1024  # whole blocks, so a file takes exactly its size on disk
 PIECE = 8192

@@ -17,9 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import mdsx
 from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict
+from mdsx.storage.cache.files import Hold, Write
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.shard_files import Write
 
 SIZE = 1000
 

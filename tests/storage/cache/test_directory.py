@@ -17,8 +17,8 @@ import pytest
 
 import mdsx
 from mdsx.storage.cache import CacheDirectory, Verdict
+from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.ledger import Ledger
-from mdsx.storage.cache.shard_files import Write
 from tests.forks import ROOT, as_another_user, forked, let_through
 from tests.storage.cache.test_cache import SIZE, content, fetch, key
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from mdsx.storage.cache.policy import Cached, Needs, ShardNames, ShardNeeds, candidates, may_evict
+from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds, candidates, may_evict
+from mdsx.storage.cache.files import Cached
 
 NOW = 1_000_000.0
 

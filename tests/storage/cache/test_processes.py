@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
-from mdsx.storage.cache.locks import Hold
-from mdsx.storage.cache.shard_files import Write
+from mdsx.storage.cache.files import Hold, Write
 from tests.fork_server import call_all
 from tests.storage.cache.reader import read
 from tests.storage.cache.reading import SIZE
