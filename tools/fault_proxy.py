@@ -12,20 +12,19 @@ hold. Requests without a fault get the real server's answer. (`tools/link.py` is
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import os
 import random
 import select
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
@@ -33,18 +32,9 @@ from tools.s3_server import S3Server
 
 _UPSTREAM = 60.0  # seconds that the real server may take
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect", "date", "server"}
+_SHIFT = 64  # bytes between a requested range and the wrong one
 
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A whole answer of the real server."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-Fault = Callable[["Exchange"], None]
+Fault = Callable[["Exchange"], object]
 """Answers a request wrongly. If it returns without an answer, the connection is closed."""
 
 
@@ -55,28 +45,25 @@ class Rule:
     fault: Fault
     key: str = "*"  # a pattern of fnmatch for "/bucket/prefix/key"
     method: str = "GET"  # "*" for all
-    skip: int = 0
+    skip: int = 0  # counts down
     times: int | None = None  # None: always
     share: float = 1.0  # the probability
     when: Callable[[Exchange], bool] = lambda exchange: True
     hits: int = 0  # requests that met the fault
-    _seen: int = field(default=0, repr=False)
 
     def meets(self, exchange: Exchange, chance: random.Random) -> bool:
-        asked = self.method in ("*", exchange.method) and fnmatchcase(exchange.key, self.key)
+        asked = self.method in ("*", exchange.command) and fnmatchcase(exchange.key, self.key)
         if not asked or not self.when(exchange):
             return False
-        self._seen += 1
-        if self._seen <= self.skip or (self.times is not None and self.hits >= self.times):
+        if self.skip:
+            self.skip -= 1
             return False
-        if self.share < 1.0 and chance.random() >= self.share:
-            return False
-        self.hits += 1
-        return True
+        met = self.hits != self.times and chance.random() < self.share
+        self.hits += met
+        return met
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A request, and whether it met a fault."""
 
     method: str
@@ -85,22 +72,39 @@ class Asked:
     faulty: bool
 
 
-class Proxy:
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def part(self, start: int, stop: int, claimed: int) -> Reply:
+        """Return the answer to a ranged request with bytes [start, stop), which claims that they begin at `claimed`."""
+        body = self.body[start:stop]
+        content_range = f"bytes {claimed}-{claimed + len(body) - 1}/{len(self.body)}"
+        return Reply(206, {**self.headers, "Content-Range": content_range}, body)
+
+
+class Proxy(ThreadingHTTPServer):
     """The proxy to `server` on a free port, while the context lasts. A request meets the first of `rules` that matches.
 
     `seed`: for the probabilities. `rules` may be changed at any time.
     """
 
+    daemon_threads = True
+    request_queue_size = 256
+
     def __init__(self, server: S3Server, *, seed: int = 0) -> None:
+        super().__init__(("127.0.0.1", 0), Exchange)
         self.server = server
         self.rules: list[Rule] = []
         self.asked: list[Asked] = []
         self.client = functools.cache(server.client)
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
-        self._port = 0
-        self._listener: _Listener | None = None
-        self._thread: threading.Thread | None = None
+        self._connections: WeakSet[socket.socket] = WeakSet()
 
     def add(self, fault: Fault, **where: Any) -> Rule:
         """Add a rule; `where` are the fields of `Rule`."""
@@ -117,7 +121,7 @@ class Proxy:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.server_port}"
 
     def env(self) -> dict[str, str]:
         """The environment in which boto3, and so mdsx, uses the server through this proxy."""
@@ -130,33 +134,42 @@ class Proxy:
         try:
             yield
         finally:
-            self._open()
+            self.socket = socket.create_server(("127.0.0.1", self.server_port), backlog=self.request_queue_size)
+            self._serve()
 
-    def __enter__(self) -> Proxy:
-        self._open()
+    def __enter__(self) -> Self:
+        self._serve()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def fault_for(self, exchange: Exchange) -> Fault | None:
+    def fault_of(self, exchange: Exchange) -> Fault:
+        """The fault that a request meets, or that it is passed through."""
         with self._lock:
             fault = next((rule.fault for rule in self.rules if rule.meets(exchange, self._chance)), None)
-            self.asked.append(Asked(exchange.method, exchange.key, exchange.range, fault is not None))
-        return fault
+            self.asked.append(Asked(exchange.command, exchange.key, exchange.range, fault is not None))
+        return fault or _pass_through
 
-    def _open(self) -> None:
-        self._listener = _Listener(("127.0.0.1", self._port), self)
-        self._port = self._listener.server_address[1]
-        self._thread = threading.Thread(target=self._listener.serve_forever, args=(0.01,), name="proxy")
+    def _serve(self) -> None:
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="proxy")
         self._thread.start()
 
     def _close(self) -> None:
-        assert self._listener is not None
-        assert self._thread is not None
-        self._listener.shutdown()
+        """Close the port and all connections, which also ends threads that hang."""
+        self.shutdown()
         self._thread.join()
-        self._listener.end()
+        for each in (self.socket, *self._connections):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # closing alone would leave it open in forked processes
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore broken connections: they are intended."""
 
 
 class Exchange(BaseHTTPRequestHandler):
@@ -164,14 +177,9 @@ class Exchange(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Listener
+    server: Proxy
     _unread = 0  # bytes of the request's body
     _answered = False
-    _was_reset = False
-
-    @property
-    def method(self) -> str:
-        return self.command
 
     @property
     def key(self) -> str:
@@ -182,9 +190,10 @@ class Exchange(BaseHTTPRequestHandler):
     def range(self) -> str:
         return str(self.headers.get("Range", ""))
 
-    @property
-    def proxy(self) -> Proxy:
-        return self.server.proxy
+    def interval(self, total: int) -> tuple[int, int]:
+        """Return the requested half-open range of the object, which has `total` bytes."""
+        first, _, last = self.range.removeprefix("bytes=").partition("-")
+        return int(first or 0), min(int(last) + 1 if last else total, total)
 
     def body(self) -> bytes:
         """The body of the request; can be read once."""
@@ -193,43 +202,37 @@ class Exchange(BaseHTTPRequestHandler):
 
     def forward(self) -> Reply:
         """Return the real server's answer."""
-        with closing(HTTPConnection(urlsplit(self.proxy.server.endpoint).netloc, timeout=_UPSTREAM)) as upstream:
-            upstream.putrequest(self.method, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                if name.lower() not in ("connection", "expect"):  # neither is signed
-                    upstream.putheader(name, value)
-            upstream.endheaders(self.body())
+        del self.headers["Connection"], self.headers["Expect"]  # neither is signed
+        with closing(HTTPConnection(urlsplit(self.server.server.endpoint).netloc, timeout=_UPSTREAM)) as upstream:
+            upstream.request(self.command, self.path, self.body() or None, dict(self.headers))
             answer = upstream.getresponse()
-            return Reply(answer.status, dict(answer.getheaders()), answer.read())
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, headers, answer.read())
 
     def whole(self) -> Reply:
         """Return the whole object, whatever range was requested."""
         bucket, _, key = self.key.removeprefix("/").partition("/")
-        answer = self.proxy.client().get_object(Bucket=bucket, Key=key)
+        answer = self.server.client().get_object(Bucket=bucket, Key=key)
         return Reply(200, {"ETag": answer["ETag"]}, answer["Body"].read())
 
     def send(self, reply: Reply, *, stop: int | None = None) -> None:
         """Answer; with `stop`, announce the whole body but send only that many bytes."""
         self.send_response(reply.status)
-        given = {name.lower(): value for name, value in reply.headers.items()}
-        for name, value in given.items():
+        for name, value in reply.headers.items():
             if name not in _HOP:
                 self.send_header(name, value)
-        length = given.get("content-length") if self.method == "HEAD" else None
+        length = reply.headers.get("content-length") if self.command == "HEAD" else None
         self.send_header("Content-Length", length or str(len(reply.body)))
         self.end_headers()
         self.wfile.write(reply.body[:stop])
         self._answered = stop is None
 
-    def refuse(self, status: int, code: str) -> None:
-        """Answer as an S3 that refuses."""
-        self.body()
-        text = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>injected</Message></Error>'
-        body = b"" if self.method == "HEAD" else text.encode()
-        self.send(Reply(status, {"Content-Type": "application/xml"}, body))
-
-    def complete(self) -> None:
-        """Everything announced was sent: keep the connection."""
+    def trickle(self, data: bytes, piece: int, pause: float) -> None:
+        """Send the rest of an answer `piece` bytes at a time, each after a pause."""
+        for start in range(0, len(data), piece):
+            if self.hang(pause):
+                return
+            self.wfile.write(data[start : start + piece])
         self._answered = True
 
     def hang(self, seconds: float | None = None) -> bool:
@@ -238,26 +241,15 @@ class Exchange(BaseHTTPRequestHandler):
         return bool(select.select([self.connection], [], [], seconds)[0])
 
     def reset(self) -> None:
-        """Close the connection with a TCP reset."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._was_reset = True
-
-    # --- inside
+        """Close the connection with a TCP reset, even if a forked process has it open."""
+        no_address = bytes(16)  # AF_UNSPEC
+        ctypes.CDLL(None).connect(self.connection.fileno(), no_address, len(no_address))
 
     def _exchange(self) -> None:
         self._unread = int(self.headers.get("Content-Length") or 0)
-        self._answered = self._was_reset = False
-        fault = self.proxy.fault_for(self)
-        if fault is None:
-            self.send(self.forward())
-        else:
-            fault(self)
-        if not self._answered:
-            self.close_connection = True
-            if not self._was_reset:
-                self.connection.shutdown(socket.SHUT_RDWR)
-        elif self._unread:
-            self.close_connection = True
+        self._answered = False
+        self.server.fault_of(self)(self)
+        self.close_connection |= not self._answered or self._unread > 0
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _exchange  # noqa: N815  http.server's names
 
@@ -265,85 +257,54 @@ class Exchange(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self, address: tuple[str, int], proxy: Proxy) -> None:
-        super().__init__(address, Exchange)
-        self.proxy = proxy
-        self._connections: WeakSet[socket.socket] = WeakSet()
-        _listeners.add(self)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with suppress(OSError):
-            linger = request.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
-            if not struct.unpack("ii", linger)[0]:  # closing alone makes a reset
-                request.shutdown(socket.SHUT_WR)
-        self.close_request(request)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore broken connections: they are intended."""
-
-    def end(self) -> None:
-        """Close the port and all connections, which also ends threads that hang."""
-        _listeners.discard(self)
-        self.server_close()
-        for connection in list(self._connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def close_in_child(self) -> None:
-        """Close the sockets in a forked child, where they would stay open when they are closed here."""
-        for each in (self.socket, *self._connections):
-            with suppress(OSError):
-                os.close(each.detach())
-
-
-_listeners: WeakSet[_Listener] = WeakSet()
-
-
-def _close_in_child() -> None:
-    for listener in list(_listeners):
-        listener.close_in_child()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
-
-
 # --- faults
+
+
+def _pass_through(exchange: Exchange) -> None:
+    exchange.send(exchange.forward())
 
 
 def status(code: int, name: str) -> Fault:
     """An error of S3: (500, "InternalError"), (503, "SlowDown"), (403, "ExpiredToken"), (404, "NoSuchKey"), ..."""
-    return lambda exchange: exchange.refuse(code, name)
+    text = f'<?xml version="1.0"?><Error><Code>{name}</Code><Message>injected</Message></Error>'.encode()
+
+    def fault(exchange: Exchange) -> None:
+        exchange.body()
+        body = b"" if exchange.command == "HEAD" else text
+        exchange.send(Reply(code, {"Content-Type": "application/xml"}, body))
+
+    return fault
 
 
 def cut(share: float = 0.5) -> Fault:
     """Correct headers, but the body ends after a share of it."""
-    return _after(share, lambda exchange: None)
+    return _after(share, lambda exchange, rest: None)
 
 
 def reset(share: float | None = 0.5) -> Fault:
     """The connection is reset after a share of the body; None: before the request is forwarded."""
-    return _after(share, Exchange.reset)
+    return _after(share, lambda exchange, rest: exchange.reset())
 
 
 def stall(share: float | None = 0.5) -> Fault:
     """Stall forever after a share of the body; None: before the request is forwarded."""
-    return _after(share, Exchange.hang)
+    return _after(share, lambda exchange, rest: exchange.hang())
 
 
-def _after(share: float | None, end: Callable[[Exchange], object]) -> Fault:
+def trickle(pause: float, share: float = 0.1, piece: int = 1) -> Fault:
+    """After a share of the body, send the rest `piece` bytes at a time with pauses."""
+    return _after(share, lambda exchange, rest: exchange.trickle(rest, piece, pause))
+
+
+def _after(share: float | None, end: Callable[[Exchange, bytes], object]) -> Fault:
     def fault(exchange: Exchange) -> None:
+        rest = b""
         if share is not None:
             reply = exchange.forward()
-            exchange.send(reply, stop=int(len(reply.body) * share))
-        end(exchange)
+            stop = int(len(reply.body) * share)
+            exchange.send(reply, stop=stop)
+            rest = reply.body[stop:]
+        end(exchange, rest)
 
     return fault
 
@@ -354,22 +315,6 @@ def lost(exchange: Exchange) -> None:
     exchange.reset()
 
 
-def trickle(pause: float, share: float = 0.1) -> Fault:
-    """After a share of the body, send the rest byte by byte with pauses."""
-
-    def fault(exchange: Exchange) -> None:
-        reply = exchange.forward()
-        start = int(len(reply.body) * share)
-        exchange.send(reply, stop=start)
-        for at in range(start, len(reply.body)):
-            if exchange.hang(pause):
-                return
-            exchange.wfile.write(reply.body[at : at + 1])
-        exchange.complete()
-
-    return fault
-
-
 def flip(place: float = 0.5, bit: int = 0) -> Fault:
     """Flip one bit of the body; the headers, ETag included, are correct."""
 
@@ -378,7 +323,7 @@ def flip(place: float = 0.5, bit: int = 0) -> Fault:
         body = bytearray(reply.body)
         if body:
             body[min(int(len(body) * place), len(body) - 1)] ^= 1 << bit
-        exchange.send(Reply(reply.status, reply.headers, bytes(body)))
+        exchange.send(replace(reply, body=bytes(body)))
 
     return fault
 
@@ -392,13 +337,10 @@ def other_range(*, admitted: bool) -> Fault:
     """Answer with bytes 64 away from the requested ones; Content-Range says so if `admitted`."""
 
     def fault(exchange: Exchange) -> None:
-        reply = exchange.whole()
-        start, stop = asked_range(exchange, len(reply.body))
-        begin = start - 64 if start >= 64 else start + 64
-        body = reply.body[begin : begin + stop - start]
-        claimed = begin if admitted else start
-        headers = {**reply.headers, "Content-Range": f"bytes {claimed}-{claimed + len(body) - 1}/{len(reply.body)}"}
-        exchange.send(Reply(206, headers, body))
+        whole = exchange.whole()
+        start, stop = exchange.interval(len(whole.body))
+        shift = -_SHIFT if start >= _SHIFT else _SHIFT
+        exchange.send(whole.part(start + shift, stop + shift, start + shift if admitted else start))
 
     return fault
 
@@ -407,19 +349,7 @@ def replaced(data: bytes, etag: str = '"another"') -> Fault:
     """Answer as if the object had been replaced by `data`; ignore If-Match."""
 
     def fault(exchange: Exchange) -> None:
-        if not exchange.range:
-            exchange.send(Reply(200, {"ETag": etag}, data))
-            return
-        start, stop = asked_range(exchange, len(data))
-        headers = {"ETag": etag, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
-        exchange.send(Reply(206, headers, data[start:stop]))
+        whole, (start, stop) = Reply(200, {"ETag": etag}, data), exchange.interval(len(data))
+        exchange.send(whole.part(start, stop, start) if exchange.range else whole)
 
     return fault
-
-
-def asked_range(exchange: Exchange, total: int) -> tuple[int, int]:
-    """Return the requested half-open range of the object."""
-    if not exchange.range:
-        return 0, total
-    first, _, last = exchange.range.removeprefix("bytes=").partition("-")
-    return int(first), min(int(last) + 1 if last else total, total)

@@ -180,18 +180,18 @@ def test_connect_timeout_bounds_the_first_contact(nobody: None) -> None:
 
 def test_an_endpoint_that_comes_up_in_time_is_read(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_storage(s3_url).put("key", b"1")
-    late = Proxy(s3)
-    with late, late.down():
+    with Proxy(s3) as late:
+        outage = late.down()
+        outage.__enter__()
         monkeypatch.setenv("AWS_ENDPOINT_URL", late.endpoint)
         pause = retry.pause
 
         def up_then(failures: int) -> None:
             monkeypatch.setattr(retry, "pause", pause)
-            late._open()
+            outage.__exit__(None, None, None)
 
         monkeypatch.setattr(retry, "pause", up_then)
         assert open_storage(s3_url, connect_timeout=30).get("key").data == b"1"
-        late._close()
 
 
 def test_every_entry_point_takes_connect_timeout(nobody: None) -> None:

@@ -10,7 +10,6 @@ import pytest
 import mdsx
 from mdsx.storage import Storage, open_storage, retry, s3_client, s3_response
 from tools.fault_proxy import (
-    Exchange,
     Fault,
     Proxy,
     cut,
@@ -155,16 +154,7 @@ def test_a_slow_link_does_not_raise(proxy: Proxy, storage: Storage, monkeypatch:
     """A download with enough bytes a second may take far longer than the limit for a trickle."""
     monkeypatch.setattr(s3_response, "TRICKLE", 0.5)
     monkeypatch.setattr(s3_response, "LEAST", 20_000)
-
-    def slow(exchange: Exchange) -> None:
-        reply = exchange.forward()
-        exchange.send(reply, stop=0)
-        for start in range(0, len(reply.body), 2**15):
-            exchange.hang(0.05)
-            exchange.wfile.write(reply.body[start : start + 2**15])
-        exchange.complete()
-
-    rule = proxy.add(slow)
+    rule = proxy.add(trickle(0.05, 0, 2**15))
     assert downloaded(storage) == DATA
     assert rule.hits == 1
 
