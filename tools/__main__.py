@@ -103,7 +103,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                "Exit status 1 if mdsx broke a promise in one.")  # fmt: skip
     add("--loaders", **_names_of("loader", cases.NAMES))
     add("--cases", **_names_of("case", [case.name for case in cases.CASES]))
-    add("--limit", type=float, default=cases.LIMIT, help=f"seconds for each run (default {cases.LIMIT:.0f})")
+    add("--limit", type=float, default=cases.LIMIT, help=f"seconds for each batch (default {cases.LIMIT:.0f})")
     add("--json", metavar="FILE", help="write all results there")
     add("--docs", action="store_true", help="write the table into docs/reliability.md")
 

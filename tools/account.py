@@ -8,6 +8,7 @@ ranks that continues as another number of them.
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pathlib import Path
 Key = tuple[int, int]
 """(epoch, position)."""
 
+_NEVER = (sys.maxsize, 0)
 Id = int | str
 
 
@@ -99,12 +101,10 @@ def counted(generations: Sequence[Generation], starts: Sequence[Key]) -> list[De
     """Return what counts; `starts[n]` is where generation n began."""
     result = []
     for number, ranks in enumerate(generations):
-        end = starts[number + 1] if number + 1 < len(starts) else None
+        end = starts[number + 1] if number + 1 < len(starts) else _NEVER
         for lives in ranks:
-            ends = [life.start for life in lives[1:]] + [end]
-            for life, own in zip(lives, ends, strict=True):
-                limit = min((key for key in (own, end) if key is not None), default=None)
-                result += [each for each in life.delivered if limit is None or each.key < limit]
+            for life, resumed in zip(lives, [*(each.start for each in lives[1:]), end], strict=True):
+                result += [each for each in life.delivered if each.key < min(resumed, end)]
     return result
 
 

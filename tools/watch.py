@@ -50,20 +50,16 @@ class CacheWatch(Watch):
         self._directory = directory
 
     def look(self) -> None:
-        before, after = _sizes(self._directory), _sizes(self._directory)
+        before, after = self._sizes(), self._sizes()
         self.highest = max(self.highest, sum(before[file] for file in before.keys() & after.keys()))
         self.looks += 1
 
-
-def _sizes(directory: str) -> dict[tuple[int, int], int]:
-    """The size of each file below `directory`, by inode and change time; some may vanish meanwhile."""
-    found = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
-                if entry.is_dir():
-                    found.update(_sizes(entry.path))
-                else:
-                    status = entry.stat()
+    def _sizes(self) -> dict[tuple[int, int], int]:
+        """The size of each file, by inode and change time; some may vanish meanwhile."""
+        found = {}
+        for directory, _, names in os.walk(self._directory):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.stat(os.path.join(directory, name))
                     found[status.st_ino, status.st_ctime_ns] = status.st_size
-    return found
+        return found

@@ -10,7 +10,7 @@ from tests.conftest import Often
 from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES, NAMES
 from tools.faults.command import details, kept, table
-from tools.faults.run import Found, Loaders, Outcome, flipped, place_of
+from tools.faults.run import Found, Outcome, flipped, loaders_in, place_of
 from tools.peers import peer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -82,7 +82,7 @@ def test_the_table_has_both_runs_and_the_errors() -> None:
 def test_mdsx_keeps_what_it_promises(tmp_path: Path, often: Often) -> None:
     """Real processes and a real S3 server: one case, or all of them with --long."""
     cases = [BY_NAME["transit"], *CASES][: often(1, long=len(CASES) + 1)]
-    with Loaders(tmp_path) as loaders:
+    with loaders_in(tmp_path) as loaders:
         for case in cases:
             found = loaders.run("mdsx", case)
             assert kept(found), found

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from tools.conformance.matrix import EVEN
-from tools.conformance.task import Consumed, Task, sample_of
+from tools.conformance.matrix import EVEN, Shape
+from tools.conformance.task import Task, sample_of
 from tools.peers import Layout, ready, use_temporary_files_in
 from tools.processes import free_port, members, torchrun_environment
 
+_BATCH, _SEED = 12, 7
 _KILL_AT = 5  # batches
 _FAIL_AT = EVEN.samples * 5 // 8  # the sample at which a writer fails
 _TRACKER = b"resource_tracker"
 
 
-def read(loader: str, task: dict[str, Any], kill_worker: bool, scratch: str) -> dict[str, str]:
-    """Read epoch 0 and log each batch. Return the error that ended it, if any."""
+def read(loader: str, scratch: str, workers: int = 0, kill_worker: bool = False, **where: Any) -> Iterator[list[int]]:
+    """Yield the ids of each batch of an epoch. `where`: the directories of a `Task`, or the URL."""
+    yield []  # in case there are no batches
     use_temporary_files_in(Path(scratch, "tmp"))
     os.environ.update(torchrun_environment(0, 1, free_port()))
-    chosen, what = ready(loader), msgspec.convert(task, Task)
-    with what.log_file(0).open("a", buffering=1) as log:
-        try:
-            for step, ids in enumerate(chosen.open(what, []).batches(0), 1):
-                log.write(Consumed(0, step, tuple(ids)).to_line())
-                if kill_worker and step == _KILL_AT:
-                    _kill_a_worker()
-        except Exception as error:
-            return {"raised": f"{type(error).__name__}: {error}"}
-    return {"raised": ""}
+    task = Task(**where, data=(EVEN,), shape=Shape(1, workers, _BATCH), stop=None, epochs=1, seed=_SEED)
+    for step, ids in enumerate(ready(loader).open(task, []).batches(0), 1):
+        yield ids
+        if kill_worker and step == _KILL_AT:
+            _kill_a_worker()
 
 
-def write(loader: str, directory: str, shard: int, deed: str, scratch: str) -> dict[str, str]:
+def write(loader: str, scratch: str, directory: str, shard: int, deed: str) -> None:
     """Write the dataset as an ordinary job does. One sample raises an error or kills the process, if `deed` says so."""
 
     def make(number: int) -> dict[str, Any]:
@@ -46,17 +42,12 @@ def write(loader: str, directory: str, shard: int, deed: str, scratch: str) -> d
         return sample_of(number)
 
     use_temporary_files_in(Path(scratch, "tmp"))
-    try:
-        ready(loader).write(Path(directory), "text", EVEN.ids, make, Layout(shard=shard))
-    except Exception as error:
-        return {"raised": f"{type(error).__name__}: {error}"}
-    return {"raised": ""}
+    ready(loader).write(Path(directory), "text", EVEN.ids, make, Layout(shard=shard))
 
 
-def prepare(loader: str, directory: str) -> dict[str, str]:
+def prepare(loader: str, directory: str) -> None:
     """Write the dataset that is read."""
     ready(loader).prepare(Path(directory), EVEN)
-    return {}
 
 
 def _kill_a_worker() -> None:

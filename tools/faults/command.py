@@ -13,7 +13,7 @@ from tools import tables
 from tools.console import Console, temporary_directory
 from tools.environment import install_missing
 from tools.faults.cases import CASES, NAMES
-from tools.faults.run import Found, Loaders
+from tools.faults.run import Found, loaders_in
 from tools.machine import machine, today, versions
 from tools.peers import peer
 from tools.processes import ROOT, CallFailed
@@ -28,7 +28,7 @@ def run(given: argparse.Namespace) -> int:
     found: list[Found] = []
     names = given.loaders or NAMES
     missing = install_missing(console, [peer(name).environment for name in names])
-    with temporary_directory("mdsx-faults-") as directory, Loaders(directory, given.limit) as loaders:
+    with temporary_directory("mdsx-faults-") as directory, loaders_in(directory, given.limit) as loaders:
         for name in (name for name in names if peer(name).environment not in missing):
             with console.step(f"{peer(name).title} in faults") as step:
                 try:
@@ -75,21 +75,19 @@ def table(found: Sequence[Found], names: Sequence[str]) -> str:
 
 def details(found: Sequence[Found], names: Sequence[str]) -> str:
     """The errors, in the loaders' own words, cut to a line."""
+    errors = {(each.case, each.loader): (each.first.error, each.again.error) for each in found}
     lines = []
     for name in names:
         lines += [f"### {peer(name).title} in faults", ""]
         for case in CASES:
-            for each in (each for each in found if (each.case, each.loader) == (case.name, name)):
-                errors = [outcome.error for outcome in (each.first, each.again) if outcome.error]
-                words = "; then ".join(f"`{_line(error)}`" for error in dict.fromkeys(errors))
-                if words:
-                    lines.append(f"- {case.title}: {words}")
+            words = dict.fromkeys(f"`{_line(error)}`" for error in errors.get((case.name, name), ()) if error)
+            if words:
+                lines.append(f"- {case.title}: {'; then '.join(words)}")
         lines.append("")
     return "\n".join(lines)
 
 
 def _line(error: str) -> str:
-    """A worker's error's last line, otherwise the first line, without characters that would break a table."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()] or [""]
-    line = lines[-1] if "Caught " in lines[0] else lines[0]
+    """The first line, without characters that would break a table."""
+    line = error.strip().partition("\n")[0]
     return _TEMPORARY.sub("...", line).replace("`", "'").replace("|", "/")[:_WIDTH]

@@ -7,23 +7,20 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
-
-from tools.conformance.matrix import Shape
-from tools.conformance.task import WRONG, Task, read_log
 from tools.fault_proxy import Proxy, flip
 from tools.faults.cases import DATA, LIMIT, REMOTE, Case
 from tools.peers import peer
-from tools.processes import Call, CallFailed, OutOfTime, call
+from tools.processes import Call, CallFailed, OutOfTime, stream
 from tools.s3_server import S3Server
 
-_WORKERS, _BATCH = 2, 12
+_WORKERS = 2
 _BUCKET = "faults"
 _SHARD = 4  # which one is broken
 _STUFFING = b"xxxxxxxx"  # in the texts of the samples
@@ -75,128 +72,97 @@ class Found:
         return first, self.again.word
 
 
+@dataclass
 class Loaders:
-    """Loaders with their datasets on an S3 server and a proxy, in `directory`, while the context lasts."""
+    """Loaders whose datasets are in `directory`, and on the S3 server behind `proxy`. Make it with `loaders_in`."""
 
-    def __init__(self, directory: Path, limit: float = LIMIT) -> None:
-        self._directory = directory
-        self._limit = limit
-        self._stack = ExitStack()
-        self._runs = 0
-
-    def __enter__(self) -> Loaders:
-        server = self._stack.enter_context(S3Server(self._directory / "s3"))
-        server.make_bucket(_BUCKET)
-        self._proxy = self._stack.enter_context(Proxy(server))
-        environment = {**self._proxy.env(), "S3_ENDPOINT_URL": self._proxy.endpoint}
-        self._stack.enter_context(patch.dict(os.environ, environment))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
+    directory: Path
+    proxy: Proxy
+    limit: float
+    _runs: int = 0
 
     def run(self, loader: str, case: Case) -> Found:
         """Raise CallFailed if its dataset cannot even be written."""
-        if not self._stored(loader).exists():
-            error, _ = self._call(loader, "prepare", directory=str(self._stored(loader)))
+        stored = self._stored(loader)
+        if not stored.exists():
+            _, error, _ = self._call(loader, "prepare", directory=str(stored))
             if error:
                 raise CallFailed(error)
-        self._proxy.clear()
-        runner = self._write if case.where == "writer" else self._read
-        first, again = runner(loader, case)
+        self.proxy.clear()
+        first, again = self._write(loader, case) if case.where == "writer" else self._read(loader, case)
         return Found(case.name, loader, first, again)
 
     def _read(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
-        cache = self._scratch() / "run"
-        files = [path for path in sorted(self._stored(loader).rglob("*")) if path.is_file() and path.suffix != ".json"]
-        shard = files[_SHARD]
-        task = self._task(loader, cache)
-        workers = _WORKERS if case.where == "worker" else 0
+        stored, cache = self._stored(loader), self._scratch()
+        shard = [path for path in sorted(stored.rglob("*")) if path.is_file() and path.suffix != ".json"][_SHARD]
+        remote = f"s3://{_BUCKET}/{loader}" if loader in REMOTE else ""
+        kill = case.where == "worker"
+        epoch = partial(self._epoch, loader, cache, stored.parent, shard.name, remote=remote, workers=_WORKERS * kill)
         if case.where == "cached":
-            self._epoch(loader, task, shard)
+            epoch()
             copies = [path for path in cache.rglob("*") if path.is_file() and _STUFFING in path.read_bytes()]
             with flipped(sorted(copies)[_SHARD]):
-                return self._epoch(loader, task, shard), self._epoch(loader, task, shard)
-        with ExitStack() as stack:
-            if case.where == "stored":
-                stack.enter_context(flipped(shard))
-            fault = case.fault
-            if case.where == "transit":
-                fault = flip(place_of(whole := shard.read_bytes()) / len(whole))
-            if fault is not None:
-                self._proxy.add(fault, key=f"*/{shard.relative_to(self._stored(loader))}", times=case.times)
-            first = self._epoch(loader, task, shard, workers, kill_worker=case.where == "worker")
-        self._proxy.clear()
-        return first, self._epoch(loader, task, shard, workers)
+                return epoch(), epoch()
+        fault = case.fault
+        if case.where == "transit":
+            fault = flip(place_of(whole := shard.read_bytes()) / len(whole))
+        if fault is not None:
+            self.proxy.add(fault, key=f"*/{shard.relative_to(stored)}", times=case.times)
+        with flipped(shard) if case.where == "stored" else nullcontext():
+            first = epoch(kill_worker=True) if kill else epoch()
+        self.proxy.clear()
+        return first, epoch()
 
     def _write(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
         """Read what a failed writer left; then write again in the same place, and read that."""
-        place = self._scratch() / "datasets" / DATA.name
-        place.parent.mkdir(parents=True)
-        task = self._task(loader, place.parent.parent / "run", place.parent)
+        cache, datasets = self._scratch(), self._scratch()
         outcomes = []
         for deed in (case.deed, ""):
-            error, hung = self._call(loader, "write", directory=str(place), shard=DATA.shards[0], deed=deed)
-            found = self._epoch(loader, task, None)
+            place = str(datasets / DATA.name)
+            _, error, hung = self._call(loader, "write", directory=place, shard=DATA.shards[0], deed=deed)
+            found = self._epoch(loader, cache, datasets)
             outcomes.append(Outcome(error=error, hung=hung, named=True) if error and not deed else found)
         return outcomes[0], outcomes[1]
 
-    def _epoch(
-        self, loader: str, task: Task, shard: Path | None, workers: int = 0, *, kill_worker: bool = False
-    ) -> Outcome:
-        task = replace(task, shape=Shape(1, workers, _BATCH))
-        task.log_file(0).unlink(missing_ok=True)
-        error, hung = self._call(loader, "read", task=msgspec.to_builtins(task), kill_worker=kill_worker)
-        ids = Counter[int]()
-        if task.log_file(0).exists():
-            ids.update(each for part in read_log(task.log_file(0))[1] for each in part.ids)
+    def _epoch(self, loader: str, cache: Path, datasets: Path, shard: str = "", **how: Any) -> Outcome:
+        """Read an epoch. An error must name the `shard`, unless a worker was killed."""
+        ids, error, hung = self._call(loader, "read", directory=str(cache), datasets=str(datasets), **how)
         wanted = Counter(DATA.ids)
         wrong = sum(count for number, count in ids.items() if number not in wanted)
-        assert WRONG not in wanted
-        return Outcome(
-            wrong=wrong,
-            lost=max((wanted - ids).total() - wrong, 0),
-            repeated=(ids - wanted).total() - wrong,
-            hung=hung,
-            error=error,
-            named=kill_worker or shard is None or shard.name in error,
-            read=ids.total(),
-        )
+        lost, repeated = (wanted - ids).total() - wrong, (ids - wanted).total() - wrong
+        named = shard in error or "kill_worker" in how
+        return Outcome(wrong, max(lost, 0), repeated, hung, error, named, ids.total())
 
-    def _task(self, loader: str, directory: Path, datasets: Path | None = None) -> Task:
-        directory.mkdir(parents=True, exist_ok=True)
-        remote = loader in REMOTE and datasets is None
-        return Task(
-            directory=str(directory),
-            datasets=str(datasets or self._stored(loader).parent),
-            data=(DATA,),
-            shape=Shape(1, 0, _BATCH),
-            stop=None,
-            epochs=1,
-            seed=7,
-            remote=f"s3://{_BUCKET}/{loader}" if remote else "",
-        )
-
-    def _call(self, loader: str, function: str, **arguments: Any) -> tuple[str, bool]:
-        """Return the error with which it ended, if any, and whether it hung."""
-        scratch = self._scratch()
-        what = Call(f"tools.faults.child:{function}", {"loader": loader}, peer(loader).environment)
+    def _call(self, loader: str, function: str, **arguments: Any) -> tuple[Counter[int], str, bool]:
+        """Return the ids of the samples that were read, the error that ended it, if any, and whether it hung."""
+        scratch, ids = self._scratch(), Counter[int]()
+        what = Call(f"tools.faults.child:{function}", {"loader": loader, **arguments}, peer(loader).environment)
         try:
-            answer = call(what, {**arguments, "scratch": str(scratch)}, scratch=scratch, limit=self._limit)
-            return str(answer.get("raised", "")), False
+            for some in stream(what, {"scratch": str(scratch)}, scratch=scratch, limit=self.limit):
+                ids.update(some or ())
         except CallFailed as error:
-            return str(error), isinstance(error, OutOfTime)
+            return ids, str(error), isinstance(error, OutOfTime)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+        return ids, "", False
 
     def _scratch(self) -> Path:
         self._runs += 1
-        path = self._directory / f"{self._runs:03}"
+        path = self.directory / f"{self._runs:03}"
         path.mkdir()
         return path
 
     def _stored(self, loader: str) -> Path:
-        return self._directory / "s3" / _BUCKET / loader / DATA.name
+        return self.directory / "s3" / _BUCKET / loader / DATA.name
+
+
+@contextmanager
+def loaders_in(directory: Path, limit: float = LIMIT) -> Iterator[Loaders]:
+    """Serve the loaders' datasets while the context lasts."""
+    with S3Server(directory / "s3") as server, Proxy(server) as proxy:
+        server.make_bucket(_BUCKET)
+        with patch.dict(os.environ, {**proxy.env(), "S3_ENDPOINT_URL": proxy.endpoint}):
+            yield Loaders(directory, proxy, limit)
 
 
 def place_of(whole: bytes) -> int:
