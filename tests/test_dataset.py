@@ -171,7 +171,7 @@ def test_a_flipped_byte_raises_naming_the_sample(tmp_path: Path, mmap: bool) -> 
     write(str(tmp_path / "dataset"))
     shard = tmp_path / "dataset" / "shard.00000.mdsx"
     index = index_of(tmp_path / "dataset")
-    flip(shard, index.rows_offset + 3 * index.row_size + 60)
+    flip(shard, index.rows_offset + 3 * index.schema.row_size + 60)
     dataset = mdsx.Dataset(tmp_path / "dataset", mmap=mmap)
     check(dataset[2], 2)
     with pytest.raises(mdsx.CorruptError, match="sample 3") as caught:
@@ -183,7 +183,7 @@ def test_a_damaged_sample_raises_and_others_stay_readable(tmp_path: Path) -> Non
     """Even after enough reads to check the whole shard, which finds the damage of another sample."""
     write(str(tmp_path / "dataset"))
     index = index_of(tmp_path / "dataset")
-    flip(tmp_path / "dataset" / "shard.00000.mdsx", index.rows_offset + 3 * index.row_size + 60)
+    flip(tmp_path / "dataset" / "shard.00000.mdsx", index.rows_offset + 3 * index.schema.row_size + 60)
     dataset, count = mdsx.Dataset(tmp_path / "dataset"), int(index.counts[0])
     for access in range(3 * count):
         if access % 5 == 0:
@@ -204,7 +204,7 @@ def test_a_changed_row_raises_after_many_reads(tmp_path: Path) -> None:
     index, shard = index_of(tmp_path / "dataset"), tmp_path / "dataset" / "shard.00000.mdsx"
     for _ in range(int(index.counts[0]) + 1):
         check(dataset[5], 5)
-    flip(shard, index.rows_offset + 5 * index.row_size + index.row_size - 1)
+    flip(shard, index.rows_offset + 5 * index.schema.row_size + index.schema.row_size - 1)
     for found in (dataset, mdsx.Dataset(tmp_path / "dataset")):
         with pytest.raises(mdsx.CorruptError, match="sample 5"):
             found[5]

@@ -79,10 +79,6 @@ class Index:
     fingerprint: str
     metadata: dict[str, Any]
 
-    @property
-    def row_size(self) -> int:
-        return self.schema.row_size
-
     def name(self, shard: int) -> str:
         """Return the key of the shard, relative to the index's folder."""
         if not 0 <= shard < len(self.counts):

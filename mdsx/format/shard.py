@@ -48,10 +48,6 @@ class Header:
     file_size: int
     schema: Schema
 
-    @property
-    def heap_size(self) -> int:
-        return self.file_size - self.heap_offset
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

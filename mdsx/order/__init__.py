@@ -7,12 +7,11 @@ together, `course` which sample is where over all epochs of a run, `subset` whic
 
 from __future__ import annotations
 
-from mdsx.order.batches import better_lanes, lane_spread, rank_positions
+from mdsx.order.batches import better_lanes, lane_spread
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse
 from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import NEVER, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
@@ -20,7 +19,6 @@ __all__ = [
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
-    "NEVER",
     "ORDER_VERSION",
     "AllSamples",
     "Course",
@@ -31,11 +29,9 @@ __all__ = [
     "Shuffle",
     "Subset",
     "Weight",
-    "active_shards",
     "better_lanes",
     "exact_weight",
     "lane_spread",
-    "rank_positions",
     "select_fraction",
     "select_run",
 ]

@@ -11,26 +11,18 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
+from mdsx.order.limits import MAX_LANES, integer
 
 MAX_WORLD_SIZE = 2**24
 MAX_BATCH = 2**36  # times the world size, it stays within int64
 _SPREAD_BATCHES = 200
 
 
-def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: int) -> NDArray[np.int64]:
-    """Return the positions of the global batch `[start, stop)` that `rank` reads, in the order in which it does."""
-    lanes = integer(lanes, "lanes", 1, MAX_LANES)
-    check_batch(start, stop)
-    check_rank(rank, world_size)
-    positions, _ = batch_positions(np.array([start]), np.array([stop]), lanes=lanes, rank=rank, world_size=world_size)
-    return positions
-
-
 def batch_positions(
     starts: NDArray[np.int64], stops: NDArray[np.int64], *, lanes: int, rank: int, world_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the `rank_positions` of all global batches `[starts[i], stops[i])`, joined, and how many each has."""
+    """Return the positions of all global batches `[starts[i], stops[i])` that `rank` reads, joined, in the order in
+    which it does; and how many each batch has."""
     edges, sizes = _lane_edges(starts, stops, lanes), stops - starts
     begin, end = _share(sizes, rank, world_size)
     low = np.maximum(edges[:, :-1], begin)
@@ -41,16 +33,6 @@ def batch_positions(
     before = np.cumsum(stretches) - stretches
     positions = np.repeat(firsts.ravel() - before * lanes, stretches) + np.arange(total) * lanes
     return positions, counts.sum(axis=1)
-
-
-def check_batch(start: int, stop: int) -> None:
-    start = integer(start, "start", 0, MAX_SAMPLES)
-    stop = integer(stop, "stop", start, MAX_SAMPLES)
-    integer(stop - start, "size of the batch", 0, MAX_BATCH)
-
-
-def check_rank(rank: int, world_size: int) -> None:
-    integer(rank, "rank", 0, integer(world_size, "world_size", 1, MAX_WORLD_SIZE) - 1)
 
 
 def rank_lanes(

@@ -81,17 +81,6 @@ class MixtureOrder:
         unique, at = np.unique(rounds, return_inverse=True)
         return self._draws.rounds(unique)[at, places]
 
-    def draws_before(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """Return [positions, components]: how often the lane of each position drew each component before it."""
-        positions = integers(positions, "positions", MAX_SAMPLES)
-        counts = np.zeros((len(positions), len(self.sizes)), np.int64)
-        for row, position in zip(counts, positions.tolist(), strict=True):
-            number, within = divmod(position, self._draws.round_size)
-            lane = position % self.lanes
-            started = self._draws.rounds(np.array([number]))[0, lane : within : self.lanes]
-            row += self._draws.before_round(number)[lane] + np.bincount(started, minlength=len(row))
-        return counts
-
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the component, the shard in it, and the sample in that shard, at each position.
 

@@ -9,11 +9,11 @@ from pathlib import PurePath
 from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
-from mdsx.storage.base import Entry, Piece, Sink, Storage, file_of
+from mdsx.storage.base import Entry, Piece, Storage, file_of
 from mdsx.storage.local import LocalStorage, map_whole
 from mdsx.storage.retry import answered, believe
 
-__all__ = ["Entry", "Piece", "Sink", "Storage", "answered", "believe", "file_of", "map_whole", "open_storage"]
+__all__ = ["Entry", "Piece", "Storage", "answered", "believe", "file_of", "map_whole", "open_storage"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)

@@ -1,6 +1,6 @@
 """Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
-from mdsx.stream.background import Background, batches_ahead
+from mdsx.stream.background import batches_ahead
 from mdsx.stream.batching import Batching, Task, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.machine import Pace
@@ -11,7 +11,6 @@ from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
 
 __all__ = [
     "NOTHING",
-    "Background",
     "Batch",
     "Batching",
     "Failure",

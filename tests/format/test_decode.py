@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, SampleError, UnsupportedError
-from mdsx.format import Encoder, Schema, numpy_values, parse_type, value_decoder, widen_bfloat16
+from mdsx.format import Encoder, Schema, numpy_values, parse_type, value_decoder
+from mdsx.format.decode import widen_bfloat16
 
 
 def decode(kind: str, data: bytes) -> Any:

@@ -12,16 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError
-from mdsx.format import (
-    FRAME_SIZE,
-    FrameReader,
-    claimed_raw_size,
-    compress,
-    decompress_frame,
-    frame_count,
-    parse_seek_table,
-    seek_table_size,
-)
+from mdsx.format import claimed_raw_size, compress
+from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, frame_count, parse_seek_table, seek_table_size
 from tests.format.reference import frame, seek_table
 
 RAW = np.random.default_rng(0).integers(0, 16, 2 * FRAME_SIZE + 5, np.uint8).tobytes()

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError
-from mdsx.format import Encoder, SampleDecoder, Schema, ShardBuilder, ShardView, check_shard, row_key, shard_checksums
+from mdsx.format import Encoder, Schema, ShardBuilder, ShardView, check_shard
+from mdsx.format.decode import SampleDecoder
+from mdsx.format.rows import row_key, shard_checksums
 from tests.format import by_the_book, reference
 from tests.format.reference import get, patch, row_at
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from mdsx.dataset import as_samples
 from mdsx.errors import CorruptError
-from mdsx.format import NULL, Encoder, SampleDecoder, Schema, ShardBuilder, ShardView
+from mdsx.format import NULL, Encoder, Schema, ShardBuilder, ShardView
+from mdsx.format.decode import SampleDecoder
 from mdsx.shards import present
 from mdsx.shards.gather import gather
 from tests.format import reference

@@ -15,19 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError, UsageError
-from mdsx.format import (
-    NULL,
-    Schema,
-    ShardView,
-    build_header,
-    check_shard,
-    heap_extents,
-    parse_header,
-    raw_size,
-    row_checksum,
-    row_key,
-    shard_checksums,
-)
+from mdsx.format import NULL, Schema, ShardView, check_shard, raw_size
+from mdsx.format.rows import heap_extents, row_checksum, row_key, shard_checksums
+from mdsx.format.shard import build_header, parse_header
 from tests.format import by_the_book
 from tests.format.reference import get, patch, put, row_at, rows_offset, seal, seal_rows
 
@@ -64,7 +54,7 @@ def test_the_header_can_be_built_and_read() -> None:
     assert SHARD.startswith(head)
     assert len(SHARD) == raw_size(schema, 3, 12)
     header = parse_header(head, size=len(SHARD))
-    assert (header.samples, header.heap_size, header.row_size, header.rows_offset) == (3, 12, 32, len(head))
+    assert (header.samples, header.row_size, header.rows_offset) == (3, 32, len(head))
 
 
 def test_a_header_without_its_padding_is_refused() -> None:

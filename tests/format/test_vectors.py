@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError
-from mdsx.format import FrameReader, ShardView, check_shard, numpy_values, parse_index, value_decoder
+from mdsx.format import ShardView, check_shard, numpy_values, parse_index, value_decoder
+from mdsx.format.frames import FrameReader
 from mdsx.format.rows import NULL
 from tests.format import reference
 from tests.vectors import generate

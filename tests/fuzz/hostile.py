@@ -27,7 +27,8 @@ from mdsx.convert import convert_tars
 from mdsx.convert.sources import expand_braces
 from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
-from mdsx.format import Schema, check_shard, decompress_frame, parse_index, parse_type, value_decoder
+from mdsx.format import Schema, check_shard, parse_index, parse_type, value_decoder
+from mdsx.format.frames import decompress_frame
 from mdsx.stream.state import OrderIdentity
 from tests.convert.sparse_tars import header, old_gnu, pax, pax_sparse
 from tests.convert.tars import npy, png, tar_bytes

@@ -38,21 +38,17 @@ from mdsx.convert.values import parse_npy
 from mdsx.damage import verify
 from mdsx.errors import MdsxError
 from mdsx.format import (
-    FrameReader,
-    SampleDecoder,
     Schema,
     ShardView,
     check_shard,
     claimed_raw_size,
     compress,
-    decompress_frame,
-    frame_count,
     parse_index,
-    parse_seek_table,
     parse_type,
-    seek_table_size,
     value_decoder,
 )
+from mdsx.format.decode import SampleDecoder
+from mdsx.format.frames import FrameReader, decompress_frame, frame_count, parse_seek_table, seek_table_size
 from mdsx.order import exact_weight
 from mdsx.sizes import parse_size
 from mdsx.stream.state import OrderIdentity

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.errors import UsageError
-from mdsx.order import Order, better_lanes, lane_spread, rank_positions
+from mdsx.order import Order, better_lanes, lane_spread
 from mdsx.order.batches import lanes_read, rank_lanes
 from tests.order import reference
+from tests.order.positions import rank_positions
 from tests.order.strategies import lane_numbers
 
 starts = st.integers(0, 1000)
@@ -115,21 +114,3 @@ def test_better_lanes_stay_near_the_given_number() -> None:
     assert better_lanes(96, lanes=8, world_size=3) == 6
     assert better_lanes(256, lanes=8, world_size=4) == 8, "good lanes stay"
     assert better_lanes(7, lanes=8, world_size=2) == 1, "one lane is always possible"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rank": -1},
-        {"rank": 2},
-        {"world_size": 0},
-        {"lanes": 0},
-        {"start": -1},
-        {"start": 11},
-        {"rank": 0.5},
-    ],
-)
-def test_invalid_arguments_raise(options: dict[str, Any]) -> None:
-    arguments = {"start": 0, "stop": 10, "lanes": 8, "rank": 0, "world_size": 2, **options}
-    with pytest.raises(UsageError):
-        rank_positions(**arguments)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, rank_positions
+from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order
+from tests.order.positions import rank_positions
 
 COUNTS = [40, 7, 0, 33, 25]
 N = sum(COUNTS)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mdsx.order import NEVER, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, active_shards
-from mdsx.order.needs import ShardUses
+from mdsx.order import Course, DatasetCourse, MixtureCourse, MixtureOrder, Order
+from mdsx.order.needs import NEVER, ShardUses, active_shards
 from tests.order import reference
 from tests.order.strategies import orders
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdsx.order import Order, rank_positions
+from mdsx.order import Order
+from tests.order.positions import rank_positions
 from tests.order.strategies import orders
 
 WORLD_SIZES = (1, 2, 3, 4, 8)

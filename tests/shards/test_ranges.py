@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx import ChangedError
-from mdsx.format import FRAME_SIZE, compress
+from mdsx.format import compress
+from mdsx.format.frames import FRAME_SIZE
 from mdsx.format.stored_bytes import FramedBytes, PlainBytes
 from mdsx.shards.stored import StoredObject, coalesce
 from mdsx.storage import open_storage

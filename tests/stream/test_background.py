@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsx.stream import Background
+from mdsx.stream.background import Background
 
 
 def test_results_come_in_order_and_end() -> None:
@@ -91,7 +91,7 @@ LEAVES_AT_ONCE = """
 import sys, time
 from pathlib import Path
 
-from mdsx.stream import Background
+from mdsx.stream.background import Background
 
 
 def make():

@@ -20,7 +20,8 @@ sys.meta_path.insert(0, Refused())
 import mdsx
 from mdsx.order import DatasetCourse, Order
 from mdsx.shards import View
-from mdsx.stream import Background, Batching, RankReader, Run
+from mdsx.stream import Batching, RankReader, Run
+from mdsx.stream.background import Background
 
 data = mdsx.Dataset(sys.argv[1], cache=sys.argv[2])
 course = DatasetCourse(Order(data.excerpt.subset.counts, seed=1, shuffle_block=8))

@@ -249,7 +249,7 @@ def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str,
 
 
 def test_child_does_not_wait_for_locks_held_at_fork(local_url: str) -> None:
-    from mdsx.stream import Background
+    from mdsx.stream.background import Background
     from tests.forks import forked
 
     results: Background[int] | None = Background(lambda: iter(range(9)), depth=3)

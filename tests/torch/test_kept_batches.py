@@ -207,7 +207,7 @@ def damage(url: str, shard: int, samples: list[int]) -> str:
     path = Path(url) / index.name(shard)
     changed = bytearray(path.read_bytes())
     for sample in samples:
-        changed[index.rows_offset + sample * index.row_size + index.row_size - 1] ^= 1
+        changed[index.rows_offset + sample * index.schema.row_size + index.schema.row_size - 1] ^= 1
     path.write_bytes(changed)
     return path.name
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import mdsx
-from mdsx.order import rank_positions
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.order.positions import rank_positions
 from tests.torch.conftest import sample
 
 N = 1003

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mdsx.errors import MissingError, UsageError
-from mdsx.format import fingerprint, parse_index
+from mdsx.format import parse_index
+from mdsx.format.index import fingerprint
 from mdsx.writer import Writer, merge
 from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample
 

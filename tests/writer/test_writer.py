@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdsx.errors import ChangedError, SampleError, TransportError, UsageError
-from mdsx.format import ShardView, fingerprint, parse_index
+from mdsx.format import ShardView, parse_index
+from mdsx.format.index import fingerprint
 from mdsx.writer import Writer
 from tests.format import by_the_book
 from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample
