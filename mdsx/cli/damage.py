@@ -35,13 +35,13 @@ def verify(
 
     Exit status: 0 sound, 1 damage was found or the dataset could not be read.
     """
-    import mdsx
-    from mdsx.damage import unnamed
+    from mdsx.damage import unnamed, verify_stored
+    from mdsx.storage import open_storage
 
-    files = Counter[str]()
+    files, storage = Counter[str](), open_storage(url, connect_timeout=connect_timeout)
     with Bar("verifying") as bar:
 
-        def watch(progress: mdsx.Progress) -> None:
+        def watch(progress: Progress) -> None:
             bar.expect(progress.of_size)
             bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
             for damage in progress.problems:
@@ -52,8 +52,8 @@ def verify(
                 elif not as_json and files[file] == _LINES + 1:
                     print(f"damaged: {file}: and more, see --json")
 
-        found = mdsx.verify(url, threads=threads, connect_timeout=connect_timeout, watch=watch)
-    beside = unnamed(url)
+        found = verify_stored(storage, threads=threads, watch=watch)
+    beside = unnamed(storage)
     if as_json:
         print_json(
             {

@@ -10,7 +10,6 @@ the original, byte for byte. If a digit of the checksum was damaged, the others 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -18,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
 from mdsx.shards import read_index, retried
-from mdsx.storage import Entry, Storage, open_storage
+from mdsx.storage import Entry, Storage
 
 _SHOWN = 20  # names in an error
 _MOST_GAPS = 1000
@@ -74,13 +73,12 @@ def read_catalog(storage: Storage) -> Catalog:
     return Catalog("sound", _Named(index), index.compression, data, index, None, [index.metadata], schemas)
 
 
-def unnamed(url: str | os.PathLike[str]) -> list[str]:
+def unnamed(storage: Storage) -> list[str]:
     """Return the files that look like shards, but are not in the index, so that nothing reads them.
 
     Examples are damaged shards that a repair replaced, and the shards of a part that was added after the merge. Return
     an empty list if the index is damaged.
     """
-    storage = open_storage(url)
     try:
         index = read_index(storage)
     except CorruptError:

@@ -50,7 +50,11 @@ def verify(
         MissingError: There is no dataset.
         TransportError: Storage failed.
     """
-    storage = open_storage(url, connect_timeout=connect_timeout)
+    return verify_stored(open_storage(url, connect_timeout=connect_timeout), threads=threads, watch=watch)
+
+
+def verify_stored(storage: Storage, *, threads: int, watch: Callable[[Progress], object]) -> Verification:
+    """Do what `verify` does for the dataset in `storage`."""
     try:
         index = read_index(storage)
     except CorruptError as error:

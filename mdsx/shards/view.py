@@ -96,10 +96,6 @@ class View:
         """Whether a shard is read through a cache, not in place."""
         return self._at(shard)[0].shards.cache is not None
 
-    def cached_size(self, shard: int) -> int:
-        """Bytes that a shard takes in its cache; 0 for one that is read in place."""
-        return int(self.raw_sizes[shard]) if self.cached(shard) else 0
-
     def stored(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers in their shards of the view's `samples` of `shards`."""
         if all(not excerpt.subset.name for excerpt in self.excerpts):
