@@ -4,10 +4,9 @@ format-spec.md specifies the format. Other packages import only from here.
 """
 
 from mdsx.format import filenames
-from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
 from mdsx.format.decode import ValuesDecoder, numpy_values, value_decoder, values_decoder
-from mdsx.format.encoder import Encoded, Encoder
+from mdsx.format.encode import Encoded, Encoder, ShardBuilder
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count

@@ -23,7 +23,7 @@ from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schem
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from mdsx.format.encoder import Encoded
+    from mdsx.format.encode import Encoded
 
 MAGIC = b"\x89MDSX\r\n\x1a"
 MAJOR, MINOR = 1, 0

@@ -1,7 +1,7 @@
 """The writer of a dataset: it turns samples into shards, and writes the index at the end.
 
-A sample goes through four files. `write`, here, encodes it (`format/encoder.py`) and stages it. Many samples at a time
-are then added to the current shard (`format/builder.py`), which is uploaded when it is full (`writer/uploads.py`).
+A sample goes through three files. `write`, here, encodes it and stages it. Many samples at a time are then added to the
+current shard (both in `format/encode.py`), which is uploaded when it is full (`writer/uploads.py`).
 
 Rules:
 - Encoded samples that are written one by one are staged until there are enough to add them to a shard at once.

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.format.builder import ShardBuilder
 from mdsx.format.check import check_shard
-from mdsx.format.encoder import Encoded, Encoder
+from mdsx.format.encode import Encoded, Encoder, ShardBuilder
 from mdsx.format.schema import Schema
 from mdsx.format.shard import ShardView
 from tests.forks import forked

@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mdsx.errors import SampleError
-from mdsx.format.encoder import Encoder
+from mdsx.format.encode import Encoder
 from mdsx.format.schema import Schema
 
 torch = pytest.importorskip("torch")
