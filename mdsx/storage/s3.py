@@ -21,8 +21,7 @@ from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportErr
 from mdsx.process import REQUESTS, Share, at_fork
 from mdsx.storage.base import Entry, Piece, Sink, check_key
 from mdsx.storage.retry import FIRST_CONTACT, Contact, TransientError, Tries, tried
-from mdsx.storage.s3_client import Client, retire, shared_client
-from mdsx.storage.s3_response import LEAST, SILENCE, Response, errors
+from mdsx.storage.s3_client import LEAST, SILENCE, Client, Response, errors, retire, shared_client
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -14,7 +14,7 @@ import xxhash
 
 from mdsx.format import MAX_SHARDS, ShardEntry, check_shard_count, compress, header_row_key
 from mdsx.storage import Storage
-from mdsx.writer.folder import JOURNALED, Folder, Options
+from mdsx.writer.resume import JOURNALED, Folder, Options
 
 _THREADS = 4
 _MOST_BYTES = 2**29

@@ -27,8 +27,7 @@ from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, Shard
 from mdsx.mosaicml import WRITER, explain
 from mdsx.process import Owner
 from mdsx.storage import open_storage
-from mdsx.writer.folder import Folder, Options
-from mdsx.writer.recover import begin, load_shard, stored_shards
+from mdsx.writer.resume import Folder, Options, begin, load_shard, stored_shards
 from mdsx.writer.uploads import Uploads
 
 _STAGED_BYTES = 2**20

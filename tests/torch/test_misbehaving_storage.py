@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.storage import retry, s3_client, s3_response
+from mdsx.storage import retry, s3_client
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
 from tools.fault_proxy import (
@@ -61,7 +61,7 @@ def url(request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.T
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time limits of seconds instead of minutes."""
     monkeypatch.setattr(s3_client, "SILENCE", 2)
-    monkeypatch.setattr(s3_response, "TRICKLE", 2)
+    monkeypatch.setattr(s3_client, "TRICKLE", 2)
 
 
 def checked(found: dict[str, Any]) -> int:
