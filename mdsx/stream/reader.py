@@ -35,7 +35,7 @@ _STAND_INS = 64
 
 
 class Batch(NamedTuple):
-    """One rank's share of a global batch; columns are in storage form (see shards/selection.py).
+    """One rank's share of a global batch; columns are in storage form (see shards/gather.py).
 
     Positions are in the epoch, shards in the view, samples are numbered as stored.
     """
