@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +23,16 @@ import mdsx
 from tests.conftest import Often
 from tests.tools import TOOLS
 from tests.tools.test_account import PREDICTED, batch, life
-from tools.account import Life, count, once_each, read_log
+from tools.account import Life, count, once_each
 from tools.conformance.matrix import Shape
 from tools.processes import members
-from tools.soak import job, plan, processes, reader
+from tools.soak import child, plan, processes
 from tools.soak.growth import MOST, Look, Watched, grown, look
+from tools.soak.jobs import Job, WriterJob
 from tools.soak.processes import GAVE_UP, Process
 from tools.soak.report import Report
 from tools.soak.run import flip_cached, predictions
 from tools.soak.samples import COLUMNS, columns_of, wrong
-from tools.soak.weather import kinds, weather
-from tools.soak.writer import WriterJob
 
 ROOT = Path(__file__).parent.parent.parent
 SOAK = (*TOOLS, "soak")
@@ -47,9 +45,8 @@ def test_a_reader_gets_the_samples_of_the_order(training: plan.JobPlan, tmp_path
         with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
             out.write_batch(columns_of(data.columns, data.ids))
     from mdsx.torch import StreamingDataLoader
-    from tools.soak.reader import dataset_of
 
-    loader = StreamingDataLoader(dataset_of(training, str(tmp_path)), 100, drop_last=False)
+    loader = StreamingDataLoader(child.dataset_of(training, str(tmp_path)), 100, drop_last=False)
     predicted = list(predictions(training, str(tmp_path), tmp_path / "cache", 2))
     for line in predicted:
         start = 0
@@ -118,7 +115,7 @@ class TestGrowth:
         for each in self.looks(lambda at: at)[:20]:
             watched.add("it", each)
         assert watched.growth("handles", least=45) == {}
-        assert watched.highest("handles") == 19
+        assert watched.highest("handles") == {"it": 19}
         rows = dict(Report(1, 0.3, "", "", growth={"handles": {}}, highest={"handles": 19}).rows())
         assert rows["growth of handles"] == "not judged: no process lived long enough for it; highest 19"
 
@@ -148,17 +145,21 @@ class TestGrowth:
 
 def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """PyTorch raises this anywhere in the process, not only in `next()`."""
-    errors = [RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed."), RuntimeError("another")]
-    monkeypatch.setattr(reader, "_deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
+    lost = RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed.")
+    cleaning = KeyError("thread")  # Thread.start() raises it if the signal interrupts it
+    cleaning.__context__ = lost
+    errors = [lost, cleaning, RuntimeError("another")]
+    monkeypatch.setattr(child, "_deliver", lambda *arguments: (_ for _ in ()).throw(errors.pop(0)))
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
-    log = tmp_path / "log"
-    reading = reader.Reading(plan.JOBS[0], "", Shape(1, 0, 1), 0, "", 0, None, log, tmp_path / "saved")
-    with pytest.raises(SystemExit) as ended:
-        reader.read(reading)
-    assert ended.value.code == GAVE_UP
-    assert [each.kind for each in read_log(log, (0, 0)).raised] == ["worker"]
+    monkeypatch.setattr("faulthandler.register", lambda *arguments, **options: None)
+    reading = child.Reading(plan.JOBS[0], "", mdsx.Cache(tmp_path), Shape(1, 0, 1), tmp_path / "it")
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            child.read(reading)
+        assert ended.value.code == GAVE_UP
+    assert [each.kind for each in reading.life().raised] == ["worker", "worker"]
     with pytest.raises(RuntimeError, match="another"):
-        reader.read(reading)
+        child.read(reading)
 
 
 class TestPlan:
@@ -182,7 +183,7 @@ class TestPlan:
             assert any(shape.workers for shape in shapes)
 
     def test_every_kind_of_fault_comes(self) -> None:
-        assert {weather(draw)[0] for draw in range(200)} == set(kinds())
+        assert {plan.weather(draw)[0] for draw in range(200)} == set(plan.kinds())
 
 
 def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
@@ -198,36 +199,38 @@ def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
 
 
 def test_a_wrongly_written_dataset_is_found(tmp_path: Path) -> None:
-    writer = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, {"index.json": b"right"}, tmp_path / "output", {})
+    failures: list[str] = []
+    expected = {"index.json": b"right"}
+    writer = WriterJob("it", plan.OUTPUT, str(tmp_path), tmp_path, expected, tmp_path / "output", failures)
     (tmp_path / "0" / "_mdsx").mkdir(parents=True)
     (tmp_path / "0" / "index.json").write_bytes(b"right")
-    writer._look()
-    assert not writer.failures
+    writer.check()
+    assert not failures
     (tmp_path / "0" / "index.json").write_bytes(b"wrong")
-    writer._look()
-    assert writer.failures == ["writer it: dataset 0 is not as expected"]
+    writer.check()
+    assert failures == ["writer it: dataset 0 is not as expected"]
 
 
 def test_a_stalled_reader_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "HANG", 1.0)
+    failures: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it never answers
-        environment = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
-        it = job.Job(plan.JOBS[-1], "s3://bucket/data", tmp_path / "cache", 10**7, tmp_path, environment)
-        it.begin(Shape(1, 0, 8))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        cache, shape = mdsx.Cache(tmp_path / "cache", limit=10**7), Shape(1, 0, 8)
+        it = Job(child.Reading(plan.JOBS[-1], "s3://bucket/data", cache, shape, tmp_path, patience=1.0), failures)
+        it.begin(shape)
         try:
             deadline = time.monotonic() + 60
-            while not it.failures:
+            while not failures:
                 assert time.monotonic() < deadline
                 it.tick()
                 time.sleep(0.05)
         finally:
             it.kill_all()
-    assert it.failures[0] == "steady tokens, rank 0 did nothing for 1 s"
+    assert failures[0].startswith(f"steady tokens, rank 0 ended with {-signal.SIGALRM}: ")
+    assert "in _deliver" in failures[0]  # the stack
 
 
 class TestVerdict:
@@ -307,34 +310,41 @@ def _sessions_of(directory: Path) -> list[int]:
 
 
 def test_ended_processes_leave_no_pipe_open(tmp_path: Path) -> None:
-    processes.start(_nothing, tmp_path / "first.txt", {}).join(60)  # the server of the forks has its own pipes
+    first = processes.start(Process(tmp_path / "first.txt", _nothing))  # the server of the forks has its own pipes
+    first.join(60)
+    assert first.status == 0
     before = len(os.listdir("/proc/self/fd"))
-    begun = [processes.start(_nothing, tmp_path / f"{number}.txt", {}) for number in range(3)]
+    begun = [processes.start(Process(tmp_path / f"{number}.txt", _nothing)) for number in range(3)]
     for process in begun[1:]:
         process.join(60)
-    begun[0].kill()
-    assert len(os.listdir("/proc/self/fd")) == before
+    begun[0].end()
     assert [process.status for process in begun[1:]] == [0, 0]
-    begun[1].kill_alone()  # may be repeated
+    assert len(os.listdir("/proc/self/fd")) == before
+    begun[1].end(workers=False)  # may be repeated
 
 
-def test_an_interrupt_comes_when_the_process_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise nobody could end it."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_whose_start_was_interrupted_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The interrupt comes when the process runs, but before `start` has recorded it."""
+    original, before = Process.start, signal.signal(number, signal.default_int_handler)
 
-    class Interrupted(Process):
-        def __init__(self, process: ForkServerProcess, output: Path) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-            super().__init__(process, output)
-            made.append(self)
+    def interrupted(process: Process) -> None:
+        original(process)
+        os.kill(os.getpid(), number)
+        time.sleep(0.1)
 
-    made: list[Process] = []
-    monkeypatch.setattr(processes, "Process", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        processes.start(time.sleep, tmp_path / "output.txt", {}, 600)
-    assert made[0].status is None
+    monkeypatch.setattr(Process, "start", interrupted)
+    process = Process(tmp_path / "output.txt", time.sleep, 600)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            processes.start(process)
+    finally:
+        signal.signal(number, before)
+    assert process.status is None
     processes.end_all()
-    assert made[0].status == -signal.SIGKILL
+    assert process.status == -signal.SIGKILL
 
 
 def _nothing() -> None:

@@ -1,12 +1,14 @@
-"""Which jobs read what, and what happens when: everything follows from the seed."""
+"""Which jobs read what, what happens when, and how the storage fails: everything follows from the seed."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tools.conformance.matrix import Shape
+from tools.fault_proxy import Rule, cut, flip, ignored_range, lost, other_range, reset, stall, status, trickle
 
 READERS = 8
 ROUND = 10.0  # seconds; each kind of event happens as often in it as `_EVENTS` says
@@ -100,3 +102,57 @@ def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
     workers = chance.sample(_WORKERS, 2)  # so that there are always some to be killed
     batches = [chance.choice(_BATCHES) for _ in range(2)]
     return Shape(first, workers[0], batches[0]), Shape(ranks - first, workers[1], batches[1])
+
+
+# --- faults of the storage
+
+
+def kinds() -> tuple[str, ...]:
+    """The names of all kinds of faults."""
+    return tuple(_rules(random.Random(0)))
+
+
+def weather(draw: int) -> tuple[str, list[Rule]]:
+    """Return a kind of faults, and its rules: which requests fail, and how."""
+    chance = random.Random(draw)
+    rules = _rules(chance)
+    name = chance.choice(list(rules))
+    return name, rules[name]
+
+
+def _rules(chance: random.Random) -> dict[str, list[Rule]]:
+    def reading(fault: Any, share: float) -> Rule:
+        return Rule(fault, key="/soak/data/*", share=share)
+
+    def writing(fault: Any, share: float) -> Rule:
+        return Rule(fault, key="/soak/out/*", method="*", share=share)
+
+    place = chance.random
+    one_at_a_time = {
+        "resets": [
+            *(reading(reset(place()), 0.1), reading(reset(None), 0.05)),
+            *(writing(reset(None), 0.1), writing(lost, 0.05)),
+        ],
+        "truncated bodies": [reading(cut(place()), 0.15)],
+        "flipped bits": [reading(flip(place(), chance.randrange(8)), 0.1) for _ in range(2)],
+        "500 and 503": [
+            make(status(code, name), share)
+            for make in (reading, writing)
+            for code, name, share in ((503, "SlowDown", 0.15), (500, "InternalError", 0.1))
+        ],
+        "stalls and trickles": [
+            *(reading(stall(place()), 0.004), reading(stall(None), 0.002), reading(trickle(0.01, 0.98), 0.02))
+        ],
+        "wrong ranges": [
+            *(reading(ignored_range, 0.1), reading(other_range(admitted=True), 0.05)),
+            reading(other_range(admitted=False), 0.1),
+        ],
+    }
+    together = [replace(rule, share=rule.share / 4) for rules in one_at_a_time.values() for rule in rules]
+    return {
+        "calm": [],
+        **one_at_a_time,
+        "404 for a while": [reading(status(404, "NoSuchKey"), 0.2)],
+        "403 for a while": [reading(status(403, "ExpiredToken"), 0.1), writing(status(403, "AccessDenied"), 0.05)],
+        "all at once": together,
+    }

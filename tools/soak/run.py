@@ -13,25 +13,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 import mdsx
 from tools.account import count, once_each
 from tools.conformance.matrix import Shape
-from tools.fault_proxy import Proxy
+from tools.fault_proxy import Proxy, Rule
 from tools.machine import commit, machine, today
 from tools.processes import ROOT, members
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
-from tools.soak.job import Job
-from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event, events, reshaped
+from tools.soak.child import Reading, dataset_of
+from tools.soak.jobs import Job, WriterJob, contents
+from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event
 from tools.soak.processes import end_all, preload
-from tools.soak.reader import dataset_of
 from tools.soak.report import Report
 from tools.soak.samples import COLUMNS, columns_of
-from tools.soak.weather import weather
-from tools.soak.writer import WriterJob, contents
 from tools.tables import put_between_marks
 from tools.watch import CacheWatch
 
@@ -46,7 +45,7 @@ _ORPHANED = 60.0  # seconds in which the workers of a killed reader must end
 def run(given: argparse.Namespace) -> int:
     """Return 1 if anything was wrong. Everything it started has ended then."""
     print(f"Soaking for {given.minutes:g} minutes, --seed {given.seed}", flush=True)
-    report = Soak(given.minutes, given.seed, lambda text: print(text, flush=True)).run()
+    report = Soak(given.minutes, given.seed).run()
     for name, text in report.rows():
         print(f"{name}: {text}")
     for problem in report.problems():
@@ -62,33 +61,30 @@ def run(given: argparse.Namespace) -> int:
 class Soak:
     """One run. Its directory, processes and servers are removed when `run` returns or raises."""
 
-    def __init__(self, minutes: float, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, minutes: float, seed: int) -> None:
         here = machine()
         version = f"{today()}, mdsx {mdsx.__version__} at {commit()}"
         self.report = Report(seed, minutes, version, f"{here['cores']} cores, {here['memory']}, {here['processor']}")
-        self._seconds = 60 * minutes
-        self._say = say
-        self._seed = seed
         self._watched = growth.Watched()
+        self._weather = ""
 
     def run(self) -> Report:
         with ExitStack() as stack:
             self._work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mdsx-soak-")))
-            self._scratch = self._work / "lives"
-            self._scratch.mkdir()
-            self._cache = self._work / "cache"
             server = stack.enter_context(S3Server(self._work / "s3"))
             server.make_bucket("soak")
             self._local = self._work / "s3" / "soak"
             self._write_datasets()
-            self._proxy = stack.enter_context(Proxy(server, seed=self._seed))
-            watch = stack.enter_context(CacheWatch(str(self._cache)))
+            self._proxy = stack.enter_context(Proxy(server, seed=self.report.seed))
+            watch = stack.enter_context(CacheWatch(str(self._work / "cache")))
+            environment = {**self._proxy.env(), "OMP_NUM_THREADS": "1", "TMPDIR": str(self._work)}
+            stack.enter_context(patch.dict(os.environ, environment))
             preload()
             stack.callback(end_all)
             self._start()
             self._storm()
             self._calm()
-            self._close(watch)
+            self._conclude(watch)
         return self.report
 
     def _write_datasets(self) -> None:
@@ -99,77 +95,72 @@ class Soak:
                 out.write_batch(columns_of(data.columns, list(data.ids)))
         cache = self._work / "unused"  # so that the user's own cache is not used
         written = [mdsx.Dataset(self._local / "data" / data.name, cache=cache) for data in DATASETS]
-        sizes = [int(each.shards.index.raw_sizes.sum()) for each in written]
-        self.report.dataset_bytes = sum(sizes)
-        self.report.cache_limit = sum(sizes) // plan.CACHE_PART
+        self.report.dataset_bytes = sum(int(each.shards.index.raw_sizes.sum()) for each in written)
+        self.report.cache_limit = self.report.dataset_bytes // plan.CACHE_PART
 
     def _start(self) -> None:
-        environment = {**self._proxy.env(), "OMP_NUM_THREADS": "1", "TMPDIR": str(self._work)}
-        limit = self.report.cache_limit
-        self._jobs = [Job(each, "s3://soak/data", self._cache, limit, self._scratch, environment) for each in JOBS]
-        expected = contents(self._work / "expected")
-        where = {"disk": (str(self._work / "out"), self._work / "out"), "S3": ("s3://soak/out", self._local / "out")}
-        self._writers = [
-            WriterJob(name, OUTPUT, url, root, expected, self._scratch / f"writer-{name}.txt", environment)
-            for name, (url, root) in where.items()
-        ]
+        lives, failures = self._work / "lives", self.report.failures
+        lives.mkdir()
+        cache = mdsx.Cache(self._work / "cache", limit=self.report.cache_limit)
+        self._jobs = [Job(Reading(each, "s3://soak/data", cache, each.shape, lives), failures) for each in JOBS]
         self._mortal = [job for job in self._jobs if not job.plan.steady]
+        expected = contents(self._work / "expected")
+        self._writers = [
+            WriterJob(name, OUTPUT, url, root, expected, lives / f"writer-{name}.txt", failures)
+            for name, url, root in (
+                ("disk", str(self._work / "out"), self._work / "out"),
+                ("S3", "s3://soak/out", self._local / "out"),
+            )
+        ]
         for job in self._jobs:
             job.begin(job.plan.shape)
 
     def _storm(self) -> None:
         """Let the planned events happen, until the time is over."""
-        begun = reported = looked = time.monotonic()
-        coming = events(self._seed)
+        seconds, begun = 60 * self.report.minutes, time.monotonic()
+        coming, waiting = plan.events(self.report.seed), list[Event]()
         event = next(coming)
-        waiting: list[Event] = []
-        while (now := time.monotonic()) - begun < self._seconds:
-            waiting = [each for each in waiting if not self._happen(each)]
-            while event.at <= now - begun:
-                if not self._happen(event):  # there was nothing it could happen to
-                    waiting.append(event)
+        at = looked = reported = 0.0
+        while at < seconds:
+            while event.at <= at:
+                waiting.append(event)
                 event = next(coming)
+            waiting = [each for each in waiting if not self._happen(each)]  # there may be nothing it can happen to
             for job in self._jobs:
                 job.tick()
             for writer in self._writers:
                 writer.tick()
-            if now - looked >= _LOOK:
-                looked = now
-                self._look(now - begun)
-            if now - reported >= max(min(self._seconds / 20, 30.0), 5.0):
-                reported = now
-                self._tell(now - begun)
+            if at - looked >= _LOOK:
+                looked = at
+                self._look(at)
+            if at - reported >= max(min(seconds / 20, 30.0), 5.0):
+                reported = at
+                self._print_progress(at)
             time.sleep(_TICK)
+            at = time.monotonic() - begun
 
     def _happen(self, event: Event) -> bool:
         """Do what an event says; return whether it was possible."""
+        if event.what == plan.WEATHER:
+            self._change_weather(*plan.weather(event.draw))
+            return True
         chance = random.Random(event.draw)
         job = chance.choice(self._mortal)
-        done = True
-        if event.what == plan.WEATHER:
-            name, rules = weather(event.draw)
-            self._forget_rules()
-            self._weather = name
-            self._proxy.rules.extend(rules)
-            return True
-        if event.what in (plan.KILL_READER, plan.KILL_GROUP):
-            job.kill(event.draw, workers=event.what == plan.KILL_GROUP)
-        elif event.what == plan.KILL_WORKER:
-            done = self._kill_a_worker(chance)
-        elif event.what == plan.RESHAPE:
-            self._reshape(chance, event.draw)
-        elif event.what == plan.FLIP:
-            done = flip_cached(self._cache, chance)
-        elif event.what == plan.KILL_WRITER:
-            chance.choice(self._writers).kill()
-        elif event.what == plan.DOWN:
-            with self._proxy.down():
-                time.sleep(_DOWN)
+        deeds: dict[str, Callable[[], bool | None]] = {
+            plan.KILL_READER: lambda: job.kill(event.draw, workers=False),
+            plan.KILL_GROUP: lambda: job.kill(event.draw, workers=True),
+            plan.KILL_WORKER: lambda: self._kill_a_worker(chance),
+            plan.RESHAPE: lambda: self._reshape(chance, event.draw),
+            plan.FLIP: lambda: flip_cached(self._work / "cache", chance),
+            plan.KILL_WRITER: lambda: chance.choice(self._writers).kill(),
+            plan.DOWN: self._refuse_connections,
+        }
+        done = deeds[event.what]() is not False
         self.report.events[event.what] += done
         return done
 
     def _kill_a_worker(self, chance: random.Random) -> bool:
-        found = [pid for job in self._mortal for process in job.processes for pid in process.workers()]
+        found = [pid for job in self._mortal for reader in job.readers for pid in reader.workers()]
         with contextlib.suppress(ProcessLookupError):
             if found:
                 os.kill(chance.choice(found), signal.SIGKILL)
@@ -178,101 +169,98 @@ class Soak:
 
     def _reshape(self, chance: random.Random, draw: int) -> None:
         pair = chance.sample(self._mortal, 2)
-        shapes = reshaped(sum(job.shape.world for job in pair), draw)
+        shapes = plan.reshaped(sum(job.shape.world for job in pair), draw)
         states = [job.kill_all() for job in pair]
         for job, shape, state in zip(pair, shapes, states, strict=True):
             job.begin(shape, state)
 
-    def _forget_rules(self) -> None:
-        """Record how often the current kind of fault occurred, and end it."""
-        hits = sum(rule.hits for rule in self._proxy.rules)
-        if hits:
+    def _refuse_connections(self) -> None:
+        with self._proxy.down():
+            time.sleep(_DOWN)
+
+    def _change_weather(self, name: str, rules: list[Rule]) -> None:
+        """End the current kind of faults, record how often it occurred, and begin another."""
+        if hits := sum(rule.hits for rule in self._proxy.rules):
             self.report.faults[self._weather] += hits
         self.report.requests += len(self._proxy.asked)
         self.report.broken += sum(asked.faulty for asked in self._proxy.asked)
         self._proxy.clear()
+        self._weather = name
+        self._proxy.rules.extend(rules)
 
     def _look(self, at: float) -> None:
         for job in self._jobs:
-            for number, process in enumerate(job.processes):
-                for pid in members(session=process.pid) if job.plan.steady else [process.pid]:
+            for number, reader in enumerate(job.readers):
+                for pid in members(session=reader.session) if job.plan.steady else [reader.session]:
                     self._watched.add(f"{job.plan.name}, rank {number}, process {pid}", growth.look(pid, at))
 
-    def _tell(self, at: float) -> None:
+    def _print_progress(self, at: float) -> None:
         killed = sum(count for what, count in self.report.events.items() if "kill" in what)
         finished = sum(writer.finished for writer in self._writers)
-        problems = self._failures()
-        self._say(
+        problems = self.report.failures
+        print(
             f"  {at:4.0f} s  {self._weather:<20}{killed:4} kills, {self.report.requests + len(self._proxy.asked):,} "
-            f"requests, {finished} datasets written" + (f", {len(problems)} PROBLEMS" if problems else "")
+            f"requests, {finished} datasets written" + (f", {len(problems)} PROBLEMS" if problems else ""),
+            flush=True,
         )
-
-    def _failures(self) -> list[str]:
-        of_jobs = [text for job in self._jobs for text in job.failures]
-        return of_jobs + [text for writer in self._writers for text in writer.failures]
 
     # --- the end
 
     def _calm(self) -> None:
         """Without faults: everything ends when asked to, and each job finishes its epoch with the cache as it is."""
-        self._forget_rules()
-        self._say("  No more faults: everything is asked to end")
+        self._change_weather("calm", [])
+        print("  No more faults: everything is asked to end", flush=True)
         for job in self._jobs:
             job.stop()
         for job in self._jobs:
             job.stopped(time.monotonic() + _END)
         for writer in self._writers:
             writer.finish(_END)
-        self._wait_for_orphans()
+        deadline = time.monotonic() + _ORPHANED
+        while left := [pid for job in self._jobs for pid in job.left()]:
+            if time.monotonic() > deadline:
+                self.report.failures.append(f"{len(left)} processes remain of readers that ended")
+                break
+            time.sleep(0.5)
         for job in self._jobs:
             state = job.kill_all()
-            self._say(f"  {job.plan.name}: to the end of epoch {state['epoch'] if state else 0}")
-            job.begin(Shape(1, 0, 32), state, until=(state["epoch"] if state else 0) + 1)
+            epoch = state["epoch"] if state else 0
+            print(f"  {job.plan.name}: to the end of epoch {epoch}", flush=True)
+            job.begin(Shape(1, 0, 32), state, until=epoch + 1)
         deadline = time.monotonic() + _END
         for job in self._jobs:
             job.stopped(deadline)
 
-    def _wait_for_orphans(self) -> None:
-        deadline = time.monotonic() + _ORPHANED
-        sessions = {session for job in self._jobs for session in job.sessions()}
-        while left := [pid for session in sessions for pid in members(session=session)]:
-            if time.monotonic() > deadline:
-                self.report.failures.append(f"{len(left)} processes remain of readers that ended")
-                return
-            time.sleep(0.5)
-
-    def _close(self, watch: CacheWatch) -> None:
+    def _conclude(self, watch: CacheWatch) -> None:
         """Count everything."""
         report = self.report
-        self._forget_rules()
+        self._change_weather("", [])
         report.cache_highest, report.cache_looks = watch.highest, watch.looks
         for job in self._jobs:
             self._count(job)
-        for writer in self._writers:
-            report.written += writer.finished
-            report.writer_kills += writer.kills
-        report.failures += self._failures()
+        report.written = sum(writer.finished for writer in self._writers)
+        report.writer_kills = sum(writer.kills for writer in self._writers)
         for what in growth.MOST:
-            report.growth[what], report.highest[what] = self._watched.growth(what, _LONG), self._watched.highest(what)
+            report.growth[what] = self._watched.growth(what, _LONG)
+            report.highest[what] = max(self._watched.highest(what).values(), default=0)
         report.failures += self._watched.problems(_LONG)
         if not report.events[plan.FLIP]:
             report.failures.append("no cached file was ever free of leases, so that a bit of it could be flipped")
 
     def _count(self, job: Job) -> None:
-        report = self.report
+        report, name = self.report, job.plan.name
         generations, starts = job.lives()
         lives = [life for ranks in generations for rank in ranks for life in rank]
         report.processes += len(lives)
         for raised in (each for life in lives for each in life.raised):
-            report.errors[f"{raised.name}" if raised.kind != "worker" else "worker lost"] += 1
+            report.errors["worker lost" if raised.kind == "worker" else raised.name] += 1
             if raised.kind in ("other", "nameless"):
-                report.failures.append(f"{job.plan.name}: {raised.name}: {raised.text}")
-        predicted = list(
-            predictions(job.plan, str(self._local / "data"), self._work / "unused", epochs=starts[-1][0] + 1)
-        )
-        report.counts[job.plan.name] = count(generations, starts, predicted)
+                report.failures.append(f"{name}: {raised.name}: {raised.text}")
+        data = str(self._local / "data")
+        predicted = list(predictions(job.plan, data, self._work / "unused", epochs=starts[-1][0] + 1))
+        report.counts[name] = count(generations, starts, predicted)
         if not job.plan.weights and not once_each(predicted, job.plan.data[0].ids):
-            report.failures.append(f"{job.plan.name}: the order itself has not each sample once")
+            report.failures.append(f"{name}: the order itself has not each sample once")
 
 
 def predictions(job: plan.JobPlan, root: str, cache: Path, epochs: int) -> Iterator[list[int]]:
@@ -297,15 +285,10 @@ def flip_cached(cache: Path, chance: random.Random) -> bool:
     shards = sorted(cache.glob("*/*.mdsx"))
     chance.shuffle(shards)
     for path in shards:
-        try:
-            with path.open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                place = chance.randrange(os.fstat(file.fileno()).st_size)
-                file.seek(place)
-                byte = file.read(1)[0]
-                file.seek(place)
-                file.write(bytes([byte ^ 1 << chance.randrange(8)]))
-                return True
-        except (BlockingIOError, FileNotFoundError):
-            continue
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            place = chance.randrange(os.fstat(file.fileno()).st_size)
+            damaged = os.pread(file.fileno(), 1, place)[0] ^ 1 << chance.randrange(8)
+            os.pwrite(file.fileno(), bytes([damaged]), place)
+            return True
     return False

@@ -1,29 +1,34 @@
-"""One rank of a training that reads, checks each batch, logs its ids, and saves its state."""
+"""What the processes of the soak do: read as one rank of a training, or write a dataset."""
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
 import sys
+import time
 import warnings
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tools.account import Delivered, Key, Raised
+from tools.account import Delivered, Key, Life, Raised, read_log
 from tools.conformance.matrix import Shape
-from tools.soak.plan import JobPlan
+from tools.soak.plan import Data, JobPlan
 from tools.soak.processes import GAVE_UP
-from tools.soak.samples import wrong
+from tools.soak.samples import COLUMNS, columns_of, wrong
 
 _SAVE_EVERY = 5  # batches
 _PATIENCE = 50  # errors in a row
 _LANES = 4
 _BLOCK = 2000  # samples: some shards of each dataset
 _MIXED = ("id", "tokens")
+_AT_ONCE = 50  # samples
+_PAUSE = 0.02  # seconds: so that writing takes long enough to be killed
 
 
 @dataclass(frozen=True)
@@ -32,18 +37,26 @@ class Reading:
 
     plan: JobPlan
     root: str  # of the datasets
+    cache: mdsx.Cache
     shape: Shape
-    rank: int
-    cache: str
-    cache_limit: int
-    state: dict[str, Any] | None
-    log: Path
-    saved: Path
+    files: Path  # its log and its state, but for their suffixes
+    rank: int = 0
+    state: dict[str, Any] | None = None
     until: int | None = None
+    patience: float = (
+        240.0  # seconds without a batch or an error; a request that stalls may be tried 5 times, 30 s each
+    )
 
     @property
-    def start(self) -> Key:
-        return key_of(self.state)
+    def log(self) -> Path:
+        return self.files.with_suffix(".log")
+
+    @property
+    def saved(self) -> Path:
+        return self.files.with_suffix(".state")
+
+    def life(self) -> Life:
+        return read_log(self.log, key_of(self.state))
 
     def last_state(self) -> dict[str, Any] | None:
         """The state that it saved last, or the one that it began with."""
@@ -65,15 +78,18 @@ def dataset_of(plan: JobPlan, root: str, **options: Any) -> StreamingDataset:
 
 
 def read(reading: Reading) -> None:
-    """End with status 0 if asked to end, otherwise with GAVE_UP."""
+    """Check each batch, log its ids, and save the state.
+
+    End with status 0 if asked to end, with GAVE_UP after errors of mdsx, and otherwise with another status.
+    """
     warnings.simplefilter("ignore")  # the cache is too small on purpose
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
+    faulthandler.register(signal.SIGALRM, all_threads=False, chain=True)  # prints the stack; then the signal ends it
     with reading.log.open("ab", buffering=0) as log:
         try:
             _deliver(reading, log, stop)
-        except (mdsx.MdsxError, RuntimeError) as error:
-            # PyTorch reports a killed worker wherever its process is at that moment, also between two batches.
+        except Exception as error:
             raised = _raised(error)
             if raised.kind == "other":
                 raise
@@ -83,11 +99,13 @@ def read(reading: Reading) -> None:
 
 def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
     """Read until there is something in `stop`; log each batch."""
+    signal.setitimer(signal.ITIMER_REAL, reading.patience)
     loader = _open(reading)
     failures, since = 0, 0
     while not stop and (reading.until is None or loader.epoch < reading.until):
         batches = iter(loader)
         while not stop:
+            signal.setitimer(signal.ITIMER_REAL, reading.patience)
             before = loader.state_dict()
             try:
                 batch = next(batches)
@@ -100,7 +118,10 @@ def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
                     sys.exit(GAVE_UP)
                 continue
             failures, since = 0, since + 1
-            log.write(_delivered(batch, before, loader).to_line().encode())
+            after = loader.state_dict()
+            stop_at = after["position"] if after["epoch"] == before["epoch"] else before["epoch_samples"]
+            part = Delivered(*key_of(before), stop_at, tuple(batch["id"].tolist()), wrong(batch))
+            log.write(part.to_line().encode())
             if since % _SAVE_EVERY == 0:
                 _save(loader, reading.saved)
     _save(loader, reading.saved)
@@ -108,27 +129,14 @@ def _deliver(reading: Reading, log: IO[bytes], stop: list[int]) -> None:
 
 def _open(reading: Reading) -> StreamingDataLoader:
     shape = reading.shape
-    data = dataset_of(
-        reading.plan,
-        reading.root,
-        cache=mdsx.Cache(reading.cache, limit=reading.cache_limit),
-        rank=reading.rank,
-        world_size=shape.world,
-    )
-    more: dict[str, Any] = {}
-    if shape.workers:
-        more = {"multiprocessing_context": "fork", "persistent_workers": reading.plan.steady}
-    loader = StreamingDataLoader(data, shape.batch, num_workers=shape.workers, drop_last=False, **more)
+    how: dict[str, Any] = {"cache": reading.cache, "rank": reading.rank, "world_size": shape.world}
+    data = dataset_of(reading.plan, reading.root, **how)
+    forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": reading.plan.steady}
+    workers = {"num_workers": shape.workers, **(forked if shape.workers else {})}
+    loader = StreamingDataLoader(data, shape.batch, drop_last=False, **workers)
     if reading.state is not None:
         loader.load_state_dict(reading.state)
     return loader
-
-
-def _delivered(batch: dict[str, Any], before: dict[str, Any], loader: StreamingDataLoader) -> Delivered:
-    after = loader.state_dict()
-    same = after["epoch"] == before["epoch"]
-    stop = after["position"] if same else before["epoch_samples"]
-    return Delivered(before["epoch"], before["position"], stop, tuple(batch["id"].tolist()), wrong(batch))
 
 
 def _save(loader: StreamingDataLoader, path: Path) -> None:
@@ -138,9 +146,24 @@ def _save(loader: StreamingDataLoader, path: Path) -> None:
 
 
 def _raised(error: Exception) -> Raised:
+    """PyTorch reports a killed worker wherever the process is at that moment: between batches, or in another `try`."""
     kind = "other"
     if isinstance(error, mdsx.MdsxError):
         kind = "mdsx" if error.file else "nameless"
-    elif isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
+    elif any("DataLoader worker" in str(each) for each in (error, error.__context__) if isinstance(each, RuntimeError)):
         kind = "worker"
     return Raised(kind, type(error).__name__, str(error)[:2000])
+
+
+def write(url: str, data: Data) -> None:
+    """Write all of `data`, from where it was left."""
+    columns = {name: COLUMNS[name] for name in data.columns}
+    try:
+        with mdsx.Writer(url, columns, shard_size=data.shard_size, compression=data.compression, resume=True) as out:
+            ids = islice(data.ids, out.samples, None)
+            while some := list(islice(ids, _AT_ONCE)):
+                out.write_batch(columns_of(data.columns, some))
+                time.sleep(_PAUSE)
+    except mdsx.MdsxError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        sys.exit(GAVE_UP)

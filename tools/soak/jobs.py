@@ -1,0 +1,171 @@
+"""What the soak keeps running: the ranks of trainings, and writers. They are killed and resumed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tools.account import Key, Life
+from tools.conformance.matrix import Shape
+from tools.processes import members
+from tools.soak.child import Reading, key_of, read, write
+from tools.soak.plan import Data, JobPlan
+from tools.soak.processes import GAVE_UP, Process, start
+
+
+class Reader(Process):
+    """A process of a rank."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(reading.files.with_suffix(".txt"), read, reading)
+        self.reading = reading
+
+
+class Job:
+    """The ranks of a training: `first` is rank 0's task, without a file name. Problems are added to `failures`."""
+
+    def __init__(self, first: Reading, failures: list[str]) -> None:
+        self.plan: JobPlan = first.plan
+        self.shape = first.shape
+        self._first = first
+        self._failures = failures
+        self._generations: list[list[list[Reader]]] = []  # the lives of each rank
+        self._count = 0
+
+    @property
+    def readers(self) -> list[Reader]:
+        """The current process of each rank."""
+        return [lives[-1] for lives in self._generations[-1]] if self._generations else []
+
+    def begin(self, shape: Shape, state: dict[str, Any] | None = None, until: int | None = None) -> None:
+        """Start a new generation of ranks that resume from `state`."""
+        self.shape = shape
+        self._generations.append([[] for _ in range(shape.world)])
+        for rank in range(shape.world):
+            self._start(replace(self._first, shape=shape, rank=rank, state=state, until=until))
+
+    def tick(self) -> None:
+        """Restart ranks that ended with an error of mdsx, or lost a worker; record a failure for any other end."""
+        for reader in self.readers:
+            if reader.status is not None and (reader.reading.until is None or reader.status != 0):
+                if reader.status != GAVE_UP:
+                    self._failed(reader, f"ended with {reader.status}: {reader.last_words()}")
+                self._restart(reader)
+
+    def kill(self, number: int, *, workers: bool) -> None:
+        """SIGKILL to a rank, with its workers or without; restart it from its own last state."""
+        reader = self.readers[number % self.shape.world]
+        reader.end(workers=workers)
+        self._restart(reader)
+
+    def kill_all(self) -> dict[str, Any] | None:
+        """Kill all ranks with SIGKILL. Return the state of the slowest rank, from which all can resume."""
+        for reader in self.readers:
+            reader.end()
+        return min((reader.reading.last_state() for reader in self.readers), key=key_of)
+
+    def stop(self) -> None:
+        """Ask all to end; `stopped` waits for it."""
+        for reader in self.readers:
+            if reader.status is None:
+                reader.terminate()
+
+    def stopped(self, deadline: float) -> None:
+        """Wait until all have ended; record a failure for those that end badly."""
+        for reader in self.readers:
+            if reader.status is None:
+                reader.join(max(deadline - time.monotonic(), 0.1))
+            if reader.status not in (0, GAVE_UP, -signal.SIGTERM):  # the signal: it had only just started
+                self._failed(reader, f"was asked to end, and ended with {reader.status}")
+
+    def lives(self) -> tuple[list[list[list[Life]]], list[Key]]:
+        """Return the logs, as generations of ranks of lives, and where each generation began."""
+        found = [[[reader.reading.life() for reader in lives] for lives in ranks] for ranks in self._generations]
+        return found, [ranks[0][0].start for ranks in found]
+
+    def left(self) -> list[int]:
+        """All processes that remain of readers and their workers."""
+        return members(groups={reader.session for ranks in self._generations for lives in ranks for reader in lives})
+
+    def _start(self, reading: Reading) -> None:
+        self._count += 1
+        files = self._first.files / f"{self.plan.name.replace(' ', '-')}-{self._count:04}"
+        self._generations[-1][reading.rank].append(start(Reader(replace(reading, files=files))))
+
+    def _restart(self, reader: Reader) -> None:
+        self._start(replace(reader.reading, state=reader.reading.last_state()))
+
+    def _failed(self, reader: Reader, text: str) -> None:
+        self._failures.append(f"{self.plan.name}, rank {reader.reading.rank} {text}")
+
+
+@dataclass
+class WriterJob:
+    """Writes `data` again and again, below `url`, which is `root` on this machine; what it prints goes to `output`."""
+
+    name: str
+    data: Data
+    url: str
+    root: Path
+    expected: Mapping[str, bytes]
+    output: Path
+    failures: list[str]
+    finished: int = 0
+    kills: int = 0
+    _process: Process | None = None
+
+    def tick(self) -> None:
+        """Start it if it does not run; check what it finished."""
+        process = self._process
+        if process is not None:
+            if process.status is None:
+                return
+            if process.status == 0:
+                self.check(done=True)
+                self.finished += 1
+                shutil.rmtree(self.root / str(self.finished - 1), ignore_errors=True)
+            elif process.status != GAVE_UP:
+                self._failed(f"ended with {process.status}: {process.last_words()}")
+        self._start()
+
+    def kill(self) -> None:
+        """SIGKILL; then resume it."""
+        if self._process is not None and self._process.status is None:
+            self._process.end()
+            self.kills += 1
+            self.check()
+            self._start()
+
+    def finish(self, limit: float) -> None:
+        """Let it finish its dataset, within `limit` seconds."""
+        before, deadline = (self.finished, len(self.failures)), time.monotonic() + limit
+        while (self.finished, len(self.failures)) == before:
+            if time.monotonic() > deadline:
+                self._failed(f"made no end in {limit:.0f} s")
+            self.tick()
+            time.sleep(0.1)
+        if self._process is not None:
+            self._process.end()
+
+    def check(self, *, done: bool = False) -> None:
+        """If there is an index, or it is `done`, all files must be as an undisturbed writer leaves them."""
+        root = self.root / str(self.finished)
+        if (done or (root / "index.json").exists()) and contents(root) != self.expected:
+            self._failed(f"dataset {self.finished} is not as expected")
+
+    def _start(self) -> None:
+        self._process = start(Process(self.output, write, f"{self.url}/{self.finished}", self.data))
+
+    def _failed(self, text: str) -> None:
+        self.failures.append(f"writer {self.name}: {text}")
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """The files of a dataset, except the writer's own."""
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and "_mdsx" not in path.parts)
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
