@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                "Takes about a minute and leaves quickstart.png. Exit status 1 if a promise was broken.")  # fmt: skip
     add("--documents", type=int, metavar="N", help="use N documents (default: all)")
 
-    add = tool("bench", "bench.command", "Measure mdsx, its peers and the limits of the machine side by side.",
+    add = tool("bench", "bench.run", "Measure mdsx, its peers and the limits of the machine side by side.",
                "Exit status 1 if mdsx failed in some subject; missed goals are no failure.")  # fmt: skip
     add("subjects", nargs="*", metavar="SUBJECT", help="names or patterns (loader-*); default: all")
     add("--list", action="store_true", help="list the names of the subjects")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tools.bench.subjects import MODULES
+from tools.bench.subjects import all_subjects
 from tools.processes import Call
 
 _SLOW = ("idle", "s3", "cache")  # wait for seconds, or need a server
@@ -53,29 +52,25 @@ def _fork_sleeper() -> None:
 
 def run_all(directory: str, scale: float) -> None:
     """Every measurement of mdsx and of the machine, of local subjects; prints whether each had its figure."""
+    tempfile.tempdir = directory
     found: dict[str, bool] = {}
     prepared: dict[str, str] = {}
-    for module in MODULES:
-        for subject in importlib.import_module(f"tools.bench.subjects.{module}").subjects(scale):
-            for contestant in subject.contestants:
-                if contestant.kind == "peer" or subject.name.startswith(_SLOW):
-                    continue
-                more: dict[str, Any] = {"scratch": tempfile.mkdtemp(dir=directory)}
-                if contestant.prepare is not None:
-                    key = repr(contestant.prepare)
-                    if key not in prepared:
-                        prepared[key] = tempfile.mkdtemp(dir=directory)
-                        _run(contestant.prepare, {"data": prepared[key]})
-                    more["data"] = prepared[key]
-                figures = _run(contestant.call, more)
-                found[f"{subject.name}: {contestant.name}"] = figures[subject.figure] >= 0
+    for subject in all_subjects(scale):
+        for contestant in subject.contestants:
+            if contestant.kind == "peer" or subject.name.startswith(_SLOW):
+                continue
+            more: dict[str, Any] = {}
+            if contestant.prepare is not None:
+                key = repr(contestant.prepare)
+                if key not in prepared:
+                    prepared[key] = more["data"] = tempfile.mkdtemp()
+                    _run(contestant.prepare, more)
+                more["data"] = prepared[key]
+            figures = _run(contestant.call, more)
+            found[f"{subject.name}: {contestant.name}"] = figures[subject.figure] >= 0
     print(json.dumps(found), flush=True)
     os._exit(0)
 
 
 def _run(call: Call, more: dict[str, Any]) -> Any:
-    module, _, name = call.function.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    if "scratch" not in inspect.signature(function).parameters:
-        more.pop("scratch", None)
-    return function(**call.arguments, **more)
+    return pkgutil.resolve_name(call.function)(**call.arguments, **more)

@@ -1,22 +1,25 @@
-"""How contestants measure time and memory."""
+"""How time and memory are measured."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tools.processes import members
 from tools.watch import Watch
 
 Figures = dict[str, Any]
+Result = TypeVar("Result")
 
 SECONDS = 2.0  # to measure at least, if an epoch is short
 LONG_EPOCH = 4.0  # seconds; a first epoch that takes longer counts, since it is no mere warm-up
 ENOUGH = 8.0  # seconds after which an epoch is left
+_forked: Callable[[int], Any]  # which forked processes find here
 
 
 def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int) -> Figures:
@@ -64,15 +67,11 @@ def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
     return {"samples/s": (number - begin) * each / took}
 
 
-@contextlib.contextmanager
-def stopwatch(figures: Figures, samples: int, size: int = 0) -> Iterator[None]:
-    """Put samples (and bytes) a second of the block into `figures`."""
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    """Return what `work` returns, and the seconds that it takes."""
     started = time.perf_counter()
-    yield
-    took = time.perf_counter() - started
-    figures["samples/s"] = samples / took
-    if size:
-        figures["bytes/s"] = size / took
+    result = work()
+    return result, time.perf_counter() - started
 
 
 class PeakMemory(Watch):
@@ -109,16 +108,6 @@ def memory_of(pid: int) -> dict[str, int]:
     return found
 
 
-def in_child(function: Callable[..., int], *arguments: Any) -> int:
-    """Return a file descriptor from which what the function returned in a forked process is read."""
-    read, write = os.pipe()
-    if os.fork() == 0:
-        os.write(write, str(function(*arguments)).encode())
-        os._exit(0)
-    os.close(write)
-    return read
-
-
 def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:
     """Processor seconds of this process and its children in `seconds` without reading.
 
@@ -140,3 +129,15 @@ def _cpu_seconds() -> float:
             values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(values[11]) + int(values[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def in_processes(function: Callable[[int], Any], count: int) -> list[Any]:
+    """Return what `function` returns for 0, 1, ..., each in a process that is forked from this one, all at once."""
+    global _forked
+    _forked = function
+    with get_context("fork").Pool(count) as pool:
+        return pool.map(_call_forked, range(count), chunksize=1)
+
+
+def _call_forked(number: int) -> Any:
+    return _forked(number)

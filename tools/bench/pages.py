@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench.report import Report, number
-from tools.bench.run import Line, Outcome
+from tools.bench.report import Line, Outcome, Report, number
 from tools.processes import ROOT
 from tools.tables import put_between_marks
 

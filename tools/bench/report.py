@@ -1,23 +1,83 @@
-"""The results as tables in Markdown, and as JSON, which a later run can load."""
+"""The results: judged by the goals, as tables in Markdown, and as JSON, which a later run can load."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import median
 
-from tools.bench.run import Line, Outcome, Verdict
-from tools.bench.subject import Subject
+import msgspec
+
+from tools.bench.measure import Figures
+from tools.bench.subject import Contestant, Goal, Subject
 from tools.tables import table
+
+
+@dataclass
+class Line:
+    """A contestant's figures of each round, and why there are no more of them, if so."""
+
+    contestant: Contestant
+    rounds: list[Figures] = field(default_factory=list)
+    failure: str = ""
+
+    def values(self, figure: str) -> list[float]:
+        """One figure, of each round that has it."""
+        return [float(figures[figure]) for figures in self.rounds if figures.get(figure) is not None]
+
+    def median(self, figure: str) -> float | None:
+        """The median of all rounds, None if there is none."""
+        values = self.values(figure)
+        return median(values) if values else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a goal was judged. `value` is the figure or ratio, None if it could not be measured."""
+
+    goal: Goal
+    value: float | None
+    word: str  # met, missed, not measured
+
+    @property
+    def measured(self) -> str:
+        """The value and the goal, for tables."""
+        if self.value is None:
+            return "-"
+        return number(self.value) + (" x" if self.goal.against else "") + f", goal {self.goal.bound}"
+
+
+@dataclass
+class Outcome:
+    """All of a subject's lines, in the order of its contestants, and how its goals were judged."""
+
+    subject: Subject
+    lines: list[Line]
+    origin: str = ""  # the earlier run that measured it, if it was not this one
+    verdicts: list[Verdict] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.verdicts = [self._judge(goal) for goal in self.subject.goals]
+
+    def _judge(self, goal: Goal) -> Verdict:
+        medians = {line.contestant.name: line.median(goal.figure or self.subject.figure) for line in self.lines}
+        value = medians.get(goal.contestant)
+        if goal.against and value is not None:
+            others = [found for name in goal.against if (found := medians.get(name)) is not None]
+            best = (max if self.subject.higher_is_better else min)(others, default=0.0)
+            value = value / best if best else None
+        if value is None:
+            return Verdict(goal, None, "not measured")
+        met = value >= goal.at_least if goal.at_least is not None else value <= (goal.at_most or 0.0)
+        return Verdict(goal, value, "met" if met else "missed")
 
 
 @dataclass(frozen=True)
 class Report:
     """All subjects of a run."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: Sequence[Outcome]
     machine: Mapping[str, str]
     versions: Mapping[str, str]
     commit: str
@@ -31,10 +91,9 @@ class Report:
 
     def goals(self) -> str:
         """All goals in one Markdown table."""
-        rows = []
-        for verdict in (verdict for outcome in self.outcomes for verdict in outcome.verdicts):
-            word = verdict.word if verdict.met else f"**{verdict.word}**"
-            rows.append([verdict.goal.text, _measured(verdict), word])
+        verdicts = [verdict for outcome in self.outcomes for verdict in outcome.verdicts]
+        words = [each.word if each.word == "met" else f"**{each.word}**" for each in verdicts]
+        rows = [[each.goal.text, each.measured, word] for each, word in zip(verdicts, words, strict=True)]
         return table(("goal", "measured", ""), rows, (1,))
 
     def about(self) -> str:
@@ -65,56 +124,33 @@ class Report:
             rows.append(cells)
         return table(["samples a second", *loaders], rows, range(1, len(loaders) + 1))
 
-    def to_json(self) -> str:
+    def to_json(self) -> bytes:
         """Every figure of every round, and how the goals were judged."""
-        value = {**vars(self), "seconds": round(self.seconds), "subjects": list(map(_as_json, self.outcomes))}
-        del value["outcomes"]
-        return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
+    """Return the outcomes of `subjects` that are in a JSON file. Subjects that were renamed since are left out."""
+    earlier = msgspec.json.decode(path.read_bytes(), type=Report)
+    here = f"{earlier.machine.get('processor', '')}, load before {earlier.machine.get('load before', 'unknown')}"
+    run = f"{earlier.date}, commit {earlier.commit or 'unknown'}, {earlier.rounds} rounds, {here}"
+    known = {each.subject.name: each for each in earlier.outcomes}
+    outcomes = []
+    for subject in (each for each in subjects if each.name in known):
+        found = {line.contestant.name: line for line in known[subject.name].lines}
+        lines = [found.get(each.name, Line(each, failure="left out")) for each in subject.contestants]
+        outcomes.append(Outcome(subject, lines, known[subject.name].origin or run))
+    return outcomes
 
 
 def section(outcome: Outcome) -> str:
     """A subject in Markdown: its table, followed by its goals."""
     subject = outcome.subject
     heads = ("", subject.unit, "min .. max", *subject.more, "")
-    rows = []
-    for line in outcome.lines:
-        mark = "**" if line.contestant.kind == "mdsx" else ""
-        rows.append([f"{mark}{line.contestant.name}{mark}", *_cells(outcome, line)])
-    made = table(heads, rows, range(1, len(heads) - 1))
+    made = table(heads, [_cells(subject, line) for line in outcome.lines], range(1, len(heads) - 1))
     note = f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()
-    goals = "".join(f"- {each.goal.text}: {each.word} ({_measured(each)})\n" for each in outcome.verdicts)
+    goals = "".join(f"- {each.goal.text}: {each.word} ({each.measured})\n" for each in outcome.verdicts)
     return f"### {subject.title}\n\n{made}\n{note}\n" + (f"\n{goals}" if goals else "")
-
-
-def load(path: Path, subjects: Sequence[Subject]) -> list[Outcome]:
-    """Return the outcomes of `subjects` that are in a JSON file. Subjects that were renamed since are left out."""
-    whole = json.loads(path.read_text())
-    found = {each["name"]: each for each in whole["subjects"]}
-    here = f"{whole['machine'].get('processor', '')}, load before {whole['machine'].get('load before', 'unknown')}"
-    run = f"{whole['date']}, commit {whole['commit'] or 'unknown'}, {whole['rounds']} rounds, {here}"
-    absent = {"rounds": [], "failure": "left out"}
-    outcomes = []
-    for subject in (each for each in subjects if each.name in found):
-        known = {each["name"]: each for each in found[subject.name]["contestants"]}
-        earlier = [(each, known.get(each.name, absent)) for each in subject.contestants]
-        lines = [Line(each, its["rounds"], its["failure"]) for each, its in earlier]
-        outcomes.append(Outcome(subject, lines, found[subject.name].get("origin") or run))
-    return outcomes
-
-
-def _as_json(outcome: Outcome) -> dict[str, Any]:
-    subject = outcome.subject
-    contestants = [
-        {"name": line.contestant.name, "kind": line.contestant.kind, "median": line.median(subject.figure)}
-        | {"rounds": line.rounds, "failure": line.failure}
-        for line in outcome.lines
-    ]
-    goals = [
-        {"text": each.goal.text, "measured": each.value, "bound": each.goal.bound, "judged": each.word}
-        for each in outcome.verdicts
-    ]
-    about = {name: getattr(subject, name) for name in ("name", "title", "figure", "unit")}
-    return {**about, "origin": outcome.origin, "contestants": contestants, "goals": goals}
 
 
 def number(value: float) -> str:
@@ -122,21 +158,14 @@ def number(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _measured(verdict: Verdict) -> str:
-    if verdict.value is None:
-        return "-"
-    return number(verdict.value) + (" x" if verdict.goal.against else "") + f", goal {verdict.goal.bound}"
-
-
-def _cells(outcome: Outcome, line: Line) -> list[str]:
-    """Median, spread, further figures, remark."""
-    subject = outcome.subject
-    values, median = line.values(subject.figure), line.median(subject.figure)
-    if median is None:
-        return ["-", "", *("" for _ in subject.more), line.failure or "no figure"]
-    more = [line.median(name) for name in subject.more]
-    spread = f"{number(min(values))} .. {number(max(values))}"
-    return [number(median), spread, *("" if each is None else number(each) for each in more), line.failure]
+def _cells(subject: Subject, line: Line) -> list[str]:
+    """Name, median, spread, further figures, remark."""
+    mark = "**" if line.contestant.kind == "mdsx" else ""
+    name, values = f"{mark}{line.contestant.name}{mark}", line.values(subject.figure)
+    if not values:
+        return [name, "-", "", *("" for _ in subject.more), line.failure or "no figure"]
+    more = ["" if (value := line.median(figure)) is None else number(value) for figure in subject.more]
+    return [name, number(median(values)), f"{number(min(values))} .. {number(max(values))}", *more, line.failure]
 
 
 def _loader(line: Line) -> str:

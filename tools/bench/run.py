@@ -1,82 +1,72 @@
-"""Runs a subject: prepares the data, then rounds in which each contestant has one turn; judges the goals."""
+"""Runs subjects: prepares the data, then rounds in which each contestant has one turn; then writes the tables."""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-import re
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from tools.bench.subject import Contestant, Goal, Subject
+from tools import machine
+from tools.bench.measure import Figures
+from tools.bench.pages import write_pages
+from tools.bench.report import Line, Outcome, Report, load, section
+from tools.bench.subject import Contestant, Subject
+from tools.bench.subjects import all_subjects
+from tools.console import Console, temporary_directory
+from tools.environment import install_missing
 from tools.processes import Call, CallFailed, call
 
 _PREPARE_LIMIT = 600.0  # seconds
-Figures = dict[str, Any]
 
 
-@dataclass
-class Line:
-    """A contestant's figures of each round, and why there are no more of them, if so."""
+def run(given: argparse.Namespace) -> int:
+    """Return 1 if mdsx failed somewhere; missed goals do not count. Everything it started has ended then."""
+    patterns = given.subjects or ["*"]
+    chosen = [each for each in all_subjects(given.scale) if any(fnmatch(each.name, pattern) for pattern in patterns)]
+    if given.list:
+        for subject in chosen:
+            print(f"{subject.name:28} {subject.title}")
+        return 0
+    console = Console()
+    started, here = time.monotonic(), machine.machine()
+    outcomes = {each.subject.name: each for path in given.load for each in load(Path(path), chosen)}
+    left = [each for each in chosen if each.name not in outcomes]
+    used = _environments(chosen)
+    needed = [name for name in _environments(left) if not given.loaders or name in given.loaders]
+    missing = install_missing(console, needed)
+    with temporary_directory("mdsx-bench-", given.scratch) as scratch:
+        runner = Runner(scratch, given.rounds, missing=missing)
+        for subject in left:
+            with console.step(subject.title) as step:
+                runner.note = step.note
+                outcomes[subject.name] = runner.run(subject, given.loaders)
+            console.page(section(outcomes[subject.name]))
+    report = Report(
+        [outcomes[subject.name] for subject in chosen],
+        here,
+        machine.versions(name for name in used if name not in missing),
+        machine.commit(),
+        machine.today(),
+        given.rounds,
+        given.scale,
+        time.monotonic() - started,
+    )
+    console.print(f"{report.about().strip()} {report.seconds:.0f} s")
+    if given.json:
+        Path(given.json).write_bytes(report.to_json())
+    if given.markdown:
+        write_pages(report)
+    return int(any(line.failure and line.contestant.kind == "mdsx" for each in report.outcomes for line in each.lines))
 
-    contestant: Contestant
-    rounds: list[Figures] = field(default_factory=list)
-    failure: str = ""
 
-    def values(self, figure: str) -> list[float]:
-        """One figure, of each round that has it."""
-        return [float(figures[figure]) for figures in self.rounds if figures.get(figure) is not None]
-
-    def median(self, figure: str) -> float | None:
-        """The median of all rounds, None if there is none."""
-        values = self.values(figure)
-        return median(values) if values else None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How a goal was judged. `value` is the figure or ratio; `met` is None if it could not be measured."""
-
-    goal: Goal
-    value: float | None
-    met: bool | None
-
-    @property
-    def word(self) -> str:
-        return {True: "met", False: "missed", None: "not measured"}[self.met]
-
-
-@dataclass
-class Outcome:
-    """All of a subject's lines, in the order of its contestants, and its goals."""
-
-    subject: Subject
-    lines: list[Line]
-    origin: str = ""  # the earlier run that measured it, if it was not this one
-
-    def line(self, name: str) -> Line:
-        """The line of a contestant."""
-        return next(line for line in self.lines if line.contestant.name == name)
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        return [self._judge(goal) for goal in self.subject.goals]
-
-    def _judge(self, goal: Goal) -> Verdict:
-        figure = goal.figure or self.subject.figure
-        value = self.line(goal.contestant).median(figure)
-        if goal.against and value is not None:
-            others = [found for name in goal.against if (found := self.line(name).median(figure)) is not None]
-            best = (max if self.subject.higher_is_better else min)(others, default=0.0)
-            value = value / best if best else None
-        if value is None:
-            return Verdict(goal, None, None)
-        met = value >= goal.at_least if goal.at_least is not None else value <= (goal.at_most or 0.0)
-        return Verdict(goal, value, met)
+def _environments(subjects: Sequence[Subject]) -> list[str]:
+    return sorted({name for subject in subjects for each in subject.contestants if (name := each.call.environment)})
 
 
 @dataclass
@@ -100,49 +90,48 @@ class Runner:
             for line in lines:
                 if not line.failure:
                     self.note(f"{subject.name}, round {number}: {line.contestant.name}")
-                    self._turn(subject, line, number)
+                    try:
+                        line.rounds.append(self._measure(line.contestant, subject.limit))
+                    except CallFailed as error:
+                        line.failure = f"round {number}: {error}"
         return Outcome(subject, lines)
 
     def _absent(self, contestant: Contestant, only: Sequence[str]) -> str:
         environment = contestant.call.environment
         if only and (environment or contestant.kind) not in only:
             return "left out"
-        return f"not installed: {self.missing[environment]}" if environment and environment in self.missing else ""
+        return f"not installed: {self.missing[environment]}" if environment in self.missing else ""
 
-    def _turn(self, subject: Subject, line: Line, number: int) -> None:
+    def _measure(self, contestant: Contestant, limit: float) -> Figures:
         more = {}
-        scratch = _empty(self.scratch / "turn")
-        try:
-            if line.contestant.prepare is not None:
-                data = self._prepared(line.contestant.prepare)
-                _read_all(data)
-                more["data"] = str(data)
-            more["scratch"] = str(_empty(scratch / "scratch"))
-            line.rounds.append(self.call(line.contestant.call, more, scratch=scratch, limit=subject.limit))
-        except CallFailed as error:
-            line.failure = f"round {number}: {error}"
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        if contestant.prepare is not None:
+            data = self._prepared(contestant.prepare)
+            _read_all(data)
+            more["data"] = str(data)
+        return self._call(contestant.call, more, limit)
 
     def _prepared(self, what: Call) -> Path:
         """The directory with what `what` makes; made now, unless it was before. A failure is remembered too."""
         key = hashlib.sha256(json.dumps(asdict(what), sort_keys=True).encode()).hexdigest()[:12]
-        parts = (what.function.removeprefix("tools.bench."), str(what.arguments.get("loader", "")))
-        directory = self.scratch / "data" / f"{re.sub(r'[^A-Za-z0-9]+', '-', '-'.join(parts))}-{key}"
+        directory = self.scratch / "data" / f"{what.environment or 'mdsx'}-{key}"
         done = directory.with_suffix(".done")
         if directory in self._failed:
             raise CallFailed(self._failed[directory])
         if not done.exists():
-            scratch = _empty(self.scratch / "preparing")
             try:
-                self.call(what, {"data": str(_empty(directory))}, scratch=scratch, limit=_PREPARE_LIMIT)
+                self._call(what, {"data": str(_empty(directory))}, _PREPARE_LIMIT)
             except CallFailed as error:
                 self._failed[directory] = f"its data could not be written: {error}"
                 raise CallFailed(self._failed[directory]) from None
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
             done.touch()
         return directory
+
+    def _call(self, what: Call, more: Mapping[str, str], limit: float) -> Figures:
+        scratch = _empty(self.scratch / "scratch")
+        try:
+            return self.call(what, more, scratch=scratch, limit=limit)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _read_all(directory: Path) -> None:

@@ -1,7 +1,4 @@
-"""What is measured: a subject, its contestants, and the goals that mdsx has in it.
-
-A module in `subjects/` has a function `subjects(scale)` which returns them; 1.0 is the full size, `--quick` is 0.1.
-"""
+"""What is measured: a subject, its contestants, and the goals that mdsx has in it."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from tools.processes import Call
 class Contestant:
     """One line of a subject: a loader driven in one way, or a limit of the machine.
 
-    Each measurement is one `call`, which returns figures: a mapping name -> number. It also gets `scratch`, an empty
-    directory, if it has such a parameter, and `data`, the directory that `prepare` filled, if there is one. `prepare`
-    is called once for all contestants and subjects that have an equal one; its `data` is an empty directory.
+    Each measurement is one `call`, which returns figures: a mapping name -> number. If there is a `prepare`, it also
+    gets `data`, the directory that `prepare` filled. `prepare` is called once for all contestants and subjects that
+    have an equal one; its `data` is an empty directory.
     """
 
     name: str

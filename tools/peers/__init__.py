@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell, Data
-from tools.conformance.task import Task, checked, sample_of
+from tools.conformance.task import Task, checked, sample_of, shards_of
 from tools.processes import have_own_shared_memory
 
 NAMES = ("mdsx", "mosaicml", "litdata", "webdataset", "huggingface", "grain", "torchdata")
@@ -47,7 +48,8 @@ class Reading:
     tokens_loader: bool = False
     decoded: bool = False  # JPEGs are decoded to pixels
     views: bool = False  # encoded bytes are not copied
-    dicts: bool = False  # a batch is a list of dicts
+    dicts: bool = False  # samples are dicts, instead of columns
+    reader: bool = False  # ArrayRecordReader, instead of ArrayRecordDataSource
 
 
 class Loader:
@@ -67,15 +69,14 @@ class Loader:
 
 
 class Peer:
-    """A loader. Its module has an instance as `PEER`.
-
-    A peer overrides the methods that it is measured by; the others raise NotImplementedError.
-    """
+    """A loader. Its module has an instance as `PEER`, which has the methods that the loader is measured by."""
 
     name: str
     title: str
     environment: str | None = None  # the name of its requirements file; None is the project's environment
     packages: tuple[str, ...]  # distributions whose versions are shown
+    imports: tuple[str, ...] = ()  # modules that every process needs
+    settings: ClassVar[Mapping[str, str]] = {}  # environment variables that are set before the imports
     total_order = False  # the order is documented as one sequence, which any batch size cuts
     crosses_epochs = False  # a global batch may contain samples of two epochs
     drops_tail = False  # the run's last batch is dropped if it is not full, as documented
@@ -83,82 +84,78 @@ class Peer:
     forks_to_write = False  # writing starts processes: nothing to warm up in this one
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
     no_phases: str | None = None  # the sentence of its documentation by which weights cannot change during a run
-    rank_loader: Callable[[Task, list[Any]], Loader]
+
+    open: Callable[[Task, list[Any]], Loader]
+    """Open the loader of rank `task.rank` with what each rank saved: an empty list at the run's start."""
+    write: Callable[[Path, str, Sequence[int], Make, Layout], None]
+    """Write samples of a kind (the name of a workload) to a directory, one by one; resume if the loader can."""
+    merge: Callable[[str], object] | None = None
+    """Make one dataset of those in a directory, if a writer cannot set the samples of a shard."""
+    write_batches: Callable[[Path, str, dict[str, Any]], None]
+    """Write columns, some samples at a time."""
+    samples: Callable[[Reading], Iterable[Any]]
+    """Return all samples, without a loader; each iteration is an epoch."""
+    random: Callable[[Reading], tuple[Callable[[int], Any], Callable[[list[int]], Any]]]
+    """Return random access to one sample, and to many."""
+    loader: Callable[[Reading], Iterable[Any]]
+    """Return a shuffled loader; each iteration is an epoch."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """The sentence of the loader's own documentation that excludes this cell, or None."""
         return self.no_phases if cell.phases else None
 
     def warm(self) -> None:
-        """Import what each rank needs. Called once, before ranks are forked."""
-
-    def warm_without_torch(self) -> None:
-        """Import what writing and random access need."""
-        self.warm()
+        """Import what every process needs. Called once, before ranks are forked."""
+        os.environ.update(self.settings)
+        for module in self.imports:
+            importlib.import_module(module)
 
     def clean(self) -> None:
         """Remove shared memory that earlier processes left."""
 
-    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        """Write the samples `ids` of the workload `kind` one by one; resume if the loader can."""
-        raise NotImplementedError
-
     def prepare(self, directory: Path, data: Data) -> None:
         """Write `data` of the matrix, in exactly its shards."""
-        self.write(directory, "text", data.ids, sample_of, Layout(shard=data.shards[0]))
-
-    def store(self, directory: Path, kind: str, samples: int, layout: Layout) -> None:
-        """Write a workload for a benchmark that reads it."""
-        from tools import workloads
-
-        self.write(directory, kind, range(samples), workloads.maker(kind), layout)
-
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        """Open the loader of rank `task.rank`. `states` has what each rank saved; it is empty at the run's start."""
-        return self.rank_loader(task, states)
-
-    def samples(self, reading: Reading) -> Iterable[Any]:
-        """All samples, without a loader; each iteration is an epoch."""
-        raise NotImplementedError
-
-    def item(self, reading: Reading) -> Callable[[int], Any]:
-        """Random access to one sample."""
-        raise NotImplementedError
-
-    def items(self, reading: Reading) -> Callable[[list[int]], Any]:
-        """Random access to many samples. By default one by one."""
-        item = self.item(reading)
-        return lambda numbers: [item(number) for number in numbers]
-
-    def loader(self, reading: Reading) -> Iterable[Any]:
-        """A shuffled loader; each iteration is an epoch."""
-        raise NotImplementedError
+        if self.merge is None:
+            self.write(directory, "text", data.ids, sample_of, Layout(shard=data.shards[0]))
+            return
+        for number, ids in enumerate(shards_of(data)):
+            self.write(directory / f"part-{number:05}", "text", ids, sample_of, Layout(shard=10 * len(ids)))
+        self.merge(str(directory))
 
 
 def peer(name: str) -> Peer:
     """A loader by its name in NAMES, or by `module:attribute`."""
-    module, _, attribute = name.partition(":") if ":" in name else (f"{__name__}.{name}", "", "PEER")
-    found = getattr(importlib.import_module(module), attribute)
+    found = pkgutil.resolve_name(name if ":" in name else f"{__name__}.{name}:PEER")
     assert isinstance(found, Peer)
     return found
 
 
-def ready(name: str, torch: bool = True) -> Any:
+def ready(name: str) -> Peer:
     """Return a loader that this process, which has only one thread and few imports yet, can use.
 
     Where the machine allows it, shared memory that the loader leaks disappears with this process.
     """
-    found = peer(name)
-    alone = True
+    found, alone = peer(name), True
     if found.shares_memory:
         try:
             have_own_shared_memory()
         except OSError:
             alone = False
-    found.warm() if torch else found.warm_without_torch()
+    found.warm()
     if not alone:
         found.clean()
     return found
+
+
+def drive(loader: str, function: str, **arguments: Any) -> Any:
+    """Call `module:name` with a loader. The loader is made ready first, whatever the module imports."""
+    found = ready(loader)
+    return pkgutil.resolve_name(function)(found, **arguments)
+
+
+def id_of(sample: Mapping[str, Any]) -> int:
+    """Return the id of a sample of the matrix, WRONG if its text is another sample's."""
+    return checked([sample["id"]], [sample["text"]])[0]
 
 
 def use_temporary_files_in(directory: Path) -> None:

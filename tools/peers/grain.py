@@ -1,6 +1,6 @@
 """Grain over ArrayRecord: files of 64 MiB written with `group_size:1`, as its guide advises for random access.
 
-Benchmarks use MapDataset.source().shuffle().map().batch(), and decode records by the shortest code possible; 0 workers
+Benchmarks use MapDataset.source().shuffle().map().batch(). A record is a value, or several in MessagePack. 0 workers
 are its own reading threads, 16 by default; 2 workers are mp_prefetch. The matrix uses a repeated MapDataset in an
 ElasticIterator, which can resume from any rank: "State of any shard can be used to restore the state of all of the
 shards after changes in sharding and global batch size". It drops the run's last batch if it is not full. Epochs
@@ -9,18 +9,15 @@ follow one another, so a batch may contain samples of two epochs: here it is tak
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tools.conformance.task import Task, checked
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.conformance.task import Task
+from tools.peers import Layout, Loader, Make, Peer, Reading, id_of
 
-_NUMBER = struct.Struct("<q")
 _FOR_RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0,index_storage_option:in_memory"
 
 
@@ -29,8 +26,8 @@ class _Loader(Loader):
         import grain
         from grain.experimental import ElasticIterator
 
-        parts = [grain.MapDataset.source(_source(path)).shuffle(seed=task.seed).repeat() for path in task.paths()]
-        dataset = parts[0] if len(parts) == 1 else grain.MapDataset.mix(parts, weights=task.weights)
+        parts = [grain.MapDataset.source(_source(path)).shuffle(seed=task.seed).repeat() for path in task.sources()]
+        dataset = grain.MapDataset.mix(parts, weights=task.weights) if task.weights else parts[0]
         self._samples = sum(data.samples for data in task.data)
         dataset = dataset[: self._samples * task.epochs].map(_id_of)
         workers = task.shape.workers
@@ -45,7 +42,7 @@ class _Loader(Loader):
         if states:
             self._iterator.set_state(states[-1])
         self.epoch = self._position() // self._samples
-        self._first, self._stride = task.rank, task.shape.world
+        self._rank, self._world = task.rank, task.shape.world
         self._rest: list[int] | None = None  # of a batch that continues in the next epoch
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
@@ -53,16 +50,15 @@ class _Loader(Loader):
         if self._rest is not None:
             yield self._rest
             self._rest = None
-        while self._position() < end:
-            start = self._position()
+        while (start := self._position()) < end:
             batch = next(self._iterator, None)
             if batch is None:
                 return
-            places = itertools.count(start + self._first, self._stride)
-            here = [int(number) for number, place in zip(batch, places, strict=False) if place < end]
-            if len(here) < len(batch) or self._position() > end:
-                self._rest = [int(number) for number in batch[len(here) :]]
-            yield here
+            numbers = [int(number) for number in batch]
+            here = len(range(start + self._rank, end, self._world))  # samples before the epoch's end
+            if here < len(numbers) or self._position() > end:
+                self._rest = numbers[here:]
+            yield numbers[:here]
 
     def state(self) -> Any:
         return self._iterator.get_state()
@@ -75,7 +71,8 @@ class Grain(Peer):
     name = environment = "grain"
     title = "Grain"
     packages = ("grain", "array-record")
-    rank_loader = _Loader
+    imports = ("grain",)
+    open = _Loader
     total_order = True
     crosses_epochs = True
     drops_tail = True
@@ -87,123 +84,97 @@ class Grain(Peer):
         )
     }
 
-    def warm(self) -> None:
-        import grain  # noqa: F401
-
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
 
         directory.mkdir(parents=True, exist_ok=True)
-        out, files, size, count = None, 0, 0, 0
-        for sample in map(make, ids):
-            record = _encode(kind, sample)
-            full = count == layout.shard if layout.shard else size + len(record) > layout.size
-            if out is None or full:
+        options, size = ("group_size:1,uncompressed", 2**30) if kind == "lorem" else ("group_size:1", layout.size)
+        out, files, room = None, 0, 0  # room: samples or bytes that the open file still takes
+        for record in map(_encode, map(make, ids)):
+            needed = 1 if layout.shard else len(record)
+            if out is None or room < needed:
                 if out is not None:
                     out.close()
-                out = ArrayRecordWriter(str(directory / f"{files:05}.array_record"), "group_size:1")
-                files, size, count = files + 1, 0, 0
+                out = ArrayRecordWriter(str(directory / f"{files:05}.array_record"), options)
+                files, room = files + 1, layout.shard or size
             out.write(record)
-            size, count = size + len(record), count + 1
+            room -= needed
         if out is not None:
             out.close()
 
     def samples(self, reading: Reading) -> Any:
         return _dataset(reading).to_iter_dataset()
 
-    def item(self, reading: Reading) -> Callable[[int], Any]:
-        source, decode = _source(Path(reading.source)), _DECODE[reading.kind]
-        return lambda at: decode(source[at])
+    def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+        from array_record.python.array_record_module import ArrayRecordReader
 
-    def items(self, reading: Reading) -> Callable[[list[int]], Any]:
-        source, decode = _source(Path(reading.source)), _DECODE[reading.kind]
-        return lambda numbers: [decode(record) for record in source.__getitems__(numbers)]
+        if reading.kind == "lorem":  # whose records are values
+            (file,) = _files(reading.source)
+            if reading.reader:
+                one_by_one = ArrayRecordReader(file, _FOR_RANDOM_ACCESS)
+                return lambda at: one_by_one.read([at]), ArrayRecordReader(file).read
+            records = ArrayRecordDataSource(file)
+            return records.__getitem__, records.__getitems__
+        source, decode = _source(reading.source), _decoder(reading.kind)
+        return lambda at: decode(source[at]), lambda numbers: [decode(each) for each in source.__getitems__(numbers)]
 
     def loader(self, reading: Reading) -> Any:
         import grain
 
-        from tools.peers.torch_helpers import collate
+        from tools.workloads import columns_of
 
-        batches = _dataset(reading).batch(reading.batch_size, batch_fn=collate(reading.kind)).to_iter_dataset()
+        batches = _dataset(reading).batch(reading.batch_size, batch_fn=columns_of).to_iter_dataset()
         if reading.workers:
             batches = batches.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=reading.workers))
         return batches
 
-    def write_records(self, directory: Path, records: Sequence[bytes]) -> None:
-        """Write opaque records, uncompressed, its fastest way."""
-        from array_record.python.array_record_module import ArrayRecordWriter
 
-        out = ArrayRecordWriter(str(directory / "records.array_record"), "group_size:1,uncompressed")
-        for record in records:
-            out.write(record)
-        out.close()
-
-    def records(self, directory: str, reader: bool) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        """Random access to one record, and to many, by ArrayRecordReader or ArrayRecordDataSource."""
-        from array_record.python.array_record_data_source import ArrayRecordDataSource
-        from array_record.python.array_record_module import ArrayRecordReader
-
-        file = f"{directory}/records.array_record"
-        if reader:
-            one, many = ArrayRecordReader(file, _FOR_RANDOM_ACCESS), ArrayRecordReader(file)
-            return lambda at: one.read([at]), many.read
-        source = ArrayRecordDataSource(file)
-        return source.__getitem__, source.__getitems__
-
-
-def _encode(kind: str, sample: dict[str, Any]) -> bytes:
-    if kind == "tokens":
-        return bytes(sample["tokens"])
-    if kind == "images":
-        return bytes(_NUMBER.pack(sample["label"]) + sample["image"])
-    if kind == "text":
-        return bytes(_NUMBER.pack(sample["id"]) + sample["text"].encode())
+def _encode(sample: dict[str, Any]) -> bytes:
+    """A record: the only value itself, or all of them."""
     import msgpack
 
-    packed: bytes = msgpack.packb({**sample, "vector": sample["vector"].tobytes()})
-    return packed
+    values = {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in sample.items()}
+    return bytes(msgpack.packb(values) if len(values) > 1 else next(iter(values.values())))
 
 
-def _tokens(record: bytes) -> Any:
-    return np.frombuffer(record, np.uint16)
-
-
-def _image(record: bytes) -> dict[str, Any]:
-    return {"image": record[8:], "label": _NUMBER.unpack_from(record)[0]}
-
-
-def _text(record: bytes) -> dict[str, Any]:
-    return {"text": record[8:].decode(), "id": _NUMBER.unpack_from(record)[0]}
-
-
-def _mixed(record: bytes) -> Any:
+def _decode(record: bytes) -> dict[str, Any]:
     import msgpack
 
-    sample = msgpack.unpackb(record)
-    sample["vector"] = np.frombuffer(sample["vector"], np.float32)
+    sample: dict[str, Any] = msgpack.unpackb(record)
+    if "vector" in sample:
+        sample["vector"] = np.frombuffer(sample["vector"], np.float32)
     return sample
 
 
-_DECODE: dict[str, Callable[[bytes], Any]] = {"tokens": _tokens, "images": _image, "text": _text, "mixed": _mixed}
-"""Named functions: a lambda would be pickled by value, which fails for workers."""
+def _tokens(record: bytes) -> dict[str, Any]:
+    return {"tokens": np.frombuffer(record, np.uint16)}
+
+
+def _decoder(kind: str) -> Callable[[bytes], Any]:
+    """A named function: a lambda would be pickled by value, which fails for workers."""
+    return _tokens if kind == "tokens" else _decode
 
 
 def _id_of(record: bytes) -> int:
-    found = _text(record)
-    return checked([found["id"]], [found["text"]])[0]
+    return id_of(_decode(record))
 
 
-def _source(directory: Path) -> Any:
+def _files(directory: str) -> list[str]:
+    return sorted(map(str, Path(directory).glob("*.array_record")))
+
+
+def _source(directory: str) -> Any:
     import grain
 
-    return grain.sources.ArrayRecordDataSource(sorted(map(str, directory.glob("*.array_record"))))
+    return grain.sources.ArrayRecordDataSource(_files(directory))
 
 
 def _dataset(reading: Reading) -> Any:
     import grain
 
-    dataset = grain.MapDataset.source(_source(Path(reading.source)))
-    return (dataset.shuffle(seed=7) if reading.shuffle else dataset).map(_DECODE[reading.kind])
+    dataset = grain.MapDataset.source(_source(reading.source))
+    return (dataset.shuffle(seed=7) if reading.shuffle else dataset).map(_decoder(reading.kind))
 
 
 PEER = Grain()

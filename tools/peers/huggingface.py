@@ -7,19 +7,18 @@ set_epoch changes the order of the files from epoch to epoch.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task, checked
+from tools.conformance.task import Task
 from tools.peers import Layout, Make, Peer
 from tools.peers.torchdata import StatefulLoader, unsupported_by_stateful_dataloader
 
-_AT_ONCE = 1000
+_ROWS = 1000
 
 
 class _Loader(StatefulLoader):
@@ -28,18 +27,11 @@ class _Loader(StatefulLoader):
         from datasets.distributed import split_dataset_by_node
         from torchdata.stateful_dataloader import StatefulDataLoader
 
-        parts = [
-            datasets.load_dataset(
-                "parquet",
-                data_files=sorted(map(str, path.glob("*.parquet"))),
-                split="train",
-                streaming=True,
-                cache_dir=str(Path(task.directory, "cache")),
-            )
-            for path in task.paths()
-        ]
+        how: dict[str, Any] = {"split": "train", "streaming": True, "cache_dir": str(Path(task.directory, "cache"))}
+        files = [sorted(map(str, path.glob("*.parquet"))) for path in task.paths()]
+        parts = [datasets.load_dataset("parquet", data_files=each, **how) for each in files]
         dataset: Any = parts[0]
-        if len(parts) > 1:
+        if task.weights:
             dataset = datasets.interleave_datasets(
                 parts, probabilities=list(task.weights), seed=task.seed, stopping_strategy="first_exhausted"
             )
@@ -47,52 +39,37 @@ class _Loader(StatefulLoader):
         self._loader = StatefulDataLoader(self._by_epoch, batch_size=task.shape.batch, num_workers=task.shape.workers)
         self.resume(task, states)
 
-    def ids_of(self, batch: Any) -> list[int]:
-        return checked(batch["id"].tolist(), batch["text"])
-
 
 class HuggingFace(Peer):
     name = environment = "huggingface"
     title = "HF datasets"
     packages = ("datasets", "torchdata", "pyarrow")
-    rank_loader = _Loader
+    imports = ("datasets", "torchdata.stateful_dataloader")
+    settings: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    open = _Loader
 
     def unsupported(self, cell: Cell) -> str | None:
         return unsupported_by_stateful_dataloader(cell)
 
-    def warm(self) -> None:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        import datasets
-        import torchdata.stateful_dataloader  # noqa: F401
-
-        datasets.disable_progress_bars()
-
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         samples = list(map(make, ids))
         columns = {name: [sample[name] for sample in samples] for name in samples[0]}
-        _write_files(directory, columns, len(ids), layout.shard or len(ids))
+        _write_files(directory, columns, layout.shard or len(ids))
 
-    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any], samples: int) -> None:
-        """Write columns, some samples at a time."""
-        from tools.workloads import size_of
-
-        _write_files(directory, batch, samples, max(Layout.size * samples // size_of(batch), 1))
+    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any]) -> None:
+        _write_files(directory, batch)
 
 
-def _write_files(directory: Path, batch: dict[str, Any], samples: int, each: int) -> None:
+def _write_files(directory: Path, batch: dict[str, Any], each: int | None = None) -> None:
+    """Write files with `each` samples, by default of about 64 MiB."""
     import pyarrow
     from pyarrow import parquet
 
     directory.mkdir(parents=True, exist_ok=True)
-    for first in range(0, samples, each):
-        stop, out = min(first + each, samples), None
-        for start in range(first, stop, _AT_ONCE):
-            part = {name: _column(values[start : min(start + _AT_ONCE, stop)]) for name, values in batch.items()}
-            table = pyarrow.table(part)
-            out = out or parquet.ParquetWriter(directory / f"{first:09}.parquet", table.schema)
-            out.write_table(table)
-        if out is not None:
-            out.close()
+    table = pyarrow.table({name: _column(values) for name, values in batch.items()})
+    each = each or max(Layout.size * len(table) // table.nbytes, 1)
+    for first in range(0, len(table), each):
+        parquet.write_table(table.slice(first, each), directory / f"{first:09}.parquet", row_group_size=_ROWS)
 
 
 def _column(values: Any) -> Any:

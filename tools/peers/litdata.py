@@ -35,17 +35,14 @@ _make: Make  # what is written: its processes are forked, and find it here
 
 class _Loader(Loader):
     def __init__(self, task: Task, states: list[Any]) -> None:
-        from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset
+        from litdata import CombinedStreamingDataset, StreamingDataLoader
         from torch import distributed
 
         distributed.init_process_group("gloo")
-        more = _remote(str(Path(task.directory, "cache"))) if task.remote else {}
-        parts = [
-            StreamingDataset(path, shuffle=True, drop_last=False, seed=task.seed, max_cache_size="30GB", **more)
-            for path in task.sources()
-        ]
+        cache = str(Path(task.directory, "cache")) if task.remote else None
+        parts = [_dataset(source, cache, seed=task.seed) for source in task.sources()]
         dataset = parts[0]
-        if len(parts) > 1:
+        if task.weights:
             dataset = CombinedStreamingDataset(
                 parts, seed=task.seed, weights=list(task.weights), iterate_over_all=False
             )
@@ -60,26 +57,21 @@ class LitData(Peer):
     name = environment = "litdata"
     title = "LitData"
     packages = ("litdata",)
-    rank_loader = _Loader
+    imports = ("boto3", "litdata")  # it imports boto3 on first use
+    settings: ClassVar[Mapping[str, str]] = {"LITDATA_DISABLE_VERSION_CHECK": "1"}
+    open = _Loader
     forks_to_write = True
     findings: ClassVar[Mapping[str, str]] = {
         "more-ranks": (
             "`_validate_state_dict` compares what each rank of the old run had yielded with what each rank of the new "
             "one has in all, and refuses. Killed earlier in the epoch, it continues, as on fewer ranks."
         ),
-        "4-to-3-batch": _ROUNDED,
-        "batch-odd": _ROUNDED,
-        "all": _ROUNDED,
+        **dict.fromkeys(("4-to-3-batch", "batch-odd", "all"), _ROUNDED),
         **dict.fromkeys(("fewer-ranks", "4-to-3", "nodes", "workers", "no-workers", "twice-changed"), _DEALT_ANEW),
     }
 
     def unsupported(self, cell: Cell) -> str | None:
         return _MIXTURES if cell.mixture and not cell.one_shape else None
-
-    def warm(self) -> None:
-        os.environ["LITDATA_DISABLE_VERSION_CHECK"] = "1"
-        import boto3  # noqa: F401  it imports it on first use
-        import litdata  # noqa: F401
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         import litdata
@@ -92,41 +84,45 @@ class LitData(Peer):
             how = {"chunk_size": layout.shard}
         elif layout.tokens_loader:
             how = {"chunk_size": layout.size // (2 * _WIDTH) * _WIDTH, "item_loader": TokensLoader()}
-        if layout.compression:
-            how["compression"] = layout.compression
         litdata.optimize(
             fn=_tokens_of if layout.tokens_loader else _sample_of,
             inputs=list(ids),
             output_dir=str(directory),
             num_workers=layout.workers,
+            compression=layout.compression,
             start_method="fork",
             verbose=False,
             **how,
         )
 
     def samples(self, reading: Reading) -> Any:
-        return _dataset(reading)
+        from litdata.streaming.item_loader import TokensLoader
 
-    def item(self, reading: Reading) -> Callable[[int], Any]:
-        dataset = _dataset(reading, one_by_one=True)
-        return lambda at: dataset[at]
+        how: dict[str, Any] = {"item_loader": TokensLoader(block_size=_WIDTH)} if reading.tokens_loader else {}
+        if reading.kind == "images" and reading.shuffle:
+            how["batch_decode"] = 1
+        return _dataset(reading.source, reading.cache, reading.decoded, shuffle=reading.shuffle, **how)
+
+    def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
+        dataset = _dataset(reading.source, None, shuffle=False, batch_decode=1)
+        return dataset.__getitem__, lambda numbers: [dataset[number] for number in numbers]
 
     def loader(self, reading: Reading) -> Any:
         import litdata
 
-        from tools.peers.torch_helpers import columns_of
+        from tools.workloads import columns_of
 
-        collate: dict[str, Any] = {}
+        collate: Any = None  # its own, which refuses vectors of several lengths, and memoryviews
         if reading.kind == "mixed" or reading.views:
-            collate["collate_fn"] = columns_of  # its own refuses vectors of several lengths, and memoryviews
+            collate = columns_of
         elif reading.kind == "images" and not reading.decoded:
-            collate["collate_fn"] = _images_of
+            collate = _images_of
         return litdata.StreamingDataLoader(
-            _dataset(reading),
+            self.samples(reading),
             batch_size=reading.batch_size,
             num_workers=reading.workers,
             drop_last=False,
-            **collate,
+            collate_fn=collate,
         )
 
 
@@ -140,39 +136,23 @@ def _tokens_of(number: int) -> Iterator[Any]:
     yield torch.from_numpy(_make(number)["tokens"])
 
 
-def _dataset(reading: Reading, one_by_one: bool = False) -> Any:
+def _dataset(source: str, cache: str | None, decoded: bool = False, *, seed: int = 7, **how: Any) -> Any:
     """By default it decodes windows of samples, many times each if they are not read in order."""
-    import litdata
-    from litdata.streaming.item_loader import TokensLoader
-
-    from tools.peers.torch_helpers import decoding
-
-    how: dict[str, Any] = {}
-    if one_by_one or (reading.kind == "images" and reading.shuffle):
-        how["batch_decode"] = 1
-    return (decoding(litdata.StreamingDataset) if reading.decoded else litdata.StreamingDataset)(
-        reading.source,
-        item_loader=TokensLoader(block_size=_WIDTH) if reading.tokens_loader else None,
-        shuffle=reading.shuffle and not one_by_one,
-        seed=7,
-        drop_last=False,
-        max_cache_size="100GB",
-        **how,
-        **(_remote(reading.cache) if reading.cache else {}),
-    )
-
-
-def _remote(cache: str) -> dict[str, Any]:
-    """Its own S3 client insists on TLS otherwise."""
+    from litdata import StreamingDataset
     from litdata.streaming import downloader
 
-    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
-    return {"cache_dir": cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
+    from tools.workloads import decoding
+
+    if cache:
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # its own S3 client insists on TLS otherwise
+        how |= {"cache_dir": cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
+    kind = decoding(StreamingDataset) if decoded else StreamingDataset
+    return kind(source, **{"shuffle": True, **how}, seed=seed, drop_last=False, max_cache_size="100GB")
 
 
 def _images_of(samples: list[Any]) -> Any:
     """Copies memoryviews of its chunks, which cannot go to another process: a batch has bytes, as the others' do."""
-    from tools.peers.torch_helpers import columns_of
+    from tools.workloads import columns_of
 
     return columns_of([{"image": bytes(sample["image"]), "label": sample["label"]} for sample in samples])
 

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tools.conformance.matrix import Data
-from tools.conformance.task import Task, checked, sample_of, shards_of
+from tools.conformance.task import Task, checked
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _SAMPLE_BYTES = 100  # of the matrix's samples, about
@@ -19,6 +18,7 @@ _COLUMNS = {
     "images": {"image": "bytes", "label": "int64"},
     "text": {"text": "str", "id": "int64"},
     "mixed": {"text": "str", "id": "int64", "vector": "float32[*]", "meta": "json"},
+    "lorem": {"record": "bytes"},
 }
 
 
@@ -28,7 +28,7 @@ class _Loader(Loader):
         from mdsx.torch import StreamingDataLoader, StreamingDataset
 
         source: Any = task.sources()[0]
-        if len(task.data) > 1:
+        if task.weights:
             source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
         data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
         self._loader = StreamingDataLoader(
@@ -59,41 +59,24 @@ class Mdsx(Peer):
     name = "mdsx"
     title = "mdsx"
     packages = ("mdsx",)
-    rank_loader = _Loader
+    imports = ("boto3", "mdsx.torch")  # mdsx imports boto3 on first use
+    open = _Loader
     total_order = True
-
-    def warm(self) -> None:
-        import boto3  # noqa: F401  mdsx imports it on first use
-
-        import mdsx.torch  # noqa: F401
-
-    def warm_without_torch(self) -> None:
-        import mdsx  # noqa: F401
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         with _writer(directory, kind, layout) as out:
             for sample in map(make, ids[out.samples :]):
                 out.write(sample)
 
-    def prepare(self, directory: Path, data: Data) -> None:
+    def merge(self, directory: str) -> None:
         import mdsx
 
-        for number, ids in enumerate(shards_of(data)):  # a part for each shard, so that the shards are the matrix's
-            self.write(directory / f"part-{number:05}", "text", ids, sample_of, Layout())
         mdsx.merge(directory)
 
-    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any], samples: int) -> None:
-        """Write columns, some samples at a time."""
+    def write_batches(self, directory: Path, kind: str, batch: dict[str, Any]) -> None:
         with _writer(directory, kind, Layout()) as out:
-            for first in range(0, samples, _AT_ONCE):
+            for first in range(0, len(next(iter(batch.values()))), _AT_ONCE):
                 out.write_batch({name: values[first : first + _AT_ONCE] for name, values in batch.items()})
-
-    def store(self, directory: Path, kind: str, samples: int, layout: Layout) -> None:
-        from tools import workloads
-
-        with _writer(directory, kind, layout) as out:
-            for first in range(0, samples, _AT_ONCE):
-                out.write_batch(workloads.columns(kind, first, min(first + _AT_ONCE, samples)))
 
     def samples(self, reading: Reading) -> Iterable[Any]:
         """Those of a StreamingDataset, or of a Dataset if `dicts`."""
@@ -104,31 +87,30 @@ class Mdsx(Peer):
             return mdsx.Dataset(reading.source)
         return StreamingDataset(reading.source, shuffle=reading.shuffle, seed=7)
 
-    def item(self, reading: Reading) -> Callable[[int], Any]:
-        import mdsx
-
-        return mdsx.Dataset(reading.source).__getitem__
-
-    def items(self, reading: Reading) -> Callable[[list[int]], Any]:
-        """As columns, or as dicts."""
+    def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
         import mdsx
 
         dataset = mdsx.Dataset(reading.source)
-        return dataset.__getitem__ if reading.dicts else dataset.take
+        return dataset.__getitem__, dataset.__getitem__ if reading.dicts else dataset.take
 
     def loader(self, reading: Reading) -> Iterable[Any]:
         import mdsx
         from mdsx.torch import StreamingDataLoader, StreamingDataset
-        from tools.peers.torch_helpers import decode
+        from tools.workloads import decode
 
-        how: dict[str, Any] = {}
-        if reading.cache:
-            how["cache"] = mdsx.Cache(reading.cache, limit="1TB")  # holds everything
-        threads = reading.decoded and not reading.workers
-        if reading.dicts or (reading.decoded and not threads):
-            how["transform"] = decode if reading.decoded else _identity
-        dataset = StreamingDataset(reading.source, seed=7, zero_copy=reading.views, **how)
-        collate = _decode_in_threads() if threads else list if reading.dicts else None
+        transform: Any = _identity if reading.dicts else None
+        collate: Any = list if reading.dicts else None
+        if reading.decoded and reading.workers:
+            transform = decode
+        elif reading.decoded:
+            collate = _decode_in_threads()
+        dataset = StreamingDataset(
+            reading.source,
+            seed=7,
+            zero_copy=reading.views,
+            transform=transform,
+            cache=mdsx.Cache(reading.cache, limit="1TB") if reading.cache else None,  # holds everything
+        )
         return StreamingDataLoader(
             dataset,
             batch_size=reading.batch_size,
@@ -136,21 +118,6 @@ class Mdsx(Peer):
             drop_last=False,
             collate_fn=collate,
         )
-
-    def write_records(self, directory: Path, records: Sequence[bytes]) -> None:
-        """Write opaque records."""
-        import mdsx
-
-        with mdsx.Writer(directory, {"record": "bytes"}) as out:
-            for first in range(0, len(records), _AT_ONCE):
-                out.write_batch({"record": records[first : first + _AT_ONCE]})
-
-    def records(self, directory: str, columns: bool = False) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        """Random access to one record, and to many."""
-        import mdsx
-
-        dataset = mdsx.Dataset(directory)
-        return dataset.__getitem__, dataset.take if columns else dataset.__getitem__
 
 
 def _writer(directory: Path, kind: str, layout: Layout) -> Any:
@@ -169,8 +136,7 @@ def _decode_in_threads() -> Callable[[list[Any]], dict[str, Any]]:
     """A `collate_fn` that decodes JPEGs straight into the batch; Pillow releases Python's lock meanwhile."""
     import torch
 
-    from tools.peers.torch_helpers import pixels
-    from tools.workloads import PIXELS
+    from tools.workloads import PIXELS, pixels
 
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
 

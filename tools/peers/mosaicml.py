@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tools.conformance.matrix import Data
-from tools.conformance.task import Task, sample_of, shards_of
+from tools.conformance.task import Task
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _HASH = "xxh64"
@@ -24,6 +23,10 @@ _COLUMNS = {
     "text": {"text": "str", "id": "int"},
     "mixed": {"text": "str", "id": "int", "vector": "ndarray:float32", "meta": "json"},
 }
+_OPERATORS = {
+    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+}
 _PADDED = (
     "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
     "(`get_partitions_orig`: `ids = np.concatenate([ids, last], 1)`)."
@@ -32,25 +35,22 @@ _PADDED = (
 
 class _Loader(Loader):
     def __init__(self, task: Task, states: list[Any]) -> None:
-        from streaming import Stream, StreamingDataLoader, StreamingDataset
+        from streaming import Stream, StreamingDataset
 
-        which: dict[str, Any] = {"local": task.sources()[0]}
+        source = task.sources()[0]
+        which: dict[str, Any] = {"local": source}
         if task.remote:
-            local = str(Path(task.directory, "cache"))
-            which = {"remote": task.sources()[0], "local": local, "validate_hash": _HASH}
+            which = {"remote": source, "local": str(Path(task.directory, "cache")), "validate_hash": _HASH}
         if task.nodes:  # each has its own disk; canonical nodes as advised: a multiple of all later numbers of nodes
-            copy = Path(task.directory, f"node{task.rank}")
-            which = {"remote": str(task.paths()[0]), "local": str(copy), "num_canonical_nodes": 12}
-        if len(task.data) > 1:
-            pairs = zip(task.paths(), task.weights, strict=True)
+            which = {"remote": source, "local": f"{task.directory}/node{task.rank}", "num_canonical_nodes": 12}
+        if task.weights:
+            pairs = zip(task.sources(), task.weights, strict=True)
             which = {
-                "streams": [Stream(local=str(path), proportion=weight) for path, weight in pairs],
+                "streams": [Stream(local=path, proportion=weight) for path, weight in pairs],
                 "epoch_size": sum(data.samples for data in task.data),
             }
         dataset = StreamingDataset(shuffle=True, shuffle_seed=task.seed, batch_size=task.shape.batch, **which)
-        self._loader = StreamingDataLoader(
-            dataset, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
-        )
+        self._loader = _loader(dataset, task.shape.workers)
         if states:
             self._loader.load_state_dict(states[0])
             self.epoch = states[0]["epoch"]
@@ -63,7 +63,8 @@ class MosaicML(Peer):
     name = environment = "mosaicml"
     title = "mosaicml-streaming"
     packages = ("mosaicml-streaming",)
-    rank_loader = _Loader
+    imports = ("streaming",)
+    open = _Loader
     shares_memory = True
     no_phases = (
         '"Checkpoints are represented in JSON as follows": epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes; '
@@ -77,10 +78,16 @@ class MosaicML(Peer):
     }
 
     def warm(self) -> None:
-        from tools.peers.torch_helpers import declare_torchvision_operators
+        """Import it, and with it torchvision.
 
-        declare_torchvision_operators()
-        import streaming  # noqa: F401
+        PyPI's torchvision is compiled for CUDA. With a CPU's PyTorch it lacks operators, which its import needs.
+        """
+        import torch
+
+        if torch.version.cuda is None:
+            for name, signature in _OPERATORS.items():
+                torch.library.define(name, signature)
+        super().warm()
 
     def clean(self) -> None:
         from streaming.base.util import clean_stale_shared_memory
@@ -97,52 +104,47 @@ class MosaicML(Peer):
             for sample in map(make, ids):
                 out.write(sample)
 
-    def prepare(self, directory: Path, data: Data) -> None:
+    def merge(self, directory: str) -> None:
         from streaming.base.util import merge_index
 
-        for number, ids in enumerate(shards_of(data)):  # one directory for each shard
-            self.write(directory / f"part{number:05}", "text", ids, sample_of, Layout(shard=10 * len(ids)))
-        merge_index(str(directory), keep_local=True)
+        merge_index(directory, keep_local=True)
 
     def samples(self, reading: Reading) -> Any:
-        import streaming
+        from streaming import StreamingDataset
 
-        return streaming.StreamingDataset(
-            local=reading.source, shuffle=reading.shuffle, shuffle_seed=7, batch_size=reading.batch_size
-        )
-
-    def item(self, reading: Reading) -> Callable[[int], Any]:
-        import streaming
-
-        dataset: Any = streaming.StreamingDataset(local=reading.source, shuffle=False, batch_size=1)
-        return lambda at: dataset[at]
-
-    def items(self, reading: Reading) -> Callable[[list[int]], Any]:
-        item: Any = self.item(reading)  # which takes a list too
-        return lambda numbers: item(numbers)
-
-    def loader(self, reading: Reading) -> Any:
-        import streaming
-
-        from tools.peers.torch_helpers import columns_of, decoding
+        from tools.workloads import decoding
 
         where = {"remote": reading.source, "local": reading.cache} if reading.cache else {"local": reading.source}
-        kind = decoding(streaming.StreamingDataset) if reading.decoded else streaming.StreamingDataset
-        dataset = kind(shuffle=True, shuffle_seed=7, batch_size=reading.batch_size, **where)
-        more = {"collate_fn": columns_of} if reading.kind == "mixed" else {}  # vectors of several lengths
-        return streaming.StreamingDataLoader(
-            dataset, batch_size=reading.batch_size, num_workers=reading.workers, drop_last=False, **more
+        return (decoding(StreamingDataset) if reading.decoded else StreamingDataset)(
+            shuffle=reading.shuffle, shuffle_seed=7, batch_size=reading.batch_size, **where
         )
 
-    def make_order(self, samples: int, shards: int) -> None:
-        """Make the order of an epoch, as it does at each epoch's start, for one node of one rank and worker."""
-        import numpy as np
-        from streaming.base.partition import get_partitions
-        from streaming.base.shuffle import get_shuffle
+    def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
+        dataset = self.samples(reading)
+        return dataset.__getitem__, dataset.__getitem__  # which takes a list too
 
-        partition = get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # one node, rank and worker, batch 32
-        shuffled = get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
-        np.where(partition != -1, shuffled[partition], -1)
+    def loader(self, reading: Reading) -> Any:
+        from tools.workloads import columns_of
+
+        more = {"collate_fn": columns_of} if reading.kind == "mixed" else {}  # vectors of several lengths
+        return _loader(self.samples(reading), reading.workers, **more)
+
+
+def _loader(dataset: Any, workers: int, **more: Any) -> Any:
+    from streaming import StreamingDataLoader
+
+    return StreamingDataLoader(dataset, batch_size=dataset.batch_size, num_workers=workers, drop_last=False, **more)
+
+
+def make_order(samples: int, shards: int) -> None:
+    """Make the order of an epoch, as it does at each epoch's start, for one node of one rank and worker."""
+    import numpy as np
+    from streaming.base.partition import get_partitions
+    from streaming.base.shuffle import get_shuffle
+
+    partition = get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # one node, rank and worker, batch 32
+    shuffled = get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
+    np.where(partition != -1, shuffled[partition], -1)
 
 
 PEER = MosaicML()

@@ -25,39 +25,6 @@ _PADDED = (
 )
 
 
-class Torchdata(Peer):
-    name = environment = "torchdata"
-    title = "torchdata"
-    packages = ("torchdata", "torch")
-    findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)
-
-    def unsupported(self, cell: Cell) -> str | None:
-        return unsupported_by_stateful_dataloader(cell)
-
-    def warm(self) -> None:
-        import torchdata.nodes
-        import torchdata.stateful_dataloader  # noqa: F401
-
-    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        directory.mkdir(parents=True)
-        lines = [json.dumps(sample) + "\n" for sample in map(make, ids)]
-        (directory / "samples.jsonl").write_text("".join(lines))
-
-    def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Mixture(task, states) if len(task.data) > 1 else _Single(task, states)
-
-
-def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
-    """What StatefulDataLoader does not do, whatever it loads."""
-    if cell.phases:
-        return "Neither the loader's state nor that of its samplers has weights that could change."
-    if len({shape.world for shape in cell.shapes}) > 1:
-        return _NOT_ACROSS_RANKS
-    if len({shape.workers for shape in cell.shapes}) > 1:
-        return _SAME_WORKERS
-    return None
-
-
 class StatefulLoader(Loader):
     """A rank's loader with a state of its own; the epoch is saved beside it, and given to `_by_epoch`, if any."""
 
@@ -73,15 +40,71 @@ class StatefulLoader(Loader):
         self.epoch = epoch
         if self._by_epoch is not None:
             self._by_epoch.set_epoch(epoch)
-        for batch in self._loader:
-            yield self.ids_of(batch)
+        yield from super().batches(epoch)
         self.epoch = epoch + 1
-
-    def ids_of(self, batch: Any) -> list[int]:
-        return [int(number) for number in batch]
 
     def state(self) -> Any:
         return {"loader": self._loader.state_dict(), "epoch": self.epoch}
+
+
+class _Loader(StatefulLoader):
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        from torch.utils.data import default_collate
+        from torchdata import nodes
+        from torchdata.nodes.samplers.stop_criteria import StopCriteria
+        from torchdata.stateful_dataloader import StatefulDataLoader
+        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
+
+        shape = task.shape
+        parts: list[Any] = [_Samples(path) for path in task.paths()]
+        samplers = [
+            StatefulDistributedSampler(part, shape.world, task.rank, shuffle=True, seed=task.seed) for part in parts
+        ]
+        if task.weights:
+            names = [data.name for data in task.data]
+            pairs = zip(samplers, parts, strict=True)
+            sources = [nodes.Mapper(nodes.SamplerWrapper(sampler), part.__getitem__) for sampler, part in pairs]
+            node: Any = nodes.MultiNodeWeightedSampler(
+                dict(zip(names, sources, strict=True)),
+                dict(zip(names, task.weights, strict=True)),
+                StopCriteria.FIRST_DATASET_EXHAUSTED,
+                task.rank,
+                shape.world,
+                seed=task.seed,
+            )
+            node = nodes.Mapper(nodes.Batcher(node, shape.batch, drop_last=False), default_collate)
+            self._loader = nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2), restart_on_stop_iteration=False)
+        else:
+            self._by_epoch = samplers[0]
+            self._loader = StatefulDataLoader(parts[0], shape.batch, sampler=samplers[0], num_workers=shape.workers)
+        self.resume(task, states)
+
+
+class Torchdata(Peer):
+    name = environment = "torchdata"
+    title = "torchdata"
+    packages = ("torchdata", "torch")
+    imports = ("torchdata.nodes", "torchdata.stateful_dataloader")
+    open = _Loader
+    findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)
+
+    def unsupported(self, cell: Cell) -> str | None:
+        return unsupported_by_stateful_dataloader(cell)
+
+    def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
+        directory.mkdir(parents=True)
+        (directory / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in map(make, ids)))
+
+
+def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
+    """What StatefulDataLoader does not do, whatever it loads."""
+    if cell.phases:
+        return "Neither the loader's state nor that of its samplers has weights that could change."
+    if len({shape.world for shape in cell.shapes}) > 1:
+        return _NOT_ACROSS_RANKS
+    if len({shape.workers for shape in cell.shapes}) > 1:
+        return _SAME_WORKERS
+    return None
 
 
 class _Samples:
@@ -93,41 +116,8 @@ class _Samples:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def __getitem__(self, index: int) -> int:
-        return int(json.loads(self._lines[index])["id"])
-
-
-class _Single(StatefulLoader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from torchdata.stateful_dataloader import StatefulDataLoader
-        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
-
-        dataset: Any = _Samples(task.paths()[0])
-        self._by_epoch = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
-        self._loader = StatefulDataLoader(
-            dataset, task.shape.batch, sampler=self._by_epoch, num_workers=task.shape.workers
-        )
-        self.resume(task, states)
-
-
-class _Mixture(StatefulLoader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from torchdata import nodes
-        from torchdata.nodes.samplers.stop_criteria import StopCriteria
-        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
-
-        sources: dict[str, Any] = {}
-        for data, path in zip(task.data, task.paths(), strict=True):
-            dataset: Any = _Samples(path)
-            sampler = StatefulDistributedSampler(dataset, task.shape.world, task.rank, shuffle=True, seed=task.seed)
-            sources[data.name] = nodes.Mapper(nodes.SamplerWrapper(sampler), dataset.__getitem__)
-        weights = dict(zip(sources, task.weights, strict=True))
-        node: Any = nodes.MultiNodeWeightedSampler(
-            sources, weights, StopCriteria.FIRST_DATASET_EXHAUSTED, task.rank, task.shape.world, seed=task.seed
-        )
-        node = nodes.Prefetcher(nodes.Batcher(node, task.shape.batch, drop_last=False), prefetch_factor=2)
-        self._loader = nodes.Loader(node, restart_on_stop_iteration=False)
-        self.resume(task, states)
+    def __getitem__(self, index: int) -> Any:
+        return json.loads(self._lines[index])
 
 
 PEER = Torchdata()

@@ -1,4 +1,4 @@
-"""WebDataset: ShardWriter with tars of 64 MiB; members are bytes, encoded and decoded by the shortest code possible.
+"""WebDataset: ShardWriter with tars of 64 MiB; members are encoded and decoded here.
 
 Benchmarks use WebDataset(shardshuffle=100).shuffle(1000), batched, in a WebLoader, as its README does. The matrix uses
 split_by_node, split_by_worker, and detshuffle of shards and samples. It has no state that could be saved, so the matrix
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task, checked
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.conformance.task import Task
+from tools.peers import Layout, Loader, Make, Peer, Reading, id_of
 
 _NO_STATE = (
     "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
@@ -31,14 +31,12 @@ class _Loader(Loader):
         import webdataset
 
         self._seed = task.seed
-        more: dict[str, Any] = {}
-        if task.remote:
-            more["cache_dir"] = str(Path(task.directory, "cache"))
-            Path(more["cache_dir"]).mkdir(exist_ok=True)
+        cache = Path(task.directory, "cache")
+        cache.mkdir(exist_ok=True)
         parts = [
             webdataset.WebDataset(
                 _signed(source) if task.remote else _tars(source),
-                **more,
+                cache_dir=str(cache) if task.remote else None,
                 nodesplitter=webdataset.split_by_node,
                 workersplitter=webdataset.split_by_worker,
                 shardshuffle=100,
@@ -49,7 +47,7 @@ class _Loader(Loader):
             for source in task.sources()
         ]
         dataset: Any = parts[0]
-        if len(parts) > 1:
+        if task.weights:
             dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, list(task.weights)))
         dataset = dataset.compose(
             webdataset.detshuffle(100, seed=task.seed),
@@ -69,13 +67,11 @@ class WebDataset(Peer):
     name = environment = "webdataset"
     title = "WebDataset"
     packages = ("webdataset",)
-    rank_loader = _Loader
+    imports = ("webdataset",)
+    open = _Loader
 
     def unsupported(self, cell: Cell) -> str | None:
         return _NO_STATE if cell.resumes or cell.phases else None
-
-    def warm(self) -> None:
-        import webdataset  # noqa: F401
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         import webdataset
@@ -84,55 +80,50 @@ class WebDataset(Peer):
         how = {"maxcount": layout.shard} if layout.shard else {"maxsize": layout.size}
         with webdataset.ShardWriter(str(directory / "%05d.tar"), verbose=0, encoder=False, **how) as out:
             for number, sample in enumerate(map(make, ids)):
-                out.write({"__key__": f"{number:09}", **_encode(kind, sample)})
+                members = {name: _encode(value) for name, value in sample.items()}
+                out.write({"__key__": f"{number:09}", **members})
 
     def samples(self, reading: Reading) -> Any:
         import webdataset
 
         tars, shuffle = _tars(reading.source), 100 if reading.shuffle else False
         dataset: Any = webdataset.WebDataset(tars, shardshuffle=shuffle, empty_check=False, seed=7)
-        return (dataset.shuffle(_BUFFER) if reading.shuffle else dataset).map(_DECODE[reading.kind])
+        return (dataset.shuffle(_BUFFER) if reading.shuffle else dataset).map(_decode)
 
     def loader(self, reading: Reading) -> Any:
         import webdataset
 
-        from tools.peers.torch_helpers import collate
+        from tools.workloads import columns_of
 
-        batches = self.samples(reading).batched(reading.batch_size, collation_fn=collate(reading.kind), partial=True)
+        batches = self.samples(reading).batched(reading.batch_size, collation_fn=columns_of, partial=True)
         return webdataset.WebLoader(batches, batch_size=None, num_workers=reading.workers)
 
 
-def _encode(kind: str, sample: dict[str, Any]) -> dict[str, bytes]:
-    if kind == "tokens":
-        return {"bin": sample["tokens"].tobytes()}
-    if kind == "images":
-        return {"jpg": sample["image"], "cls": b"%d" % sample["label"]}
-    members = {"txt": sample["text"].encode(), "cls": b"%d" % sample["id"]}
-    if kind == "mixed":
-        members |= {"bin": sample["vector"].tobytes(), "json": json.dumps(sample["meta"]).encode()}
-    return members
+def _encode(value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return json.dumps(value).encode()
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _text(sample: dict[str, bytes]) -> dict[str, Any]:
-    return {"text": sample["txt"].decode(), "id": int(sample["cls"])}
-
-
-def _mixed(sample: dict[str, bytes]) -> dict[str, Any]:
-    more = {"vector": np.frombuffer(sample["bin"], np.float32), "meta": json.loads(sample["json"])}
-    return {**_text(sample), **more}
-
-
-_DECODE: dict[str, Callable[[dict[str, bytes]], Any]] = {
-    "tokens": lambda sample: np.frombuffer(sample["bin"], np.uint16),
-    "images": lambda sample: {"image": sample["jpg"], "label": int(sample["cls"])},
-    "text": _text,
-    "mixed": _mixed,
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "tokens": lambda data: np.frombuffer(data, np.uint16),
+    "vector": lambda data: np.frombuffer(data, np.float32),
+    "image": bytes,
+    "text": bytes.decode,
+    "id": int,
+    "label": int,
+    "meta": json.loads,
 }
 
 
+def _decode(sample: dict[str, Any]) -> dict[str, Any]:
+    return {name: _DECODERS[name](data) for name, data in sample.items() if name in _DECODERS}
+
+
 def _id_of(sample: dict[str, bytes]) -> int:
-    found = _text(sample)
-    return checked([found["id"]], [found["text"]])[0]
+    return id_of(_decode(sample))
 
 
 def _tars(directory: str) -> list[str]:

@@ -1,17 +1,25 @@
-"""The subjects, by module, each with `subjects(scale)`; and how their contestants are made."""
+"""The subjects and their measurements: a module for each kind, with `subjects(scale)`, where 1.0 is the full size.
+
+A measurement is a function that a fresh process calls; it returns its figures. One that drives a loader gets it as its
+first argument, ready to be used. Temporary files go to a directory that is removed afterwards.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from tools.bench.measure import Figures
 from tools.bench.subject import Contestant, Subject
+from tools.peers import Layout, Peer, peer
 from tools.processes import Call
-from tools.workloads import SIZES, samples_of
+from tools.workloads import FEW, SIZES, sample
 
-MODULES = ("write", "read", "loader", "scale", "s3")
+MODULES = ("write", "read", "loader", "scale", "s3", "cache")
 TITLES = {
     "mdsx": "mdsx",
     "litdata": "LitData",
@@ -22,7 +30,7 @@ TITLES = {
 }
 PEERS = ("litdata", "mosaicml", "webdataset", "grain")
 TOKENS_LOADER = {"tokens_loader": True}  # LitData's
-_CONTESTANTS = "tools.bench.contestants"
+Measurement = Callable[..., Figures]
 
 
 @dataclass(frozen=True)
@@ -38,45 +46,49 @@ class Workload:
 
 
 def workloads(scale: float) -> list[Workload]:
-    return [Workload(name, samples_of(name, scale)) for name in SIZES]
+    """All of them, with at least a few batches, however small the scale."""
+    return [Workload(name, max(int(size * scale), FEW)) for name, size in SIZES.items()]
+
+
+def call(measurement: Measurement, loader: str | None = None, **arguments: Any) -> Call:
+    """A call of a measurement: of a loader in its environment, or of mdsx alone or the machine."""
+    function = f"{measurement.__module__}:{measurement.__name__}"
+    if loader is None:
+        return Call(function, arguments)
+    return Call("tools.peers:drive", {"loader": loader, "function": function, **arguments}, peer(loader).environment)
 
 
 def contestant(
-    loader: str, function: str, how: str, arguments: Mapping[str, Any], prepare: Call | None = None
+    loader: str, measurement: Measurement, how: str = "", prepare: Call | None = None, **arguments: Any
 ) -> Contestant:
-    """A loader in the measurement `module:function`; `how` distinguishes it from its other ways."""
+    """A loader; `how` distinguishes it from its other ways."""
     name = f"{TITLES[loader]}, {how}" if how else TITLES[loader]
-    return Contestant(name, call(loader, function, **arguments), prepare, "mdsx" if loader == "mdsx" else "peer")
+    kind = "mdsx" if loader == "mdsx" else "peer"
+    return Contestant(name, call(measurement, loader, **arguments), prepare, kind)
 
 
-def call(loader: str, function: str, **arguments: Any) -> Call:
-    """A measurement of a loader, in its environment."""
-    environment = None if loader == "mdsx" else loader
-    return Call(f"{_CONTESTANTS}.{function}", {"loader": loader, **arguments}, environment)
-
-
-def mine(function: str, **arguments: Any) -> Call:
-    """A measurement of mdsx alone, or of the machine."""
-    return Call(f"{_CONTESTANTS}.{function}", arguments)
+def alone(kind: str, name: str, measurement: Measurement, prepare: Call | None = None, **arguments: Any) -> Contestant:
+    """A measurement of mdsx alone (kind mdsx), or a limit of the machine (kind limit)."""
+    return Contestant(name, call(measurement, **arguments), prepare, kind)
 
 
 def reads(
-    loader: str, function: str, how: str, workload: Workload, prepare: Mapping[str, Any] | None = None, **arguments: Any
+    loader: str,
+    measurement: Measurement,
+    how: str,
+    workload: Workload,
+    written: Mapping[str, Any] | None = None,
+    **arguments: Any,
 ) -> Contestant:
-    """A loader that reads a workload, which it wrote before."""
-    data = {**workload.arguments, **(prepare or {})}
-    made = call(loader, "loaders:prepare", **data)
-    return contestant(loader, f"loaders:{function}", how, {**data, **arguments}, made)
+    """A loader that reads a workload, which it wrote before. `written`: a format that writing and reading need."""
+    data = {**workload.arguments, **(written or {})}
+    return contestant(loader, measurement, how, call(prepare, loader, **data), **data, **arguments)
 
 
-def writes(loader: str, function: str, how: str, workload: Workload, **arguments: Any) -> Contestant:
-    """A loader that writes a workload."""
-    return contestant(loader, f"loaders:{function}", how, {**workload.arguments, **arguments})
-
-
-def limit(name: str, function: str, made: Call | None = None, module: str = "limits", **more: Any) -> Contestant:
-    """A limit of the machine."""
-    return Contestant(name, mine(f"{module}:{function}", **more), made, "limit")
+def prepare(peer: Peer, data: str, workload: str, samples: int, **layout: Any) -> Figures:
+    """Write the dataset that is read."""
+    peer.write(Path(data), workload, range(samples), partial(sample, workload), Layout(**layout))
+    return {}
 
 
 def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
@@ -86,6 +98,6 @@ def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
 
 
 def all_subjects(scale: float) -> tuple[Subject, ...]:
-    """Every subject, at a size of `scale` (1.0 is the full one)."""
+    """Every subject, at a size of `scale`."""
     modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
     return tuple(subject for module in modules for subject in module.subjects(scale))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+from tools.bench.measure import Figures, PeakMemory, idle_cpu, rate_of_epochs
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, limit, names, reads, workloads
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, limits, names, reads, workloads
+from tools.peers import Peer, Reading
 
 _BATCH = 32
 _NONE, _TWO = "mdsx, 0 workers", "mdsx, 2 workers"
@@ -21,27 +24,41 @@ def subjects(scale: float) -> list[Subject]:
     ]
 
 
-def _workers(loader: str, workload: Workload, words: str = "", function: str = "read", **how: Any) -> list[Contestant]:
+def read(
+    peer: Peer, data: str, workload: str, samples: int, batch_size: int = _BATCH, watch: bool = False, **how: Any
+) -> Figures:
+    """The shuffled loader; with `watch`, also its peak memory."""
+    with PeakMemory() if watch else nullcontext() as memory:
+        batches = peer.loader(Reading(data, workload, batch_size, **how))
+        figures = rate_of_epochs(lambda: batches, batch_size, samples)
+    return figures | (memory.figures() if memory else {})
+
+
+def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Figures:
+    """Processor time of a loader without a reader."""
+    return idle_cpu(peer.loader(Reading(data, workload, _BATCH, workers)))
+
+
+def _workers(
+    loader: str, workload: Workload, words: str = "", measurement: Measurement = read, **how: Any
+) -> list[Contestant]:
     """A loader with 0 and with 2 workers."""
-    return [reads(loader, function, f"{words}{number} workers", workload, workers=number, **how) for number in (0, 2)]
+    return [reads(loader, measurement, f"{words}{n} workers", workload, workers=n, **how) for n in (0, 2)]
 
 
 def _loader(workload: Workload, batch_size: int) -> Subject:
-    size: dict[str, Any] = {
-        "batch_size": min(batch_size, workload.samples // 3)
-    }  # several batches, however small the scale
+    size: dict[str, Any] = {"batch_size": min(batch_size, workload.samples // 3)}  # several batches at any scale
     found = _workers("mdsx", workload, **size)
     if workload.name == "text":
-        found.append(reads("mdsx", "read", "dicts, 0 workers", workload, workers=0, dicts=True, **size))
+        found.append(reads("mdsx", read, "dicts, 0 workers", workload, dicts=True, **size))
     if workload.name == "images":
-        views = {"workers": 0, "views": True, **size}
-        found += [reads(loader, "read", "views, 0 workers", workload, **views) for loader in ("mdsx", "litdata")]
+        found += [reads(each, read, "views, 0 workers", workload, views=True, **size) for each in ("mdsx", "litdata")]
     for loader in PEERS:
         found += _workers(loader, workload, **size)
         if (loader, workload.name) == ("litdata", "tokens"):
-            found += _workers(loader, workload, "TokensLoader, ", prepare=TOKENS_LOADER, **size)
-    found.append(limit("memcpy", "copy", **workload.arguments))
-    found.append(limit("memcpy, gather", "gather", **workload.arguments))
+            found += _workers(loader, workload, "TokensLoader, ", written=TOKENS_LOADER, **size)
+    found.append(alone("limit", "memcpy", limits.copy, **workload.arguments))
+    found.append(alone("limit", "memcpy, gather", limits.gather, **workload.arguments))
     return Subject(
         name=f"loader-{workload.name}-{batch_size}",
         title=f"{workload.name}: shuffled loader, batch {batch_size}",
@@ -74,21 +91,20 @@ def _goals(workload: str, text: str, found: list[Contestant]) -> list[Goal]:
 
 
 def _decoding(workload: Workload) -> Subject:
-    how: dict[str, Any] = {"batch_size": _BATCH, "decoded": True}
-    threads = reads("mdsx", "read", "0 workers, threads", workload, **how)
+    threads = reads("mdsx", read, "0 workers, threads", workload, decoded=True)
     loaders = ("mdsx", "litdata", "mosaicml")
-    processes = [reads(loader, "read", "2 workers", workload, workers=2, **how) for loader in loaders]
-    limits = [
-        limit(f"decoder, {kind}", "decoder", samples=workload.samples, processes=kind == "processes")
-        for kind in ("processes", "threads")
+    processes = [reads(loader, read, "2 workers", workload, workers=2, decoded=True) for loader in loaders]
+    limits_of_both = [
+        alone("limit", "decoder, processes", limits.decoder, samples=workload.samples, processes=True),
+        alone("limit", "decoder, threads", limits.decoder, samples=workload.samples, processes=False),
     ]
     goal = "JPEGs decoded in the loader: the decoder alone on all cores, less 5 %"
     return Subject(
         name="decode-images",
         title="images: JPEGs decoded in the shuffled loader, batch 32",
         unit="images/s",
-        contestants=(threads, *processes, *limits),
-        goals=(Goal(goal, threads.name, tuple(each.name for each in limits), at_least=0.95),),
+        contestants=(threads, *processes, *limits_of_both),
+        goals=(Goal(goal, threads.name, tuple(each.name for each in limits_of_both), at_least=0.95),),
     )
 
 
@@ -100,9 +116,7 @@ def _memory(workload: Workload) -> Subject:
         unit="RSS, MiB",
         more=("peak pss MiB", "peak anonymous MiB"),
         higher_is_better=False,
-        contestants=[
-            each for loader in ("mdsx", *PEERS) for each in _workers(loader, workload, batch_size=_BATCH, watch=True)
-        ],
+        contestants=[each for loader in ("mdsx", *PEERS) for each in _workers(loader, workload, watch=True)],
         note="RSS counts what processes share in each of them, and mapped files; PSS counts it once; anonymous is "
         "without mapped files. Python and PyTorch are in it.",
     )
@@ -115,7 +129,7 @@ def _idle(workload: Workload) -> Subject:
         figure="cpu s",
         unit="CPU s",
         higher_is_better=False,
-        contestants=[each for loader in ("mdsx", *PEERS) for each in _workers(loader, workload, function="idle")],
+        contestants=[each for loader in ("mdsx", *PEERS) for each in _workers(loader, workload, measurement=idle)],
         goals=[
             Goal(f"idle loader, {name.removeprefix('mdsx, ')}: no CPU", name, at_most=0.02) for name in (_NONE, _TWO)
         ],

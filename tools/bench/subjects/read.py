@@ -2,68 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, call, contestant, limit, names, reads, workloads
+import numpy as np
+
+from tools.bench.measure import Figures, rate_of_calls, rate_of_epochs
+from tools.bench.subject import Goal, Subject
+from tools.bench.subjects import PEERS, TOKENS_LOADER, Workload, alone, limits, names, reads, workloads
+from tools.peers import Peer, Reading
+from tools.workloads import permutation
 
 _RANDOM = ("litdata", "mosaicml", "grain")  # WebDataset has no random access
 _MANY = 512
-_LOREM = 65_536
+_RECORDS = 65_536
 
 
 def subjects(scale: float) -> list[Subject]:
+    records = Workload("lorem", max(int(_RECORDS * scale), 64))
     return [
         *(_iterate(workload, shuffle) for shuffle in (False, True) for workload in workloads(scale)),
         *(_one(workload) for workload in workloads(scale)),
         *(_many(workload) for workload in workloads(scale)),
-        *_arrayrecord(max(int(_LOREM * scale), 64)),
+        _records(records, "single", "one by one"),
+        _records(records, "batched", "in one call", each=records.samples),
     ]
 
 
 def _iterate(workload: Workload, shuffle: bool) -> Subject:
-    found = [reads("mdsx", "iterate", "StreamingDataset", workload, shuffle=shuffle)]
+    found = [reads("mdsx", iterate, "StreamingDataset", workload, shuffle=shuffle)]
     if not shuffle:
-        found.append(reads("mdsx", "iterate", "Dataset", workload, shuffle=False, dicts=True))
+        found.append(reads("mdsx", iterate, "Dataset", workload, shuffle=False, dicts=True))
     for loader in PEERS:
-        found.append(reads(loader, "iterate", "", workload, shuffle=shuffle))
+        found.append(reads(loader, iterate, "", workload, shuffle=shuffle))
         if (loader, workload.name) == ("litdata", "tokens"):
-            found.append(reads(loader, "iterate", "TokensLoader", workload, TOKENS_LOADER, shuffle=shuffle))
+            found.append(reads(loader, iterate, "TokensLoader", workload, TOKENS_LOADER, shuffle=shuffle))
     name, words = ("shuffled", "shuffled") if shuffle else ("sequential", "in order")
     return Subject(f"{name}-{workload.name}", f"{workload.name}: sample by sample, {words}", found)
 
 
+def iterate(peer: Peer, data: str, workload: str, samples: int, **how: Any) -> Figures:
+    """Read sample by sample, without a loader."""
+    dataset = peer.samples(Reading(data, workload, **how))
+    return rate_of_epochs(lambda: dataset, 1, samples)
+
+
 def _one(workload: Workload) -> Subject:
-    found = [reads(loader, "random_one", "", workload) for loader in ("mdsx", *_RANDOM)]
-    goals = (Goal(f"{workload.name}, random ds[i]: 5 x mosaicml-streaming", "mdsx", names(found, "mosaicml"), 5),)
-    return Subject(f"random-{workload.name}", f"{workload.name}: random ds[i]", found, goals)
+    found = [reads(loader, random, "", workload) for loader in ("mdsx", *_RANDOM)]
+    goal = Goal(f"{workload.name}, random ds[i]: 5 x mosaicml-streaming", "mdsx", names(found, "mosaicml"), 5)
+    return Subject(f"random-{workload.name}", f"{workload.name}: random ds[i]", found, [goal])
 
 
 def _many(workload: Workload) -> Subject:
     found = [
-        reads("mdsx", "random_many", "", workload, each=_MANY, dicts=True),
-        reads("mdsx", "random_many", "columns", workload, each=_MANY),
-        *(reads(loader, "random_many", "", workload, each=_MANY) for loader in _RANDOM),
-        limit("memcpy, gather", "gather", **workload.arguments),
+        reads("mdsx", random, "", workload, each=_MANY, dicts=True),
+        reads("mdsx", random, "columns", workload, each=_MANY),
+        *(reads(loader, random, "", workload, each=_MANY) for loader in _RANDOM),
+        alone("limit", "memcpy, gather", limits.gather, **workload.arguments),
     ]
-    goal = f"{workload.name}, random ds[[512 numbers]]: 20 x mosaicml-streaming"
-    goals = (Goal(goal, "mdsx", names(found, "mosaicml"), 20),)
-    return Subject(f"random{_MANY}-{workload.name}", f"{workload.name}: random ds[[{_MANY} numbers]]", found, goals)
+    text = f"random ds[[{_MANY} numbers]]"
+    goal = Goal(f"{workload.name}, {text}: 20 x mosaicml-streaming", "mdsx", names(found, "mosaicml"), 20)
+    return Subject(f"random{_MANY}-{workload.name}", f"{workload.name}: {text}", found, [goal])
 
 
-def _arrayrecord(records: int) -> Iterator[Subject]:
-    readers = {"ArrayRecordReader": True, "ArrayRecordDataSource": False}
-    for at_once, name, words in ((False, "single", "one by one"), (True, "batched", "in one call")):
+def _records(workload: Workload, name: str, words: str, **how: Any) -> Subject:
+    found = [reads("mdsx", random, "", workload, **how, dicts=True)]
+    if how:
+        found.append(reads("mdsx", random, "columns", workload, **how))
+    found.append(reads("grain", random, "ArrayRecordReader", workload, **how, reader=True))
+    found.append(reads("grain", random, "ArrayRecordDataSource", workload, **how))
+    title = f"ArrayRecord's protocol: records of 200 lorem ipsum words, a random permutation, {words}"
+    return Subject(f"arrayrecord-{name}", title, found)
 
-        def driven(loader: str, how: str, at_once: bool = at_once, **arguments: Any) -> Contestant:
-            made = call(loader, "loaders:prepare_lorem", records=records)
-            arguments |= {"records": records, "at_once": at_once}
-            return contestant(loader, "loaders:lorem", how, arguments, made)
 
-        found = [driven("mdsx", "")]
-        if at_once:
-            found.append(driven("mdsx", "columns", columns=True))
-        found += [driven("grain", how, reader=reader) for how, reader in readers.items()]
-        title = f"ArrayRecord's protocol: records of 200 lorem ipsum words, a random permutation, {words}"
-        yield Subject(f"arrayrecord-{name}", title, found)
+def random(peer: Peer, data: str, workload: str, samples: int, each: int = 0, **how: Any) -> Figures:
+    """`ds[i]`, or `ds[[...]]` with `each` numbers, in a random permutation of the samples."""
+    one, many = peer.random(Reading(data, workload, **how))
+    numbers = permutation(samples)
+    if not each:
+        singles = numbers.tolist()
+        return rate_of_calls(lambda call: one(singles[call % samples]), 1)
+    lists = np.resize(numbers, (-(-samples // each), each)).tolist()
+    return rate_of_calls(lambda call: many(lists[call % len(lists)]), each)

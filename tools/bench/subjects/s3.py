@@ -1,31 +1,43 @@
-"""From S3: cold epochs and first batches over links, resuming, caches that are smaller than the dataset.
+"""From S3: cold epochs and first batches over links, and resuming. The workload is *tokens*.
 
-The server is local, with the link of tools/link.py in front of it. The workload is *tokens*.
+Each measurement starts a local server, with the link of tools/link.py in front of it, before the clock starts.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import TOKENS_LOADER, call, contestant, limit, mine
+from tools.bench.subjects import TOKENS_LOADER, alone, call, contestant, prepare
+from tools.link import Link
+from tools.peers import Peer, Reading
 from tools.processes import Call
+from tools.s3_server import S3Server
 from tools.workloads import WIDTH
 
-_SAMPLE = 2 * WIDTH
+SAMPLE_BYTES = 2 * WIDTH
 _NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
 _FAR: dict[str, Any] = {"rtt": 0.05, "rate": 100e6}
 _THREADS = (2, 4, 8, 16)
 _PEERS = ("mosaicml", "litdata")
 _CODECS = {"mdsx": "zstd", "mosaicml": "zstd:3", "litdata": "zstd"}
-_BATCH = {"batch_size": 32}
+_BATCH = 32
 _REPEATED = 100_000  # shards
-_SHARES = ((0.5, 0.52), (0.75, 0.27), (0.9, 0.12))
+_CHUNK = 2**20
+_READ_BEFORE = 1000  # batches
 
 
 def subjects(scale: float) -> list[Subject]:
-    data = {"samples": int(2**18 * scale), "shard_size": 2**26 if scale > 0.5 else 2**24}
-    blocks = {**data, "shard_size": 2**22}
+    data = {"samples": int(2**18 * scale), "size": 2**26 if scale > 0.5 else 2**24}
+    blocks = {**data, "size": 2**22}
     return [
         _cold_epoch("near", "no latency", _NEAR, data),
         _cold_epoch("near-blocks", "no latency, shards of 4 MiB", _NEAR, blocks),
@@ -34,25 +46,25 @@ def subjects(scale: float) -> list[Subject]:
         _first_batch("plain", "uncompressed", data),
         _first_batch("zstd", "zstd", data, compressed=True),
         _resume(data),
-        *(_small_cache(share, ranks, most) for share, most in _SHARES for ranks in (1, 4)),
-        _admissions(scale),
     ]
 
 
 def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any]) -> Subject:
-    epoch = {"samples": data["samples"], **_BATCH, **link}
-    made = _prepare("mdsx", data)
-    bare = [limit(f"bare downloader, {n} threads", "bare", made, "s3", threads=n, **link) for n in _THREADS]
-    peers = []
-    for peer in _PEERS:
-        how = TOKENS_LOADER if peer == "litdata" else {}
-        for workers in (0, 2):
-            arguments = {"workers": workers, **epoch, **how}
-            made_by_peer = _prepare(peer, {**data, **how})
-            peers.append(contestant(peer, "s3:cold_epoch", f"{workers} workers", arguments, made_by_peer))
+    def driven(loader: str, words: str = "", written: Any = None, **how: Any) -> Contestant:
+        how |= {"samples": data["samples"], **link, **(written or {})}
+        return contestant(loader, cold_epoch, words, _written(loader, data, written), **how)
+
+    ours = driven("mdsx")
+    bare_ones = [
+        alone("limit", f"bare downloader, {threads} threads", bare, ours.prepare, threads=threads, **link)
+        for threads in _THREADS
+    ]
+    peers = [driven("mosaicml", f"{workers} workers", workers=workers) for workers in (0, 2)]
+    peers += [driven("litdata", f"{workers} workers", TOKENS_LOADER, workers=workers) for workers in (0, 2)]
     goal = f"cold epoch from S3, {title}"
     if link["rate"] is None:
-        judged = Goal(f"{goal}: 0.9 x the bare downloader", "mdsx", tuple(each.name for each in bare), at_least=0.9)
+        against = tuple(each.name for each in bare_ones)
+        judged = Goal(f"{goal}: 0.9 x the bare downloader", "mdsx", against, at_least=0.9)
     else:
         judged = Goal(f"{goal}: 95 MB/s of a link of 100", "mdsx", at_least=0.95 * link["rate"] / 1e6)
     return Subject(
@@ -60,7 +72,7 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
         title=f"tokens: cold epoch from S3, {title}",
         figure="MB/s",
         unit="MB/s",
-        contestants=(contestant("mdsx", "s3:cold_epoch", "", epoch, made), *bare, *peers),
+        contestants=(ours, *bare_ones, *peers),
         goals=(judged,),
         limit=300.0,
         note="From the dataset's construction to the last batch, with an empty cache that holds all of it. With shards "
@@ -69,13 +81,49 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
     )
 
 
+def cold_epoch(peer: Peer, data: str, samples: int, rtt: float, rate: float | None, **how: Any) -> Figures:
+    """The first epoch into an empty cache that holds all of it. MB/s are of the stored bytes."""
+    reading = _reading(data, **how)
+
+    def epoch() -> None:
+        seen = sum(map(_rows, peer.loader(reading)))
+        if seen != samples:
+            raise ValueError(f"{seen} samples came, of {samples}")
+
+    return _over_link(data, rtt, rate, epoch)
+
+
+def bare(data: str, rtt: float, rate: float | None, threads: int) -> Figures:
+    """All objects of mdsx's dataset, `threads` at a time, one GET each, by a client like mdsx's own."""
+    import boto3
+    from botocore.config import Config
+
+    target = tempfile.mkdtemp()
+    bucket, _, prefix = url_of(data).removeprefix("s3://").partition("/")
+    names = sorted(path.name for path in Path(data).iterdir())
+
+    def epoch() -> None:
+        checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
+        client: Any = boto3.client("s3", config=Config(max_pool_connections=64, **checksums))
+
+        def store(name: str) -> None:
+            body = client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"]
+            with Path(target, name).open("wb", buffering=0) as file:
+                while chunk := body.read(_CHUNK):
+                    file.write(chunk)
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(store, names))
+
+    return _over_link(data, rtt, rate, epoch)
+
+
 def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool = False) -> Subject:
-    def driven(loader: str, words: str = "", **more: Any) -> Contestant:
-        how = TOKENS_LOADER if loader == "litdata" and not compressed else {}
-        prepared = {**data, **how} | ({"compression": _CODECS[loader]} if compressed else {})
-        return contestant(
-            loader, "s3:first_batch", words, {**_BATCH, **_FAR, **how, **more}, _prepare(loader, prepared)
-        )
+    def driven(loader: str, words: str = "", **how: Any) -> Contestant:
+        written: Any = {"compression": _CODECS[loader]} if compressed else {}
+        if loader == "litdata" and not compressed:
+            written, how = TOKENS_LOADER, how | TOKENS_LOADER
+        return contestant(loader, first_batch, words, _written(loader, data, written), **{**_FAR, **how})
 
     goal, slow = f"first batch from S3, {title}", driven("mdsx", "500 ms", rtt=0.5)
     return Subject(
@@ -94,53 +142,104 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
     )
 
 
+def first_batch(peer: Peer, data: str, rtt: float, rate: float | None, **how: Any) -> Figures:
+    """The first batch with an empty cache and no connections, measured from creating the dataset."""
+    reading = _reading(data, **how)
+    return _over_link(data, rtt, rate, lambda: _rows(next(iter(peer.loader(reading)))))
+
+
 def _resume(data: dict[str, Any]) -> Subject:
-    one = {"samples": 256, "shard_size": 256 * (_SAMPLE + 8) + 4096, "shards": _REPEATED}
     sizes = (data["samples"] // 10, data["samples"])
-    made = {f"{size:,} samples": _prepare("mdsx", {**data, "samples": size}) for size in sizes}
-    made[f"{_REPEATED:,} shards"] = mine("s3:prepare_repeated", **one)
-    resume = mine("s3:resume", **_BATCH, part=0.9)
+    made = {f"{size:,} samples": _written("mdsx", {**data, "samples": size}) for size in sizes}
+    made[f"{_REPEATED:,} shards"] = call(prepare_repeated, "mdsx", samples=256)
     return Subject(
         name="s3-resume",
         title="tokens: resume at 90 % of an epoch, shards in the cache",
         figure="s",
         unit="s",
-        contestants=[Contestant(f"mdsx, {name}", resume, each, "mdsx") for name, each in made.items()],
+        contestants=[contestant("mdsx", resume, name, each) for name, each in made.items()],
         goals=[Goal(f"resume at 90 %, {name}: under 0.3 s", f"mdsx, {name}", at_most=0.3) for name in made],
         higher_is_better=False,
     )
 
 
-def _prepare(loader: str, data: dict[str, Any]) -> Call:
-    return call(loader, "s3:prepare", **data)
+def prepare_repeated(peer: Peer, data: str, samples: int) -> Figures:
+    """Make a dataset whose index names many equal shards. Only one of them is stored."""
+    from mdsx.format import build_index, parse_index
+
+    prepare(peer, data, "tokens", samples, size=samples * (SAMPLE_BYTES + 8) + 4096)
+    path = Path(data, "index.json")
+    index = parse_index(path.read_bytes(), file=str(path))
+    entries = [index.entry(0)._replace(name=f"shard.{number:05}.mdsx") for number in range(_REPEATED)]
+    path.write_bytes(build_index(index.schema, None, entries))
+    return {}
 
 
-def _small_cache(share: float, ranks: int, most: float) -> Subject:
-    made = _prepare("mdsx", {"samples": 400 * 64, "shard_size": 64 * (_SAMPLE + 8) + 256})  # 400 shards
-    order = {"share": share, "epochs": 6, "global_batch": 64}
-    processes = "1 process" if ranks == 1 else f"{ranks} processes"
-    return Subject(
-        name=f"s3-cache-{share * 100:.0f}-{ranks}",
-        title=f"epochs 2 and on, a cache of {share:.0%} of the dataset, {processes}",
-        figure="downloaded",
-        unit="of the dataset an epoch",
-        contestants=(
-            Contestant("mdsx", mine("cache:later_epochs", **order, ranks=ranks, step=0.01), made, "mdsx"),
-            limit("LRU, simulated", "lru", made, "cache", **order),
-            limit("by next use, simulated", "by_next_use", made, "cache", **order),
-        ),
-        goals=(Goal(f"a cache of {share:.0%}, {processes}: downloaded of the dataset an epoch", "mdsx", at_most=most),),
-        higher_is_better=False,
-    )
+def resume(peer: Peer, data: str) -> Figures:
+    """New dataset and loader, the state loaded, the first batch at 90 % of an epoch; its shards are in the cache."""
+    reading = _reading(data)
+    with served(data):
+        before: Any = peer.loader(reading)
+        before.dataset._data.view.fetch(0, needs={})  # if all shards are equal, this is all of them
+        state = before.state_dict()
+        state["position"] = int(len(before) * 0.9) * _BATCH
+        before.load_state_dict(state)
+        batches: Iterable[Any] = list(islice(before, _READ_BEFORE))  # so that all shards come
+        expected = next(iter(batches))["tokens"]
+        del before, batches
+
+        def again() -> Any:
+            loader: Any = peer.loader(reading)
+            loader.load_state_dict(state)
+            return next(iter(loader))["tokens"]
+
+        found, took = timed(again)
+        if not found.equal(expected):
+            raise ValueError("another batch came")
+        return {"s": took}
 
 
-def _admissions(scale: float) -> Subject:
-    admissions = mine("cache:admissions", shards=20_000, processes=16, seconds=max(20 * scale, 5))
-    return Subject(
-        name="cache-admissions",
-        title="admissions to a full cache of 20,000 shards, 16 processes",
-        figure="admissions/s",
-        unit="admissions/s",
-        contestants=(Contestant("mdsx", admissions, kind="mdsx"),),
-        goals=(Goal("cache admissions a second, 16 processes", "mdsx", at_least=100),),
-    )
+def _written(loader: str, data: Mapping[str, Any], how: Mapping[str, Any] | None = None) -> Call:
+    return call(prepare, loader, workload="tokens", **data, **(how or {}))
+
+
+def url_of(data: str) -> str:
+    """The URL of a dataset that is served."""
+    return f"s3://{Path(data).parent.name}/{Path(data).name}"
+
+
+@contextmanager
+def served(data: str, *, rtt: float = 0.0, rate: float | None = None) -> Iterator[Link]:
+    """Serve a dataset to boto3 in this process and its children, over a link."""
+    with S3Server(Path(data).parents[1], checksums=False) as server, Link(server.endpoint, rtt=rtt, rate=rate) as link:
+        os.environ.update(server.env())
+        os.environ["AWS_ENDPOINT_URL"] = os.environ["S3_ENDPOINT_URL"] = link.endpoint
+        yield link
+
+
+def size_of(data: str) -> int:
+    """Bytes of all files of a dataset."""
+    return sum(path.stat().st_size for path in Path(data).rglob("*") if path.is_file())
+
+
+def _over_link(data: str, rtt: float, rate: float | None, work: Callable[[], object]) -> Figures:
+    size = size_of(data)
+    with served(data, rtt=rtt, rate=rate) as link:
+        _, took = timed(work)
+        counts = link.counts()
+        return {
+            "s": took,
+            "MB/s": size / took / 1e6,
+            "MB received": counts.received / 1e6,
+            "round trips": counts.round_trips,
+            "requests": counts.requests,
+        }
+
+
+def _reading(data: str, **how: Any) -> Reading:
+    return Reading(url_of(data), "tokens", _BATCH, cache=f"{tempfile.mkdtemp()}/cache", **how)
+
+
+def _rows(batch: Any) -> int:
+    """The number of samples in a batch of tokens."""
+    return len(batch["tokens"] if isinstance(batch, dict) else batch)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from tools.bench.subject import Goal, Subject
-from tools.bench.subjects import TOKENS_LOADER, Workload, limit, workloads, writes
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tools.bench.measure import Figures, timed
+from tools.bench.subject import Contestant, Goal, Subject
+from tools.bench.subjects import TOKENS_LOADER, Workload, alone, contestant, limits, workloads
+from tools.peers import Layout, Peer
+from tools.workloads import FEW, columns_of, sample
 
 
 def subjects(scale: float) -> list[Subject]:
-    return [_write(workload) for workload in workloads(scale)]
+    return [_subject(workload) for workload in workloads(scale)]
 
 
-def _write(workload: Workload) -> Subject:
+def _subject(workload: Workload) -> Subject:
+    def writes(loader: str, how: str = "", **arguments: Any) -> Contestant:
+        return contestant(loader, write, how, **workload.arguments, **arguments)
+
     processes = {1: "1 process", 2: "2 processes"}
-    one = [writes("litdata", "write", how, workload, workers=n) for n, how in processes.items()]
-    one += [writes(loader, "write", "", workload) for loader in ("mosaicml", "webdataset")]
-    one.append(writes("grain", "write", "ArrayRecord", workload))
+    mine, my_batches = writes("mdsx", "one by one"), writes("mdsx", "batches", batches=True)
+    one = [writes("litdata", how, workers=n) for n, how in processes.items()]
+    one += [writes("mosaicml"), writes("webdataset"), writes("grain", "ArrayRecord")]
     if workload.name == "tokens":
-        for n, how in processes.items():
-            one.append(writes("litdata", "write", f"TokensLoader, {how}", workload, workers=n, **TOKENS_LOADER))
-    batches = writes("huggingface", "write_batches", "batches", workload)
-    mine = writes("mdsx", "write", "one by one", workload)
-    my_batches = writes("mdsx", "write_batches", "batches", workload)
-    disk = limit("write() and fsync", "write", **workload.arguments)
-    checksum = limit("XXH3-128", "checksum", **workload.arguments)
+        one += [writes("litdata", f"TokensLoader, {how}", workers=n, **TOKENS_LOADER) for n, how in processes.items()]
+    batches = writes("huggingface", "batches", batches=True)
+    disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
+    checksum = alone("limit", "XXH3-128", limits.checksum, **workload.arguments)
     by_one = tuple(each.name for each in one)
     text = f"{workload.name}, write"
     goals = [
@@ -30,7 +38,24 @@ def _write(workload: Workload) -> Subject:
         Goal(f"{text} in batches: 5 x the best peer", my_batches.name, (*by_one, batches.name), at_least=5),
     ]
     if workload.name == "tokens":
-        goal = "tokens, write in batches: half of write() alone"
-        goals.append(Goal(goal, my_batches.name, (disk.name,), at_least=0.5))
+        goals.append(Goal(f"{text} in batches: half of write() alone", my_batches.name, (disk.name,), at_least=0.5))
     contestants = (mine, my_batches, *one, batches, disk, checksum)
     return Subject(f"write-{workload.name}", f"{workload.name}: write", contestants, goals)
+
+
+def write(peer: Peer, workload: str, samples: int, batches: bool = False, **layout: Any) -> Figures:
+    """Write samples one by one, or columns in batches, after a warm-up. Starting processes counts."""
+    rows = list(map(partial(sample, workload), range(samples)))
+    batch = columns_of(rows) if batches else {}
+
+    def run(count: int) -> None:
+        directory = Path(tempfile.mkdtemp())
+        if batches:
+            peer.write_batches(directory, workload, {name: values[:count] for name, values in batch.items()})
+        else:
+            peer.write(directory, workload, range(count), rows.__getitem__, Layout(**layout))
+
+    if not peer.forks_to_write:
+        run(min(FEW, samples))
+    _, took = timed(lambda: run(samples))
+    return {"samples/s": samples / took}
