@@ -1,14 +1,13 @@
 """Order version 1: which sample is at which position. Pure: no I/O, no clock, no random stream, no global state.
 
 format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
-`batches` which positions a rank reads, `needs` when each shard is needed, `mixture` how weighted datasets are read
-together, `course` which sample is where over all epochs of a run, `subset` which samples were chosen.
+`needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
+over all epochs of a run and which positions a rank reads, `subset` which samples were chosen.
 """
 
 from __future__ import annotations
 
-from mdsx.order.batches import better_lanes, lane_spread
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse
+from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread
 from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import MixtureOrder
-from mdsx.order.batches import batch_positions
+from mdsx.order.course import batch_positions
 
 
 def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: int) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.order import Order, better_lanes, lane_spread
-from mdsx.order.batches import lanes_read, rank_lanes
+from mdsx.order.course import lanes_read, rank_lanes
 from tests.order import reference
 from tests.order.positions import rank_positions
 from tests.order.strategies import lane_numbers
