@@ -10,14 +10,18 @@ Rules:
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
 from collections import OrderedDict
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 
+from mdsx.errors import CorruptError, MissingError
 from mdsx.format import OpenedShard
 from mdsx.process import at_fork, most_leases
+from mdsx.storage import map_whole
 from mdsx.storage.cache import held
 from mdsx.system import mapped_files
 
@@ -49,6 +53,16 @@ class Identity:
             return self._in_cache
         time = found.st_mtime_ns if self._in_cache else found.st_ctime_ns
         return time == self._time and found.st_ino == self._inode
+
+
+def map_in_place(path: Path) -> mmap.mmap:
+    """Map a shard of a local dataset. Raise MissingError, or CorruptError if it is empty."""
+    if not os.path.lexists(path):
+        raise MissingError("the index names this shard, but it is not there", file=str(path))
+    try:
+        return map_whole(path)
+    except ValueError as error:  # an empty file cannot be mapped
+        raise CorruptError("the shard is empty", file=str(path)) from error
 
 
 class Opened:

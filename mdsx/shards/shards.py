@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import at_fork, keep_freed_memory
-from mdsx.shards.opened import Identity, Opened, OpenShards, make_room
+from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
 from mdsx.shards.stored import StoredShards, download_shard, read_index, retried
-from mdsx.storage import Storage, file_of, map_whole, open_storage
+from mdsx.storage import Storage, file_of, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.system import network_file_system
 
@@ -137,7 +137,7 @@ class Shards:
         if not make_room(leased=not self.mapped_in_place):
             return False
         if self.mapped_in_place:
-            self._keep(shard, self._identity(shard), _map(self._path(shard)), whole=whole)
+            self._keep(shard, self._identity(shard), map_in_place(self._path(shard)), whole=whole)
             return True
         if self.cache is None:
             return False
@@ -350,15 +350,6 @@ class Shards:
         """Check a whole shard against the index."""
         self.index.verify(shard, opened.view, file=self.file(shard))
         opened.verified = True
-
-
-def _map(path: Path) -> mmap.mmap:
-    if not os.path.lexists(path):
-        raise MissingError("the index names this shard, but it is not there", file=str(path))
-    try:
-        return map_whole(path)
-    except ValueError as error:  # an empty file cannot be mapped
-        raise CorruptError("the shard is empty", file=str(path)) from error
 
 
 _in_use: weakref.WeakSet[Shards] = weakref.WeakSet()

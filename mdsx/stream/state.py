@@ -10,6 +10,7 @@ from typing import Any
 
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Weight, exact_weight
+from mdsx.stream.batching import Batching
 
 Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
 """The weights of a mixture, each with the first position where they hold, counted over all epochs."""
@@ -58,6 +59,18 @@ class WorkerShare:
                 expected="what state_dict() returned in a worker process",
             ) from None
         return share
+
+    def check(self, batching: Batching) -> None:
+        """Raise StateError if the batches of several workers have another size than in the state."""
+        if self.count > 1 and self.global_batch != batching.global_batch:
+            raise StateError(
+                "the state is that of one of several workers, and fits no other batch size * world size",
+                place="worker",
+                found=f"batches of {self.global_batch} samples over all ranks",
+                expected=f"{batching.batch_size} * {batching.world_size}",
+                hint=f"resume with batch_size * world size = {self.global_batch} until the epoch ends, or use "
+                "StreamingDataLoader, whose state fits any",
+            )
 
 
 @dataclass(frozen=True, slots=True)

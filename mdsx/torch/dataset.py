@@ -187,7 +187,9 @@ class StreamingDataset(IterableDataset[Any]):
         """
         self._ask_for("load_state_dict()")
         epoch, position, phases = self._data.identity.check(state, _worker())
-        share = self._checked_share(WorkerShare.parse(state["worker"], position)) if "worker" in state else None
+        share = WorkerShare.parse(state["worker"], position) if "worker" in state else None
+        if share is not None:
+            share.check(self._batching())
         before = self._run.mark(), self._data.phases, self._share
         self._data.use_phases(phases)  # first, as it may refuse them
         self._run.load(epoch, position)
@@ -285,20 +287,6 @@ class StreamingDataset(IterableDataset[Any]):
         samples = transformed(self._data.view.schema, batch, self._data.transform)
         for share in reader.shares(run):
             yield next(samples) if share else NOTHING
-
-    def _checked_share(self, share: WorkerShare) -> WorkerShare:
-        """Raise StateError if the batches of several workers have another size than in the state."""
-        batching = self._batching()
-        if share.count > 1 and share.global_batch != batching.global_batch:
-            raise StateError(
-                "the state is that of one of several workers, and fits no other batch size * world size",
-                place="worker",
-                found=f"batches of {share.global_batch} samples over all ranks",
-                expected=f"{batching.batch_size} * {batching.world_size}",
-                hint=f"resume with batch_size * world size = {share.global_batch} until the epoch ends, or use "
-                "StreamingDataLoader, whose state fits any",
-            )
-        return share
 
 
 class _DatasetIteration(Iteration):

@@ -21,12 +21,12 @@ import numpy.random  # noqa: F401
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.errors import UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
 from mdsx.stream import Batching, Iteration, Phases, Task, batches_ahead
-from mdsx.torch.assembly import Collate, OnError, Short, failed_in_collate, failed_in_transform
+from mdsx.torch.assembly import Collate, OnError, Short
 from mdsx.torch.collation import VALID, Uneven
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.workers import WorkerOptions, Workers
@@ -256,23 +256,6 @@ class StreamingDataLoader:
             self._data.check_empty(self._run.coming[0], batching.samples - size)
             self._checked_tail = True
 
-    def _skip_cures(self, error: Exception, task: Task, batching: Batching) -> bool:
-        """Whether giving on_error="skip" would leave out what raised `error`."""
-        if self._data.on_error == "skip" or failed_in_collate(error):
-            return False
-        if failed_in_transform(error):
-            return True
-        if not isinstance(error, CorruptError):
-            return False
-        reader = self._data.reader(batching, stand_in=self._data.one_by_one)
-        try:  # samples may be damaged, or the whole shard wrong
-            reader.read_sound(task)
-        except Exception:
-            return False
-        finally:
-            reader.close()
-        return True
-
     @property
     def _iteration(self) -> _Epoch | None:
         """The iteration that prepared batches last, if alive."""
@@ -332,7 +315,7 @@ class _Epoch(Iteration):
 
     def _way_past(self, error: Exception, epoch: int, position: int) -> str:
         task = self.batching.task(epoch, position)
-        cured, after = self._loader._skip_cures(error, task, self.batching), task.stop
+        cured, after = self._loader._data.skip_cures(error, task, self.batching), task.stop
         skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
         return (
             f"mdsx: this batch failed {_FAILURES} times in a row or more; {skip}to leave out the whole batch, load the "

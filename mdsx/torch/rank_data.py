@@ -30,7 +30,15 @@ from mdsx.stream import (
     warn_of_small_cache,
     warn_of_spread,
 )
-from mdsx.torch.assembly import Collate, OnError, assemble, assemble_sound, check_empty
+from mdsx.torch.assembly import (
+    Collate,
+    OnError,
+    assemble,
+    assemble_sound,
+    check_empty,
+    failed_in_collate,
+    failed_in_transform,
+)
 from mdsx.torch.collation import Uneven
 
 _TOGETHER_BYTES = 2**21
@@ -187,6 +195,23 @@ class RankData:
         for task, batch in zip(run, reader.read_each(run), strict=True):
             stand_ins = partial(reader.stand_ins, task)
             yield assemble_sound(self.view.schema, batch, self.transform, self.collate, self.uneven, stand_ins)
+
+    def skip_cures(self, error: Exception, task: Task, batching: Batching) -> bool:
+        """Return whether on_error="skip" would leave out what raised `error`."""
+        if self.on_error == "skip" or failed_in_collate(error):
+            return False
+        if failed_in_transform(error):
+            return True
+        if not isinstance(error, CorruptError):
+            return False
+        reader = self.reader(batching, stand_in=self.one_by_one)
+        try:  # samples may be damaged, or the whole shard wrong
+            reader.read_sound(task)
+        except Exception:
+            return False
+        finally:
+            reader.close()
+        return True
 
     def check_empty(self, epoch: int, position: int) -> None:
         """Raise UsageError if the batch that `collate` makes at `position` cannot be cut to 0 samples."""
