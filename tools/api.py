@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,9 @@ CHAPTERS = {
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
+    "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
-"""The names of each chapter, in order. The errors follow by themselves."""
+"""The names of each chapter, in order."""
 INTERNAL = {
     "Cache": {"of", "open"},
     "Dataset": {"of", "shards"},
@@ -37,7 +39,6 @@ INTERNAL = {
     "ShardRepair": {"kept"},
 }
 """Members that other packages of mdsx use, and users do not."""
-
 _HEAD = """# API
 
 Every public name, from its docstring. `python3 -m tools api` writes this page.
@@ -47,7 +48,6 @@ _ALIASES = {
     "CacheLike": CacheLike, "Collate": Collate, "ColumnChoice": ColumnChoice, "Columns": Columns, "OnError": OnError,
     "Sample": Sample, "Uneven": Uneven, "Weight": Weight,
 }  # fmt: skip
-_ENTRY = re.compile(r"    (\w+): (.*)")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -58,63 +58,66 @@ def run(given: argparse.Namespace) -> int:
 
 def page() -> str:
     """Return the text of the page."""
-    errors = sorted(name for name in mdsx.__all__ if name.endswith("Error"))
-    lines = [_HEAD]
-    for title, names in {**CHAPTERS, "Errors": tuple(errors)}.items():
-        lines.append(f"## {title}\n")
+    parts = [_HEAD]
+    for title, names in CHAPTERS.items():
+        parts.append(f"## {title}\n")
         for name in names:
-            lines += _thing(name)
-    return "\n".join(lines)
+            parts += _name(name)
+    return "\n".join(parts)
 
 
-def _thing(name: str) -> Iterator[str]:
-    thing: Any = mdsx
-    for part in name.split("."):
-        thing = getattr(thing, part)
+def _name(name: str) -> Iterator[str]:
+    thing = operator.attrgetter(name)(mdsx)
     yield f"### mdsx.{name}\n"
     if not inspect.isclass(thing):
-        yield f"```python\n{_signature(name.rpartition('.')[2], thing)}\n```\n"
-        yield _text(thing)
-        return
-    if issubclass(thing, Exception):
-        bases = ", ".join(f"`{base.__name__}`" for base in thing.__bases__)
-        yield f"A subclass of {bases}.\n"
+        yield _signature(thing.__name__, thing)
+    elif issubclass(thing, Exception):
+        yield f"A subclass of {', '.join(f'`{base.__name__}`' for base in thing.__bases__)}.\n"
     elif not is_typeddict(thing):
-        yield f"```python\n{_signature(thing.__name__, thing.__init__, bound=True)}\n```\n"
+        yield _signature(thing.__name__, thing.__init__, bound=True)
     yield _text(thing)
-    for key, member in vars(thing).items():
+    for key, member in vars(thing).items() if inspect.isclass(thing) else ():
         public = not key.startswith("_") and key not in INTERNAL.get(thing.__name__, ())
         if public and isinstance(member, property | classmethod | FunctionType):
-            yield from _member(f"{thing.__name__}.{key}", member)
+            title = f"{thing.__name__}.{key}"
+            yield f"#### {title}\n"
+            if isinstance(member, property):
+                yield _code(f"{title}: {_type(member.fget.__annotations__['return'])}")
+            else:
+                yield _signature(title, getattr(member, "__func__", member), bound=True)
+            yield _text(member)
 
 
-def _member(name: str, member: Any) -> Iterator[str]:
-    yield f"#### {name}\n"
-    if isinstance(member, property):
-        yield f"```python\n{name}: {_type(member.fget.__annotations__['return'])}\n```\n"
-    else:
-        function = member.__func__ if isinstance(member, classmethod) else member
-        yield f"```python\n{_signature(name, function, bound=True)}\n```\n"
-    yield _text(member)
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```\n"
+
+
+class _AsIs(str):
+    """Text that inspect shows without quotes."""
+
+    __repr__ = str.__str__
 
 
 def _signature(name: str, function: Any, *, bound: bool = False) -> str:
     """Return a function as it is called; `bound`: without its first parameter."""
     found = inspect.signature(function)
-    arguments, keyword_only = [], False
-    for parameter in list(found.parameters.values())[bound:]:
-        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
-            arguments.append("*")
-            keyword_only = True
-        default = "" if parameter.default is parameter.empty else f" = {_shown(parameter.default)}"
-        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        arguments.append(f"{stars}{parameter.name}: {_type(parameter.annotation)}{default}")
-    returns = "" if found.return_annotation in (None, "None", found.empty) else f" -> {_type(found.return_annotation)}"
-    text = f"{name}({', '.join(arguments)}){returns}"
-    if len(text) <= _WIDTH:
-        return text
-    lines = "".join(f"    {argument},\n" for argument in arguments)
-    return f"{name}(\n{lines}){returns}"
+    parameters = list(found.parameters.values())[bound:]
+    kinds = [each.kind for each in parameters]
+    arguments = []
+    for each in parameters:
+        default = each.default
+        if default is not each.empty:
+            default = _AsIs("..." if callable(default) else repr(default).replace("'", '"'))
+        arguments.append(str(each.replace(annotation=_AsIs(_type(each.annotation)), default=default)))
+    if inspect.Parameter.KEYWORD_ONLY in kinds:
+        arguments.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    returns = found.return_annotation
+    end = "" if returns in (None, "None", found.empty) else f" -> {_type(returns)}"
+    text = f"{name}({', '.join(arguments)}){end}"
+    if len(text) > _WIDTH:
+        lines = "".join(f"    {argument},\n" for argument in arguments)
+        text = f"{name}(\n{lines}){end}"
+    return _code(text)
 
 
 def _type(annotation: str) -> str:
@@ -125,10 +128,6 @@ def _type(annotation: str) -> str:
     return annotation
 
 
-def _shown(default: object) -> str:
-    return "..." if callable(default) else repr(default).replace("'", '"')
-
-
 def _text(thing: object) -> str:
     """Return a docstring as Markdown: the entries of its sections become lists."""
     lines, in_section = [], False
@@ -136,8 +135,8 @@ def _text(thing: object) -> str:
         if line and not line.startswith(" "):
             in_section = line in ("Args:", "Attributes:", "Returns:", "Raises:")
             lines.append(f"**{line}**\n" if in_section else line)
-        elif in_section and (entry := _ENTRY.fullmatch(line)):
-            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        elif in_section:
+            lines.append(re.sub(r"^    (\w+): |^      ", lambda found: f"- `{found[1]}`: " if found[1] else "", line))
         else:
-            lines.append(line.removeprefix(" " * 6) if in_section else line)
+            lines.append(line)
     return "\n".join(lines) + "\n"

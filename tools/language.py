@@ -1,4 +1,4 @@
-"""Words that read like a translation, in all texts of the project: `python -m tools.language` lists them."""
+"""Words that read like a translation, in all texts of the project."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = {
@@ -33,7 +32,6 @@ WORDS = {
     r"whoever": "anybody who, the caller",
 }
 """Regular expressions, with what to write instead."""
-
 ALLOWED = {
     ("tools/language.py", "*"): "the list",
     ("docs/api.md", "*"): "generated from docstrings, which are searched",
@@ -44,29 +42,19 @@ ALLOWED = {
     ("tools/soak/report.py", "of which"): "after a number",
 }
 """(file, word or "*"): why it is right there."""
-
 _PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
 
 
-class Finding(NamedTuple):
-    """A word in a line of a file."""
-
-    file: str
-    line: int
-    word: str
-
-
-def findings(root: Path = ROOT) -> Iterator[Finding]:
-    """Yield each word of the list in the project's texts."""
-    pages = [*root.glob("*.md"), *(root / "docs").glob("*.md")]
-    sources = [path for name in ("mdsx", "tests", "tools") for path in (root / name).rglob("*.py")]
-    for path in sorted({*pages, *sources}):
-        file = path.relative_to(root).as_posix()
-        text = path.read_text(encoding="utf-8")
-        for line, words in _comments_and_strings(text) if path.suffix == ".py" else enumerate(text.splitlines(), 1):
-            for match in _PATTERN.finditer(words):
-                if not {(file, match[0].lower()), (file, "*")} & ALLOWED.keys():
-                    yield Finding(file, line, match[0].lower())
+def findings(root: Path = ROOT) -> Iterator[tuple[str, int, str]]:
+    """Yield (file, line, word) for each word of the list in the project's texts."""
+    for pattern in ("*.md", "docs/*.md", "mdsx/**/*.py", "tests/**/*.py", "tools/**/*.py"):
+        for path in sorted(root.glob(pattern)):
+            file = path.relative_to(root).as_posix()
+            text = path.read_text(encoding="utf-8")
+            for line, words in _comments_and_strings(text) if path.suffix == ".py" else enumerate(text.splitlines(), 1):
+                for word in (match[0].lower() for match in _PATTERN.finditer(words)):
+                    if not {(file, word), (file, "*")} & ALLOWED.keys():
+                        yield file, line, word
 
 
 def _comments_and_strings(source: str) -> Iterator[tuple[int, str]]:
@@ -74,8 +62,3 @@ def _comments_and_strings(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING):
             yield from enumerate(token.string.splitlines(), token.start[0])
-
-
-if __name__ == "__main__":
-    for file, line, word in findings():
-        print(f"{file}:{line}: {word}")
