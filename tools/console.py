@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 import rich.console
 from rich.markdown import Markdown
@@ -36,10 +35,10 @@ class Step:
 class Console(rich.console.Console):
     """Where the tools print. `live`: whether lines may be redrawn; default: on a terminal, unless CI is set."""
 
-    def __init__(self, live: bool | None = None, file: IO[str] | None = None) -> None:
+    def __init__(self, live: bool | None = None) -> None:
         if live is None and os.environ.get("CI"):
             live = False
-        super().__init__(force_terminal=live, file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        super().__init__(force_terminal=live, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def page(self, markdown: str) -> None:
         """Print Markdown: rendered on a terminal, elsewhere as it is."""

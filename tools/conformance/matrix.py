@@ -53,9 +53,6 @@ class Shape:
     def global_batch(self) -> int:
         return self.world * self.batch
 
-    def __str__(self) -> str:
-        return f"{self.world}x{self.workers}x{self.batch}"
-
 
 @dataclass(frozen=True)
 class Stop:
@@ -69,12 +66,8 @@ class Stop:
     more: int
 
 
-@dataclass(frozen=True)
-class Leg:
-    """A run from its start or a checkpoint, until it is killed or has done all epochs."""
-
-    shape: Shape
-    stop: Stop | None = None
+Leg = tuple[Shape, Stop | None]
+"""A run from its start or a checkpoint, until it is stopped or has done all epochs."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ class Cell:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        return tuple(leg.shape for leg in self.legs)
+        return tuple(shape for shape, _ in self.legs)
 
     @property
     def resumes(self) -> bool:
@@ -118,19 +111,12 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     rows: list[Cell] = []
 
     def add(
-        name: str,
-        title: str,
-        *shapes: Shape,
-        data: Sequence[Data] = (EVEN,),
-        phases: bool = False,
-        nodes: bool = False,
-        epoch: int = 0,
+        name: str, title: str, *shapes: Shape, data: Sequence[Data] = (EVEN,), epoch: int = 0, **more: bool
     ) -> None:
         draw = random.Random(f"{seed} {name}")
         steps = max(1, sum(each.samples for each in data) // shapes[0].global_batch)
         stops = [_stop(draw, steps, len(shapes) - 1, epoch) for _ in shapes[1:]]
-        legs = tuple(Leg(shape, stop) for shape, stop in zip(shapes, [*stops, None], strict=True))
-        rows.append(Cell(name, title, tuple(data), legs, phases, nodes))
+        rows.append(Cell(name, title, tuple(data), tuple(zip(shapes, [*stops, None], strict=True)), **more))
 
     add("uninterrupted", "uninterrupted", workers)
     add("same", "killed, resumed", workers, workers)
@@ -148,11 +134,8 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     add("twice-changed", "killed twice, changed twice", two, three, Shape(4, 2, 6))
     add("second-epoch", "killed in the second epoch", two, two, epoch=1)
     last = EVEN.samples // two.global_batch
-    for name, title, step in (
-        ("last-batch", "killed after the last batch", last),
-        ("epoch-end", "killed after an epoch's end", None),
-    ):
-        rows.append(Cell(name, title, (EVEN,), (Leg(two, Stop(0, step, 0)), Leg(two))))
+    rows.append(Cell("last-batch", "killed after the last batch", (EVEN,), ((two, Stop(0, last, 0)), (two, None))))
+    rows.append(Cell("epoch-end", "killed after an epoch's end", (EVEN,), ((two, Stop(0, None, 0)), (two, None))))
     add("uneven", "uneven shards", Shape(3, 2, 8), data=(UNEVEN,))
     add("uneven-resume", "uneven shards, killed", Shape(3, 2, 8), Shape(3, 2, 8), data=(UNEVEN,))
     add("large", "65,537 samples, one rank", Shape(1, 1, 256), data=(LARGE,))

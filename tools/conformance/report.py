@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from tools.conformance.matrix import Cell
 from tools.conformance.run import Result
+from tools.peers import Peer
 from tools.tables import table
 
 _COLOURS = {
@@ -20,80 +20,64 @@ _COLOURS = {
     "unsupported": "#d9d9d9",
     "missing": "#f5f5f5",
 }
+_NOT_RUN = ("unsupported", "missing")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One loader's results, in the order of the cells."""
+    """One loader, the versions of its packages, and its result in each cell."""
 
-    name: str
-    title: str
+    loader: Peer
     versions: Mapping[str, str]
-    results: tuple[Result, ...]
-    findings: Mapping[str, str]
-
-    @property
-    def version(self) -> str:
-        """The version of its first package."""
-        return next(iter(self.versions.values()), "")
+    results: Sequence[Result]
 
     @property
     def heading(self) -> str:
-        return f"{self.title} {self.version}".strip()
+        """Its title and the version of its first package."""
+        return " ".join([self.loader.title, *list(self.versions.values())[:1]])
 
     def finding(self, result: Result) -> str:
         """Why this cell failed, as found by hand."""
-        return self.findings.get(result.cell, "") if result.status != "exact" else ""
+        return self.loader.findings.get(result.cell.name, "") if result.status != "exact" else ""
+
+    def count(self, *statuses: str) -> int:
+        """How many cells ended so."""
+        return sum(result.status in statuses for result in self.results)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The whole matrix."""
+    """The whole matrix: each row has the same cells."""
 
-    cells: tuple[Cell, ...]
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     seed: int
     seconds: float
 
-    def command(self, row: Row, cell: Cell) -> str:
+    def lines(self) -> list[tuple[Result, ...]]:
+        """For each cell, the result of each loader."""
+        return list(zip(*(row.results for row in self.rows), strict=True))
+
+    def command(self, row: Row, result: Result) -> str:
         """The command that repeats a cell."""
-        return f"python3 -m tools conformance --loaders {row.name} --cells {cell.name} --seed {self.seed}"
+        return f"python3 -m tools conformance --loaders {row.loader.name} --cells {result.cell.name} --seed {self.seed}"
 
     def markdown(self) -> str:
         """A line for each cell, a column for each loader."""
-        rows = [[cell.title, *(each.word for each in results)] for cell, results in self._lines()]
+        rows = [[line[0].cell.title, *(result.word for result in line)] for line in self.lines()]
         return table(["", *(row.heading for row in self.rows)], rows)
 
     def summary(self) -> str:
         """A Markdown table with a line for each loader: how many cells ended how."""
         groups = (("exact",), ("inexact",), ("order",), ("error", "hang"), ("unsupported", "missing"))
-        rows = []
-        for row in self.rows:
-            counts = [sum(result.status in group for result in row.results) for group in groups]
-            rows.append([row.heading, *(str(count or "") for count in counts)])
+        rows = [[row.heading, *(str(row.count(*group) or "") for group in groups)] for row in self.rows]
         return table(("", "exact", "lost or repeated", "other order", "error or hang", "unsupported"), rows)
 
     def details(self) -> str:
         """What each loader did where it was not exact, in Markdown: measured, found by hand, by its documentation."""
         lines = []
         for row in self.rows:
-            lines += [f"### {row.heading}", "", *(self._details(row) or ["Every cell is exact."]), ""]
+            lines += [f"### {row.heading}", "", *(_details(row) or ["Every cell is exact."]), ""]
         return "\n".join(lines)
-
-    def _details(self, row: Row) -> list[str]:
-        measured: dict[str, list[str]] = {}  # what was found by hand -> the cells that it explains
-        said: dict[str, list[str]] = {}  # what the documentation says -> its cells
-        for cell, result in zip(self.cells, row.results, strict=True):
-            if result.status in ("unsupported", "missing"):
-                said.setdefault(f"{result.word}: {result.detail}", []).append(cell.title)
-            elif result.status != "exact" or result.detail:
-                detail = f" ({result.detail})" if result.detail else ""
-                measured.setdefault(row.finding(result), []).append(f"**{cell.title}**: {result.word}{detail}")
-        resuming = [cell.title for cell in self.cells if cell.resumes]
-        lines = [f"- {finding + ' ' if finding else ''}{'; '.join(cells)}" for finding, cells in measured.items()]
-        for sentence, titles in said.items():
-            lines.append(f"- *{'every cell that resumes' if titles == resuming else '; '.join(titles)}*: {sentence}")
-        return lines
 
     def versions(self) -> str:
         """All packages and their versions."""
@@ -104,46 +88,54 @@ class Report:
         """Everything, with the command that repeats each cell."""
         loaders = []
         for row in self.rows:
-            results = [
-                {
-                    **asdict(result),
-                    "title": cell.title,
-                    "finding": row.finding(result),
-                    "command": self.command(row, cell),
-                }
-                for cell, result in zip(self.cells, row.results, strict=True)
-            ]
-            loaders.append({"name": row.name, "title": row.title, "versions": row.versions, "cells": results})
+            cells = []
+            for result in row.results:
+                about = {"cell": result.cell.name, "title": result.cell.title, "command": self.command(row, result)}
+                cells.append({**vars(result), **about, "finding": row.finding(result)})
+            about = {"name": row.loader.name, "title": row.loader.title}
+            loaders.append({**about, "versions": row.versions, "cells": cells})
         value = {"seed": self.seed, "seconds": round(self.seconds), "loaders": loaders}
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
     def draw(self, path: Path) -> None:
-        """Write a heat map: a column for each loader, a line for each cell, a colour for each kind of result."""
+        """Draw the table, with a colour for each kind of result."""
         import matplotlib
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
-        from matplotlib.colors import ListedColormap
+        from matplotlib.transforms import Bbox
 
-        kinds = list(_COLOURS)
-        values = [[kinds.index(result.status) for result in results] for _, results in self._lines()]
-        size = (1.5 + 1.25 * (len(self.rows) + 2), 1.2 + 0.27 * len(self.cells))
+        lines = self.lines()
+        size = (1.5 + 1.25 * (len(self.rows) + 2), 1.2 + 0.27 * len(lines))
         figure, axes = pyplot.subplots(figsize=size, layout="constrained")
-        axes.imshow(values, cmap=ListedColormap(list(_COLOURS.values())), vmin=0, vmax=len(kinds) - 1, aspect="auto")
-        for number, (_, results) in enumerate(self._lines()):
-            for column, result in enumerate(results):
-                axes.text(column, number, result.word, ha="center", va="center", fontsize=6.5)
-        axes.set_xticks(range(len(self.rows)), [f"{row.title}\n{row.version}" for row in self.rows], fontsize=7.5)
-        axes.set_yticks(range(len(self.cells)), [cell.title for cell in self.cells], fontsize=7.5)
-        axes.xaxis.tick_top()
-        axes.set_xticks([column - 0.5 for column in range(1, len(self.rows))], minor=True)
-        axes.set_yticks([number - 0.5 for number in range(1, len(self.cells))], minor=True)
-        axes.grid(which="minor", color="white", linewidth=1.5)
-        axes.tick_params(which="both", length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.axis("off")
+        drawn = axes.table(
+            [[result.word for result in line] for line in lines],
+            [[_COLOURS[result.status] for result in line] for line in lines],
+            rowLabels=[line[0].cell.title for line in lines],
+            colLabels=[row.heading for row in self.rows],
+            cellLoc="center",
+            bbox=Bbox.unit(),
+        )
+        drawn.auto_set_font_size(False)
+        drawn.set_fontsize(7)
+        for cell in drawn.get_celld().values():
+            cell.set_edgecolor("white")
         figure.savefig(path, dpi=90)
         pyplot.close(figure)
 
-    def _lines(self) -> list[tuple[Cell, Sequence[Result]]]:
-        return [(cell, [row.results[number] for row in self.rows]) for number, cell in enumerate(self.cells)]
+
+def _details(row: Row) -> list[str]:
+    measured: dict[str, list[str]] = {}  # what was found by hand -> the cells that it explains
+    said: dict[str, list[str]] = {}  # what the documentation says -> its cells
+    for result in row.results:
+        if result.status in _NOT_RUN:
+            said.setdefault(f"{result.word}: {result.detail}", []).append(result.cell.title)
+        elif result.status != "exact" or result.detail:
+            detail = f" ({result.detail})" if result.detail else ""
+            measured.setdefault(row.finding(result), []).append(f"**{result.cell.title}**: {result.word}{detail}")
+    resuming = [result.cell.title for result in row.results if result.cell.resumes]
+    lines = [f"- {finding + ' ' if finding else ''}{'; '.join(cells)}" for finding, cells in measured.items()]
+    for sentence, titles in said.items():
+        lines.append(f"- *{'every cell that resumes' if titles == resuming else '; '.join(titles)}*: {sentence}")
+    return lines

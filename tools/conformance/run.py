@@ -5,20 +5,20 @@ A loader's cells run in one process of its environment, started by `run_loader`.
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
-from itertools import zip_longest
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.conformance.count import Batch, count_against, count_epochs, cut_from, first_difference, global_batches
+import msgspec
+
+from tools.conformance.count import Batch, count, count_epochs, cut, first_difference, global_batches
 from tools.conformance.legs import LegFailed, prepare, run_leg
-from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Data, Leg, Shape, cells
+from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape, cells
 from tools.conformance.task import Consumed, Task, read_log
-from tools.peers import peer
+from tools.peers import Peer, peer
 from tools.processes import Call, CallFailed, stream
 
 _LEGS = 8  # at most, in a cell, with those of its references and the writing of its datasets
@@ -33,8 +33,7 @@ class Result:
     None if not).
     """
 
-    loader: str
-    cell: str
+    cell: Cell
     status: str
     lost: int = 0
     repeated: int = 0
@@ -53,144 +52,117 @@ class Result:
 
 
 def run_loader(
-    spec: str,
-    directory: Path,
-    chosen: Sequence[Cell],
-    *,
-    seed: int,
-    limit: float,
-    keep: bool = False,
-    done: Callable[[Result], None] = lambda result: None,
-) -> tuple[Mapping[str, str], list[Result]]:
-    """Return the versions of the loader's packages, and its results in the order of the cells; call `done` for each.
-
-    `spec` is a name in peers.NAMES or `module:attribute`.
-    """
+    spec: str, environment: str | None, directory: Path, chosen: Sequence[Cell], *, seed: int, limit: float
+) -> Generator[Result, None, None]:
+    """Yield the result of each cell. `spec` is a name in peers.NAMES or `module:attribute`."""
     directory.mkdir(parents=True, exist_ok=True)
-    versions: Mapping[str, str] = {}
-    results: list[Result] = []
-    environment = None if ":" in spec else peer(spec).environment
-    given = {"spec": spec, "directory": str(directory), "names": [cell.name for cell in chosen], "keep": keep}
-    what = Call("tools.conformance.run:run_cells", {**given, "seed": seed, "limit": limit}, environment)
+    names = [cell.name for cell in chosen]
+    given = {"spec": spec, "directory": str(directory), "names": names, "seed": seed, "limit": limit}
+    call = Call("tools.conformance.run:run_cells", given, environment)
+    done = 0
     try:
-        answers = stream(what, {}, scratch=directory, limit=_IMPORT + _LEGS * limit)
-        versions = next(answers)
-        for answer in answers:
-            results.append(Result(**answer))
-            done(results[-1])
+        for answer in stream(call, {}, scratch=directory, limit=_IMPORT + _LEGS * limit):
+            yield msgspec.convert(answer, Result)
+            done += 1
     except CallFailed as error:
-        for cell in chosen[len(results) :]:
-            results.append(Result(spec, cell.name, "error", detail=str(error)))
-            done(results[-1])
-    return versions, results
+        yield from (Result(cell, "error", detail=str(error)) for cell in chosen[done:])
 
 
-def run_cells(spec: str, directory: str, names: list[str], seed: int, limit: float, keep: bool) -> Iterator[Any]:
-    """Yield the versions, then each result, in the loader's environment."""
+def run_cells(spec: str, directory: str, names: list[str], seed: int, limit: float) -> Iterator[Any]:
+    """Yield each result, in the loader's environment."""
     loader = peer(spec)
     loader.warm()
-    yield {name: version(name) for name in loader.packages}
-    matrix = _Matrix(spec, Path(directory), seed, limit, keep)
+    matrix = _Matrix(loader, Path(directory), seed, limit)
     by_name = {cell.name: cell for cell in cells(seed)}
     for name in names:
-        yield asdict(matrix.run(by_name[name]))
+        yield msgspec.to_builtins(matrix.run(by_name[name]))
 
 
 class _Matrix:
-    def __init__(self, spec: str, directory: Path, seed: int, limit: float, keep: bool) -> None:
-        self._peer = peer(spec)
-        self._directory, self._seed, self._limit, self._keep = directory, seed, limit, keep
-        self._references: dict[object, list[list[list[Consumed]]] | LegFailed] = {}
-        self._prepared: dict[str, str] = {}  # dataset -> why it could not be written
+    def __init__(self, loader: Peer, directory: Path, seed: int, limit: float) -> None:
+        self._peer, self._directory, self._seed, self._limit = loader, directory, seed, limit
+        self._made: dict[object, Any] = {}  # datasets and uninterrupted runs, or why they failed
         self._legs = 0
 
     def run(self, cell: Cell) -> Result:
-        result = Result(self._peer.name, cell.name, "unsupported")
         sentence = self._peer.unsupported(cell)
         if sentence is not None:
-            return replace(result, detail=sentence)
+            return Result(cell, "unsupported", detail=sentence)
         started = time.monotonic()
         try:
             for data in cell.data:
-                self._prepare(data)
-            result = self._count(cell, self._run_legs(cell, cell.legs), result)
+                write = partial(prepare, self._peer, self._directory / "data" / data.name, data, self._limit)
+                self._once(data, "writing the dataset", write)
+            result = self._count(cell, self._run_legs(cell, cell.legs))
         except LegFailed as error:
-            result = replace(result, status=error.kind, detail=str(error))
+            result = Result(cell, error.kind, detail=str(error))
         return replace(result, seconds=round(time.monotonic() - started, 1))
 
-    def _count(self, cell: Cell, legs: list[list[list[Consumed]]], result: Result) -> Result:
+    def _count(self, cell: Cell, legs: list[list[list[Consumed]]]) -> Result:
         by_leg = [global_batches(ranks) for ranks in legs]
         batches = [batch for leg in by_leg for batch in leg]
-        reference: list[Batch] | None = None  # an uninterrupted run
+        reference: list[Batch] = []  # an uninterrupted run
         expected: list[Batch] | None = None  # its batches, or what they would be if it changed as this run did
         if self._peer.total_order:
             reference = self._reference(cell, Shape(1, 0, 1))
-            sizes = [leg.shape.global_batch for leg, taken in zip(cell.legs, by_leg, strict=True) for _ in taken]
+            sizes = [shape.global_batch for shape, taken in zip(cell.shapes, by_leg, strict=True) for _ in taken]
             if self._peer.crosses_epochs:
                 sizes = [len(batch.ids) for batch in batches]
-            expected = cut_from(batches, sizes, reference)
+            expected = cut(reference, zip([batch.epoch for batch in batches], sizes, strict=True))
         elif cell.one_global_batch or cell.mixture:
             reference = self._reference(cell, cell.shapes[0])
             expected = reference if cell.one_global_batch else None
         if cell.mixture:
-            assert reference is not None
-            counts = [count_against(batches, reference)]
+            counts = [count(batches, [number for batch in reference for number in batch.ids])]
         else:
             counts = count_epochs(batches, cell.data[0].ids, EPOCHS)
         lost, repeated = (sum(numbers) for numbers in zip(*counts, strict=True))
-        tail = self._tail(cell, counts[-1] if cell.mixture else counts[EPOCHS - 1])
-        if tail:
+        tail, too_many = counts[-1]
+        if tail and not too_many and self._peer.drops_tail and tail < cell.shapes[-1].global_batch:
             lost -= tail
-            expected = None if expected is None else expected[:-1]
-        different = None if expected is None else first_difference(batches, expected)
-        order = None if expected is None else different is None
-        status = "inexact" if lost or repeated else "order" if order is False else "exact"
-        notes = [
-            f"epoch {epoch}: lost {lost}, repeated {repeated}"
-            for epoch, (lost, repeated) in enumerate(counts)
-            if status == "inexact" and not cell.mixture and (lost or repeated)
-        ]
-        if different is not None and expected is not None:
-            number = next(n for n, pair in enumerate(zip_longest(batches, expected)) if different in pair)
-            notes.append(f"other batches from batch {number + 1} of the run on, in epoch {different.epoch}")
-        notes += _uneven(legs[-1])
+            expected = expected and expected[:-1]
+        else:
+            tail = 0
+        notes = []
+        if (lost or repeated) and not cell.mixture:
+            notes = [f"epoch {epoch}: lost {n}, repeated {m}" for epoch, (n, m) in enumerate(counts) if n or m]
+        order = None
+        if expected is not None:
+            different = first_difference(batches, expected)
+            order = different is None
+            if different is not None:
+                epoch = [*batches, *expected[len(batches) :]][different].epoch
+                notes.append(f"other batches from batch {different + 1} of the run on, in epoch {epoch}")
+        taken = [sum(part.epoch == EPOCHS - 1 for part in rank) for rank in legs[-1]]
+        if min(taken) < max(taken):  # in a training, the others would wait forever
+            notes.append(f"ranks took {min(taken)} to {max(taken)} batches in an epoch")
         if tail:
             notes.append(f"{tail} samples of the run's end dropped, as documented")
-        return replace(result, status=status, lost=lost, repeated=repeated, order=order, detail="; ".join(notes))
-
-    def _tail(self, cell: Cell, last: tuple[int, int]) -> int:
-        """How many samples lost in the last epoch are the rest that, as documented, fills no batch."""
-        lost, repeated = last
-        return lost if self._peer.drops_tail and not repeated and lost < cell.shapes[-1].global_batch else 0
+        status = "inexact" if lost or repeated else "order" if order is False else "exact"
+        return Result(cell, status, lost, repeated, order, "; ".join(notes))
 
     def _reference(self, cell: Cell, shape: Shape) -> list[Batch]:
         """The global batches of an uninterrupted run."""
         key = (cell.data, shape, cell.phases, cell.nodes)
-        if key not in self._references:
-            try:
-                self._references[key] = self._run_legs(cell, (Leg(shape),))
-            except LegFailed as error:
-                self._references[key] = error
-        found = self._references[key]
-        if isinstance(found, LegFailed):
-            raise LegFailed(found.kind, f"uninterrupted: {found}")
-        return global_batches(found[0])
+        (ranks,) = self._once(key, "uninterrupted", partial(self._run_legs, cell, ((shape, None),)))
+        return global_batches(ranks)
 
-    def _prepare(self, data: Data) -> None:
-        if data.name not in self._prepared:
-            self._prepared[data.name] = ""
+    def _once(self, key: object, what: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` returns, or raise its LegFailed. It is called once for each key."""
+        if key not in self._made:
             try:
-                prepare(self._peer, self._directory / "data" / data.name, data, self._limit)
+                self._made[key] = make()
             except LegFailed as error:
-                self._prepared[data.name] = str(error)
-        if self._prepared[data.name]:
-            raise LegFailed("error", f"writing the dataset: {self._prepared[data.name]}")
+                self._made[key] = LegFailed(error.kind, f"{what}: {error}")
+        if isinstance(self._made[key], LegFailed):
+            raise self._made[key]
+        return self._made[key]
 
     def _run_legs(self, cell: Cell, legs: Sequence[Leg]) -> list[list[list[Consumed]]]:
         """For each leg, what each of its ranks took: until the checkpoint, or everything in the last leg."""
         result = []
-        directories: list[Path] = []
-        for number, leg in enumerate(legs):
+        before: Path | None = None
+        for number, (shape, stop) in enumerate(legs):
             self._legs += 1
             directory = self._directory / f"{self._legs:03}-{cell.name}-{number}"
             directory.mkdir()
@@ -198,30 +170,21 @@ class _Matrix:
                 directory=str(directory),
                 datasets=str(self._directory / "data"),
                 data=cell.data,
-                shape=leg.shape,
-                stop=leg.stop,
+                shape=shape,
+                stop=stop,
                 epochs=EPOCHS,
                 seed=self._seed,
                 weights=WEIGHTS if cell.mixture else (),
                 phases=PHASES if cell.phases else (),
-                resume=str(directories[-1]) if directories else None,
+                resume=str(before) if before else None,
                 limit=self._limit,
                 nodes=cell.nodes,
             )
-            directories.append(directory)
+            before = directory
             try:
                 run_leg(self._peer, task)
             except LegFailed as error:
                 raise LegFailed(error.kind, f"resumed: {error}" if number else str(error)) from None
-            logs = [read_log(task.log_file(rank)) for rank in range(leg.shape.world)]
-            result.append([saved if leg.stop else taken for saved, taken in logs])
-        if not self._keep:
-            for directory in directories:
-                shutil.rmtree(directory)
+            logs = [read_log(task.log_file(rank)) for rank in range(shape.world)]
+            result.append([saved if stop else taken for saved, taken in logs])
         return result
-
-
-def _uneven(ranks: Sequence[Sequence[Consumed]]) -> list[str]:
-    """A note if the ranks took unequal numbers of batches: in a training, the others would wait forever."""
-    counts = [sum(1 for part in taken if part.epoch == EPOCHS - 1) for taken in ranks]
-    return [f"ranks took {min(counts)} to {max(counts)} batches in an epoch"] if min(counts) < max(counts) else []

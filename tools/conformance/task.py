@@ -45,9 +45,6 @@ class Task:
     def log_file(self, rank: int) -> Path:
         return Path(self.directory, f"rank{rank}.jsonl")
 
-    def state_file(self, rank: int) -> Path:
-        return Path(self.directory, f"state{rank}.pickle")
-
 
 SAVED = "checkpoint"
 

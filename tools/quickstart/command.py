@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+import sysconfig
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,24 +21,22 @@ import numpy as np
 
 import mdsx
 from mdsx.sizes import format_size
-from tools.account import count, counted, read_log
+from tools.account import Count, count, counted, read_log
 from tools.console import Console
 from tools.link import Link
 from tools.processes import ROOT, CallFailed
-from tools.quickstart import documents
-from tools.quickstart.job import Job, Run, StepReport
+from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, StepReport, steps_of
 from tools.s3_server import S3Server
 from tools.watch import CacheWatch
 
-_PICTURE = "quickstart.png"
+_PICTURE = Path("quickstart.png")
 _COLOURS = ("tab:blue", "tab:orange")
+_TARS = 8
+_FOREIGN = {"site-packages", "dist-packages", "__pycache__"}
 _SHARD_SIZE = "256KiB"
 _CACHE_PART = 3  # the cache may hold a third of the dataset
-_SEED, _LANES, _BLOCK_SHARDS = 7, 4, 8
-_KILL_AT = 23  # the last step before the kill, if the epoch is long enough
-_CHECKPOINT_EVERY = 5  # steps, at most; the kill comes some steps after one, so that work is lost and done again
-_FIRST = {"ranks": 2, "workers": 2, "batch_size": 16}
-_SECOND_RANKS, _SECOND_WORKERS = 3, 1
+_BLOCK_SHARDS = 8
+_DONE_AGAIN = 2  # steps between the last checkpoint and the kill
 
 
 def run(given: argparse.Namespace) -> int:
@@ -41,35 +45,72 @@ def run(given: argparse.Namespace) -> int:
     try:
         with ExitStack() as stack:
             work = Path(stack.enter_context(TemporaryDirectory(prefix="mdsx-")))
-            (work / "tars").mkdir()
             with console.step("1. Pack documents into WebDataset tars") as step:
-                tars, number, size = documents.pack(work / "tars", given.documents)
-                step.result = f"{number:,} source files of Python's library, {format_size(size)} of text"
-            data = _convert(console, stack, tars, work)
+                tars, number, text = pack(work, given.documents)
+                step.result = f"{number:,} source files of Python's library, {format_size(text)} of text"
+            url, local, link = _convert(console, stack, tars, work)
+            index = local.shards.index
+            size, limit = int(index.sizes.sum()), int(index.sizes.sum()) // _CACHE_PART
+            block = _BLOCK_SHARDS * index.samples // len(index.counts)
+            first = Run(0, 2, 2, 16, url=url, directory=str(work), cache_limit=limit, shuffle_block=block)
+            second = replace(first, number=1, ranks=3, workers=1, batch_size=12)
+            kill_at = index.samples // first.global_batch // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY + _DONE_AGAIN
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
-            runs = _runs(data, work)
-            reports = [_train(console, each, data) for each in runs]
-            return 0 if _conclude(console, data, runs, reports, watch, Path(_PICTURE).absolute()) else 1
+            reports = [_train(console, first, "3. Train", kill_at), _train(console, second, "   Resume")]
+            found = _compare(console, (first, second), reports, local)
+            received = link.counts().received
     except CallFailed as error:
         print(error, file=sys.stderr)
         return 1
+    for name, result in {
+        "read": f"{found.counted:,} of {index.samples:,} samples",
+        "lost": f"{found.lost}",
+        "repeated": f"{found.repeated}",
+        "order": f"{found.batches - found.strayed} of {found.batches} global batches are the predicted ones",
+        "cache": f"at most {watch.highest:,} bytes, limit {limit:,} ({watch.looks:,} looks)",
+        "downloaded": f"{format_size(received)}, {received / size:.1f} times the dataset of {format_size(size)}",
+        "picture": str(_PICTURE.absolute()),
+    }.items():
+        console.print(f"   {name:<11}{result}")
+    if found.first:
+        console.print(f"   The first other batch: {found.first}", style="red")
+    good = found.exact and watch.highest <= limit
+    console.print("Every sample was read exactly once." if good else "A PROMISE WAS BROKEN.")
+    return int(not good)
 
 
-@dataclass(frozen=True)
-class _Data:
-    """The converted dataset: its URL, the server's copy of it, and the link through which it is read."""
+def pack(directory: Path, most: int) -> tuple[str, int, int]:
+    """Write documents to WebDataset tars; return (names with braces, documents, bytes).
 
-    url: str
-    local: mdsx.Dataset
-    environment: Mapping[str, str]
-    link: Link
+    The documents are a multiple of LANES, so that no rank has an empty batch, which no transform can make.
+    """
+    documents = list(islice(_documents(), most // LANES * LANES))
+    for number in range(_TARS):
+        with tarfile.open(directory / f"stdlib-{number:04}.tar", "w") as tar:
+            for place, (path, text) in enumerate(documents[number::_TARS]):
+                about = {"path": path, "bytes": len(text), "lines": text.count(b"\n")}
+                for kind, content in (("txt", text), ("json", json.dumps(about).encode())):
+                    member = tarfile.TarInfo(f"{number:02}-{place:05}.{kind}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+    names = f"{directory}/stdlib-{{0000..{_TARS - 1:04}}}.tar"
+    return names, len(documents), sum(len(text) for _, text in documents)
 
-    @property
-    def size(self) -> int:
-        return int(self.local.shards.index.sizes.sum())
+
+def _documents() -> Iterator[tuple[str, bytes]]:
+    """Yield (path, text) of each file of Python's library, then, in case that is too small, of installed packages."""
+    for root in map(Path, (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))):
+        for path in sorted(root.rglob("*.py")):
+            inside = path.relative_to(root)
+            if not _FOREIGN & set(inside.parts):
+                text = path.read_bytes()
+                with contextlib.suppress(UnicodeDecodeError):  # a few of the library's own tests
+                    text.decode()
+                    yield inside.as_posix(), text
 
 
-def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data:
+def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> tuple[str, mdsx.Dataset, Link]:
+    """Return the converted dataset's URL, the server's copy of it, and the link through which it will be read."""
     with console.step("2. Start an S3 server (rclone serve s3)") as step:
         server = stack.enter_context(S3Server(work / "s3"))
         url = f"{server.make_bucket('quickstart')}/stdlib"
@@ -80,124 +121,55 @@ def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> _Data
     if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=ROOT):
         raise CallFailed("the conversion failed")
     link = stack.enter_context(Link(server.endpoint))
+    os.environ["AWS_ENDPOINT_URL"] = link.endpoint
     local = mdsx.Dataset(work / "s3" / "quickstart" / "stdlib")
-    data = _Data(url, local, {**server.env(), "AWS_ENDPOINT_URL": link.endpoint}, link)
-    console.print(f"   {len(local):,} samples in {len(local.shards.index.counts)} shards, {format_size(data.size)}")
-    return data
+    sizes = local.shards.index.sizes
+    console.print(f"   {len(local):,} samples in {len(sizes)} shards, {format_size(int(sizes.sum()))}")
+    return url, local, link
 
 
-def _runs(data: _Data, work: Path) -> tuple[Run, Run]:
-    """The run that is killed, and the one that resumes: on other ranks and workers, with another batch size."""
-    index = data.local.shards.index
-    kill_at = min(_KILL_AT, index.samples // (_FIRST["ranks"] * _FIRST["batch_size"]) // 2)
-    first = Run(
-        number=0,
-        **_FIRST,
-        url=data.url,
-        cache=str(work / "cache"),
-        cache_limit=data.size // _CACHE_PART,
-        seed=_SEED,
-        lanes=_LANES,
-        shuffle_block=_BLOCK_SHARDS * index.samples // len(index.counts),
-        checkpoint=str(work / "checkpoint.pt"),
-        checkpoint_every=min(_CHECKPOINT_EVERY, kill_at - 1),
-        kill_at=kill_at,
-        logs=str(work),
-    )
-    resumed = {"number": 1, "ranks": _SECOND_RANKS, "workers": _SECOND_WORKERS}
-    return first, Run(**{**vars(first), **resumed, "batch_size": _second_batch_size(first, index.samples)})
-
-
-def _second_batch_size(first: Run, samples: int) -> int:
-    """Another batch size with which each rank has a sample of the epoch's tail, wherever the run resumes.
-
-    The batches go through `transform`, and no transform makes a batch of 0 samples.
-    """
-    checkpoints = range(0, samples, first.global_batch * first.checkpoint_every)
-    return next(
-        size
-        for size in range(3 * _LANES, samples, _LANES)  # a multiple, so that each rank stays on its own lanes
-        if size != first.batch_size
-        and all((samples - at) % (size * _SECOND_RANKS) not in range(1, _SECOND_RANKS) for at in checkpoints)
-    )
-
-
-def _train(console: Console, run: Run, data: _Data) -> list[StepReport]:
-    """Run the training: the first until it is killed, the second to the epoch's end."""
-    killed = run.number == 0
-    title = "3. Train" if killed else "   Resume"
+def _train(console: Console, run: Run, title: str, kill_at: int | None = None) -> list[StepReport]:
+    """Run the training until it is killed, or to the epoch's end."""
     reports = []
-    shape = f"{run.ranks} processes x {run.workers} worker{'s' * (run.workers > 1)}, batch size {run.batch_size}"
-    with console.step(f"{title} on {shape}") as step, Job(run, data.environment) as job:
-        for report in job.steps():
+    with console.step(f"{title} on {_shape(run)}") as step, closing(steps_of(run)) as steps:
+        for report in steps:
             reports.append(report)
             text = f"step {report.step}, position {report.stop:,}, {report.loss:.2f} bits per byte"
-            step.note(text, milestone=report.step % run.checkpoint_every == 0)
-            if killed and report.step >= run.kill_at:
-                job.kill()
-                break
-        last = reports[-1]
-        end = "SIGKILL to all of it after" if killed else "to the epoch's end,"
-        step.result = f"{end} step {last.step}, position {last.stop:,}, {last.loss:.2f} bits per byte"
+            step.note(text, milestone=report.step % CHECKPOINT_EVERY == 0)
+            if report.step == kill_at:
+                break  # which kills it
+        step.result = f"{'SIGKILL to all of it after' if kill_at else 'to the end of the epoch,'} {text}"
     return reports
 
 
-def _conclude(
-    console: Console,
-    data: _Data,
-    runs: tuple[Run, Run],
-    reports: list[list[StepReport]],
-    watch: CacheWatch,
-    target: Path,
-) -> bool:
+def _shape(run: Run) -> str:
+    return f"{run.ranks} processes x {run.workers} worker{'s' * (run.workers > 1)}, batch size {run.batch_size}"
+
+
+def _compare(
+    console: Console, runs: Sequence[Run], reports: Sequence[Sequence[StepReport]], local: mdsx.Dataset
+) -> Count:
+    """Count what was read against what the order predicts, and draw the picture."""
     with console.step("4. Compare what was read with what the order predicts"):
         lives = [[[read_log(run.log_file(rank), (0, 0))] for rank in range(run.ranks)] for run in runs]
         resumed_at = min(each.start for (life,) in lives[1] for each in life.delivered)
-        keys = [sample["__key__"] for sample in data.local]
-        predicted = _predicted(data, runs[0])
         starts = [(0, 0), (0, resumed_at)]
+        keys = [sample["__key__"] for sample in local]
+        counts = local.shards.index.counts
+        order = mdsx.Order(counts, seed=SEED, epoch=0, lanes=LANES, shuffle_block=runs[0].shuffle_block)
+        shards, samples = order.locate(np.arange(len(order)))
+        predicted = ((np.cumsum(counts) - counts)[shards] + samples).tolist()  # the sample at each position
         found = count(lives, starts, [[keys[place] for place in predicted]])
-        downloaded = data.link.counts().received
     with console.step("   Draw the picture"):
-        read = [counted(lives[:1], starts), counted(lives[1:], starts[1:])]
-        points = [
-            [(at, place) for at, place in enumerate(predicted) if keys[place] in ids]
-            for ids in ({id_ for each in part for id_ in each.ids} for part in read)
-        ]
-        titles = [f"{run.ranks} processes x {run.workers}, batch size {run.batch_size}" for run in runs]
-        _draw(target, titles, reports, resumed_at, points)
-    limit, size = runs[0].cache_limit, data.size
-    rows = {
-        "read": f"{found.counted:,} of {len(keys):,} samples",
-        "lost": f"{found.lost}",
-        "repeated": f"{found.repeated}",
-        "order": f"{found.batches - found.strayed} of {found.batches} global batches are the predicted ones",
-        "cache": f"at most {watch.highest:,} bytes, limit {limit:,} ({watch.looks:,} looks)",
-        "downloaded": f"{format_size(downloaded)}, {downloaded / size:.1f} times the dataset of {format_size(size)}",
-        "picture": str(target),
-    }
-    for name, text in rows.items():
-        console.print(f"   {name:<11}{text}")
-    if found.first:
-        console.print(f"   The first other batch: {found.first}", style="red")
-    good = found.exact and watch.highest <= limit
-    console.print(
-        "Every sample was read exactly once." if good else "A PROMISE WAS BROKEN.", style="green" if good else "red"
-    )
-    return good
-
-
-def _predicted(data: _Data, run: Run) -> list[int]:
-    """The number of the sample at each position of the epoch."""
-    counts = data.local.shards.index.counts
-    order = mdsx.Order(counts, seed=run.seed, epoch=0, lanes=run.lanes, shuffle_block=run.shuffle_block)
-    shards, samples = order.locate(np.arange(len(order)))
-    places: list[int] = ((np.cumsum(counts) - counts)[shards] + samples).tolist()
-    return places
+        points = []
+        for part in (counted(lives[:1], starts), counted(lives[1:], starts[1:])):
+            ids = {id_ for each in part for id_ in each.ids}
+            points.append([(at, place) for at, place in enumerate(predicted) if keys[place] in ids])
+        _draw([_shape(run) for run in runs], reports, resumed_at, points)
+    return found
 
 
 def _draw(
-    path: Path,
     titles: Sequence[str],
     reports: Sequence[Sequence[StepReport]],
     resumed_at: int,
@@ -218,5 +190,5 @@ def _draw(
     loss.set(title="Loss", ylabel="bits per byte")
     loss.legend()
     order.set(title="Order", xlabel="position in the epoch", ylabel="sample in the dataset")
-    figure.savefig(path, dpi=120)
+    figure.savefig(_PICTURE, dpi=120)
     pyplot.close(figure)

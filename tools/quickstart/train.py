@@ -1,13 +1,12 @@
-"""One rank of the training: an ordinary PyTorch loop over mdsx, started by torchrun, for a small model of bytes.
+"""The training: an ordinary PyTorch loop over mdsx, on ranks that torchrun starts, for a small model of bytes.
 
-Every `checkpoint_every` steps rank 0 saves model, optimizer and the loader's state. A run that finds a checkpoint
+Every CHECKPOINT_EVERY steps rank 0 saves model, optimizer and the loader's state. A run that finds a checkpoint
 resumes from it, on any number of ranks and workers and with any batch size.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.account import Delivered
-from tools.quickstart.job import Run, StepReport
+from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, StepReport
 
 LENGTH = 160  # bytes of context
 PADDING = 0
@@ -58,23 +57,25 @@ def first_bytes(sample: dict[str, Any]) -> dict[str, Any]:
     return {"text": np.pad(text, (0, LENGTH + 1 - len(text)), constant_values=PADDING), "key": sample["__key__"]}
 
 
-def train(run: Run, rank: int) -> None:
-    """Train to the end of the epoch."""
+def train(run: Run) -> None:
+    """Train on one rank to the end of the epoch."""
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = DistributedDataParallel(ByteModel())
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     data = StreamingDataset(
         run.url,
-        seed=run.seed,
-        shuffle=mdsx.Shuffle(run.lanes, run.shuffle_block),
-        cache=mdsx.Cache(run.cache, limit=run.cache_limit),
+        seed=SEED,
+        shuffle=mdsx.Shuffle(LANES, run.shuffle_block),
+        cache=mdsx.Cache(Path(run.directory, "cache"), limit=run.cache_limit),
         transform=first_bytes,
     )
     loader = StreamingDataLoader(data, run.batch_size, num_workers=run.workers, drop_last=False)
-    step = 0
-    if os.path.exists(run.checkpoint):
-        saved = torch.load(run.checkpoint, weights_only=True)
+    checkpoint, step = Path(run.directory, "checkpoint.pt"), 0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["data"])
@@ -93,28 +94,18 @@ def train(run: Run, rank: int) -> None:
             start = stop
             distributed.all_reduce(loss := loss.detach())
             if rank == 0:
-                if step % run.checkpoint_every == 0:
+                if step % CHECKPOINT_EVERY == 0:
                     state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-                    save({**state, "data": loader.state_dict(), "step": step}, Path(run.checkpoint))
+                    partial = checkpoint.with_suffix(".part")  # a kill meanwhile leaves the previous one
+                    torch.save({**state, "data": loader.state_dict(), "step": step}, partial)
+                    partial.replace(checkpoint)
                 print(json.dumps(vars(StepReport(step, start, loss.item() / run.ranks))), flush=True)
-
-
-def save(checkpoint: dict[str, Any], path: Path) -> None:
-    """Replace the checkpoint atomically: a kill meanwhile leaves the previous one."""
-    partial = path.with_suffix(".part")
-    torch.save(checkpoint, partial)
-    os.replace(partial, path)
-
-
-def main() -> None:
-    run, rank = Run(**json.loads(sys.argv[1])), int(os.environ["RANK"])
-    run.group_file(rank).write_text(str(os.getpgrp()))  # torchrun gives each rank a process group of its own
-    distributed.init_process_group("gloo")
-    try:
-        train(run, rank)
-    finally:
-        distributed.destroy_process_group()
+    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # torchrun, as a function
+
+    given = Run(**json.loads(sys.argv[1]))
+    alone = LaunchConfig(1, 1, given.ranks, rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="127.0.0.1")
+    elastic_launch(alone, train)(given)
