@@ -92,9 +92,9 @@ class ProjectEnvironment(Environment):
                 return
             started = time.monotonic()
             print(f"Setting up the environment in {self.directory}: once, it takes some minutes")
-            if self._stamped() == _UNFINISHED or not self._usable():
-                python = os.path.realpath(sys.executable)  # the one in the environment is removed
-                self._run("Make .venv", [python, "-m", "venv", "--clear", str(self.directory)], lock)
+            python = os.path.realpath(sys.executable)  # not the one in the environment
+            clear = ["--clear"] if self._stamped() == _UNFINISHED or not self.python.exists() else []
+            self._run("Make .venv", [python, "-m", "venv", *clear, str(self.directory)], lock)
             self._stamp.write_text(_UNFINISHED)
             quiet = () if sys.stdout.isatty() else ("--quiet",)
             for title, arguments in self.steps:
@@ -102,10 +102,6 @@ class ProjectEnvironment(Environment):
                 self._run(title, [*pip, *arguments], lock)
             self._stamp.write_text(self._wanted())
             print(f"The environment is ready after {time.monotonic() - started:.0f} s")
-
-    def _usable(self) -> bool:
-        command = [str(self.python), "-c", "import pip, sys; sys.exit(sys.version_info < (3, 11))"]
-        return self.python.exists() and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def _run(self, title: str, command: list[str], lock: TextIO) -> None:
         """Run one step. The child holds the lock too, in case this process is killed."""

