@@ -86,28 +86,24 @@ class Report:
 
     def to_json(self) -> str:
         """Everything, with the command that repeats each cell."""
-        loaders = []
-        for row in self.rows:
-            cells = []
-            for result in row.results:
-                about = {"cell": result.cell.name, "title": result.cell.title, "command": self.command(row, result)}
-                cells.append({**vars(result), **about, "finding": row.finding(result)})
-            about = {"name": row.loader.name, "title": row.loader.title}
-            loaders.append({**about, "versions": row.versions, "cells": cells})
-        value = {"seed": self.seed, "seconds": round(self.seconds), "loaders": loaders}
+        cells = [
+            {"loader": row.loader.name, **vars(each), "cell": each.cell.name, "title": each.cell.title}
+            | {"finding": row.finding(each), "command": self.command(row, each)}
+            for row in self.rows
+            for each in row.results
+        ]
+        value = {"seed": self.seed, "seconds": round(self.seconds), "versions": self.versions(), "cells": cells}
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
     def draw(self, path: Path) -> None:
         """Draw the table, with a colour for each kind of result."""
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
+        from matplotlib.figure import Figure
         from matplotlib.transforms import Bbox
 
         lines = self.lines()
         size = (1.5 + 1.25 * (len(self.rows) + 2), 1.2 + 0.27 * len(lines))
-        figure, axes = pyplot.subplots(figsize=size, layout="constrained")
+        figure = Figure(size, layout="constrained")
+        axes = figure.subplots()
         axes.axis("off")
         drawn = axes.table(
             [[result.word for result in line] for line in lines],
@@ -122,7 +118,6 @@ class Report:
         for cell in drawn.get_celld().values():
             cell.set_edgecolor("white")
         figure.savefig(path, dpi=90)
-        pyplot.close(figure)
 
 
 def _details(row: Row) -> list[str]:

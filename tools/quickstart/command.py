@@ -25,7 +25,7 @@ from tools.account import Count, count, counted, read_log
 from tools.console import Console
 from tools.link import Link
 from tools.processes import ROOT, CallFailed
-from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, StepReport, steps_of
+from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, steps_of
 from tools.s3_server import S3Server
 from tools.watch import CacheWatch
 
@@ -37,6 +37,7 @@ _SHARD_SIZE = "256KiB"
 _CACHE_PART = 3  # the cache may hold a third of the dataset
 _BLOCK_SHARDS = 8
 _DONE_AGAIN = 2  # steps between the last checkpoint and the kill
+Points = Sequence[tuple[int, float]]
 
 
 def run(given: argparse.Namespace) -> int:
@@ -56,8 +57,8 @@ def run(given: argparse.Namespace) -> int:
             second = replace(first, number=1, ranks=3, workers=1, batch_size=12)
             kill_at = index.samples // first.global_batch // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY + _DONE_AGAIN
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
-            reports = [_train(console, first, "3. Train", kill_at), _train(console, second, "   Resume")]
-            found = _compare(console, (first, second), reports, local)
+            losses = [_train(console, first, "3. Train", kill_at), _train(console, second, "   Resume")]
+            found = _compare(console, (first, second), losses, local)
             received = link.counts().received
     except CallFailed as error:
         print(error, file=sys.stderr)
@@ -128,27 +129,25 @@ def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> tuple
     return url, local, link
 
 
-def _train(console: Console, run: Run, title: str, kill_at: int | None = None) -> list[StepReport]:
-    """Run the training until it is killed, or to the epoch's end."""
-    reports = []
+def _train(console: Console, run: Run, title: str, kill_at: int | None = None) -> Points:
+    """Run the training until it is killed, or to the epoch's end; return (position, loss) after each step."""
+    losses = []
     with console.step(f"{title} on {_shape(run)}") as step, closing(steps_of(run)) as steps:
-        for report in steps:
-            reports.append(report)
-            text = f"step {report.step}, position {report.stop:,}, {report.loss:.2f} bits per byte"
-            step.note(text, milestone=report.step % CHECKPOINT_EVERY == 0)
-            if report.step == kill_at:
+        for number, position, loss in steps:
+            losses.append((position, loss))
+            text = f"step {number}, position {position:,}, {loss:.2f} bits per byte"
+            step.note(text, milestone=number % CHECKPOINT_EVERY == 0)
+            if number == kill_at:
                 break  # which kills it
         step.result = f"{'SIGKILL to all of it after' if kill_at else 'to the end of the epoch,'} {text}"
-    return reports
+    return losses
 
 
 def _shape(run: Run) -> str:
     return f"{run.ranks} processes x {run.workers} worker{'s' * (run.workers > 1)}, batch size {run.batch_size}"
 
 
-def _compare(
-    console: Console, runs: Sequence[Run], reports: Sequence[Sequence[StepReport]], local: mdsx.Dataset
-) -> Count:
+def _compare(console: Console, runs: Sequence[Run], losses: Sequence[Points], local: mdsx.Dataset) -> Count:
     """Count what was read against what the order predicts, and draw the picture."""
     with console.step("4. Compare what was read with what the order predicts"):
         lives = [[[read_log(run.log_file(rank), (0, 0))] for rank in range(run.ranks)] for run in runs]
@@ -161,34 +160,26 @@ def _compare(
         predicted = ((np.cumsum(counts) - counts)[shards] + samples).tolist()  # the sample at each position
         found = count(lives, starts, [[keys[place] for place in predicted]])
     with console.step("   Draw the picture"):
-        points = []
+        read = []
         for part in (counted(lives[:1], starts), counted(lives[1:], starts[1:])):
             ids = {id_ for each in part for id_ in each.ids}
-            points.append([(at, place) for at, place in enumerate(predicted) if keys[place] in ids])
-        _draw([_shape(run) for run in runs], reports, resumed_at, points)
+            read.append([(at, place) for at, place in enumerate(predicted) if keys[place] in ids])
+        _draw([_shape(run) for run in runs], losses, read, resumed_at)
     return found
 
 
-def _draw(
-    titles: Sequence[str],
-    reports: Sequence[Sequence[StepReport]],
-    resumed_at: int,
-    points: Sequence[Sequence[tuple[int, int]]],
-) -> None:
-    """Draw the loss of each run, and the order in which it read: `points` are (position, sample)."""
-    import matplotlib
+def _draw(titles: Sequence[str], losses: Sequence[Points], read: Sequence[Points], resumed_at: int) -> None:
+    """Draw each run's losses, (position, loss), and the order in which it read: (position, sample)."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (loss, order) = pyplot.subplots(2, 1, figsize=(9, 9), sharex=True, layout="constrained")
-    for title, colour, steps, read in zip(titles, _COLOURS, reports, points, strict=True):
-        loss.plot([step.stop for step in steps], [step.loss for step in steps], color=colour, label=title)
-        order.scatter(*zip(*read, strict=True), s=2, color=colour)
-    loss.axvline(resumed_at, color="grey", linestyle=":", label="checkpoint resumed from")
-    order.axvline(resumed_at, color="grey", linestyle=":")
-    loss.set(title="Loss", ylabel="bits per byte")
-    loss.legend()
-    order.set(title="Order", xlabel="position in the epoch", ylabel="sample in the dataset")
+    figure = Figure((9, 9), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    for title, colour, line, points in zip(titles, _COLOURS, losses, read, strict=True):
+        above.plot(*zip(*line, strict=True), color=colour, label=title)
+        below.scatter(*zip(*points, strict=True), s=2, color=colour)
+    above.axvline(resumed_at, color="grey", linestyle=":", label="checkpoint resumed from")
+    below.axvline(resumed_at, color="grey", linestyle=":")
+    above.set(title="Loss", ylabel="bits per byte")
+    above.legend()
+    below.set(title="Order", xlabel="position in the epoch", ylabel="sample in the dataset")
     figure.savefig(_PICTURE, dpi=120)
-    pyplot.close(figure)

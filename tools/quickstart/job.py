@@ -39,27 +39,17 @@ class Run:
         return Path(self.directory, f"run{self.number}-rank{rank}.jsonl")
 
 
-@dataclass(frozen=True)
-class StepReport:
-    """What rank 0 prints after each step, in JSON. `stop`: the position after the step's batch."""
+def steps_of(run: Run) -> Generator[tuple[int, int, float], None, None]:
+    """Run the training and yield each step of rank 0: its number, the position after its batch, its loss.
 
-    step: int
-    stop: int
-    loss: float
-
-
-def steps_of(run: Run) -> Generator[StepReport, None, None]:
-    """Run the training and yield the steps of rank 0. To close this is to send SIGKILL to every process of the job.
-
-    Raise CallFailed with the end of its output.
+    To close this is to send SIGKILL to every process of the job. Raise CallFailed with the end of its output.
     """
     output = Path(run.directory, f"run{run.number}")
     output.mkdir()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": run.directory}
     job = launch([sys.executable, "-m", "tools.quickstart.train", json.dumps(vars(run))], output, environment)
     try:
-        for step in answers(job, output, _STALLED):
-            yield StepReport(**step)
+        yield from answers(job, output, _STALLED)
     except CallFailed as error:
         raise CallFailed(f"{error}\n{(output / 'stderr').read_text(errors='replace')[-_OUTPUT:]}") from None
     finally:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.account import Delivered
-from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, StepReport
+from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run
 
 LENGTH = 160  # bytes of context
 PADDING = 0
@@ -99,7 +99,7 @@ def train(run: Run) -> None:
                     partial = checkpoint.with_suffix(".part")  # a kill meanwhile leaves the previous one
                     torch.save({**state, "data": loader.state_dict(), "step": step}, partial)
                     partial.replace(checkpoint)
-                print(json.dumps(vars(StepReport(step, start, loss.item() / run.ranks))), flush=True)
+                print(json.dumps([step, start, loss.item() / run.ranks]), flush=True)
     distributed.destroy_process_group()
 
 
