@@ -221,6 +221,7 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
     if index is not None:
         _check_index(index, options, storage.url)
         if begun:
+            storage.discard_unfinished(filenames.WRITER_FOLDER)
             folder.claim()  # that writer may have died before its index was durable; this put makes it durable
         folder.remove()
         return index

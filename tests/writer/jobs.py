@@ -112,13 +112,13 @@ class DieAt:
 
 
 class DieBefore:
-    """Dies before the file of that name appears."""
+    """Dies before the file of that name appears, or disappears ("unlink")."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, what: str = "replace") -> None:
+        self.name, self.what = name, what
 
     def __call__(self, what: str, file: str) -> None:
-        if what == "replace" and os.path.basename(file) == self.name:
+        if what == self.what and os.path.basename(file) == self.name:
             die()
 
 

@@ -113,6 +113,21 @@ def phase(root: Path, undisturbed: Contents) -> str:
     return PHASES[1] if any(name.startswith("shard.") for name in names) else PHASES[0]
 
 
+def test_a_kill_while_a_finished_job_resumes_leaves_nothing(tmp_path: Path) -> None:
+    """The first was killed after its index was durable, so that the second only removes `_mdsx/`."""
+    write(tmp_path / "undisturbed", 30)
+    for point in itertools.count():
+        root = tmp_path / str(point)
+        assert killed(start(root, 30, hook=DieBefore("writer.json", "unlink")))
+        assert (root / "index.json").exists()
+        died = killed(start(root, 30, hook=DieAt(point)))
+        write(root, 30)
+        assert contents(root) == contents(tmp_path / "undisturbed"), f"killed before change {point}"
+        if not died:
+            break
+    assert point > 5
+
+
 def test_killed_parts_and_merges_resume_exactly(compression: str | None, tmp_path: Path, often: Often) -> None:
     """A killed merge leaves no index or a whole one, even if the parts' writers were killed before."""
     rng, deaths, runs, expected = random.Random(compression), Counter[str](), itertools.count(), tmp_path / "expected"
