@@ -116,8 +116,10 @@ def ids(batch: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", RAISED)
-@pytest.mark.parametrize("where", ["transform", "collate_fn"])
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [*(("transform", kind) for kind in RAISED), ("collate_fn", "KeyError"), ("collate_fn", "SystemExit")],
+)
 def test_exception_is_raised_once_and_no_sample_is_lost(
     local_url: str, tmp_path: Path, kind: str, where: str, workers: int
 ) -> None:

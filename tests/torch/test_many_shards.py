@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(3600)  # `read` has a deadline of its own
 
 @pytest.fixture(scope="module")
 def shards(often: Often) -> int:
-    return often(500, 5000)
+    return often(300, 5000)
 
 
 @pytest.fixture(scope="module")
