@@ -13,7 +13,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-
 from tests.torch.conftest import write
 from tests.torch.test_loader import ids
 
