@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--keep", metavar="DIR", help="run in this empty directory; keep datasets, logs and checkpoints")
     add("--docs", action="store_true", help="write the tables into docs/conformance.md and README.md")
 
-    add = tool("faults", "faults.command",
+    add = tool("faults", "faults.run",
                "Run data loaders under faults of storage, disk and processes, and report what each does.",
                "Exit status 1 if mdsx broke a promise in one.")  # fmt: skip
     add("--loaders", **_names_of("loader", cases.NAMES))

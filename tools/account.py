@@ -1,8 +1,8 @@
 """What the ranks of a training delivered, from their logs, against the order: lost, repeated, wrong.
 
-A life is one process of one rank. What it delivered before the state that the next life resumed from counts; what came
-later, the next life has to deliver again. This holds for a rank that is killed and restarted, and for a generation of
-ranks that continues as another number of them.
+A life is one process of one rank. What it delivered before the state that a later life resumed from counts; what came
+after that, the later life has to deliver again. So it is with a rank that is killed and restarted, and with ranks that
+continue as another number of them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 Key = tuple[int, int]
 """(epoch, position)."""
 
-_NEVER = (sys.maxsize, 0)
+NEVER: Key = (sys.maxsize, 0)
 Id = int | str
 
 
@@ -30,10 +30,6 @@ class Delivered:
     stop: int
     ids: tuple[Id, ...]
     wrong: int = 0
-
-    @property
-    def key(self) -> Key:
-        return self.epoch, self.start
 
     def to_line(self) -> str:
         return json.dumps([self.epoch, self.start, self.stop, self.ids, self.wrong]) + "\n"
@@ -53,15 +49,11 @@ class Raised:
 
 @dataclass
 class Life:
-    """Where a process began, and its log."""
+    """The log of a process. What it delivered from `end` on does not count."""
 
-    start: Key
     delivered: list[Delivered] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
-
-
-Generation = Sequence[Sequence[Life]]
-"""The lives of each rank, in order."""
+    end: Key = NEVER
 
 
 @dataclass
@@ -83,47 +75,40 @@ class Count:
         return not (self.wrong or self.lost or self.repeated or self.strayed)
 
 
-def read_log(path: Path, start: Key) -> Life:
+def read_log(path: Path, end: Key = NEVER) -> Life:
     """Read a log. A line that a kill cut short does not count."""
-    life = Life(start)
+    life = Life(end=end)
     for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
         if line.endswith("\n"):
             value = json.loads(line)
             if isinstance(value, dict):
                 life.raised.append(Raised(**value))
             else:
-                epoch, begin, stop, ids, bad = value
-                life.delivered.append(Delivered(epoch, begin, stop, tuple(ids), bad))
+                epoch, start, stop, ids, wrong = value
+                life.delivered.append(Delivered(epoch, start, stop, tuple(ids), wrong))
     return life
 
 
-def counted(generations: Sequence[Generation], starts: Sequence[Key]) -> list[Delivered]:
-    """Return what counts; `starts[n]` is where generation n began."""
-    result = []
-    for number, ranks in enumerate(generations):
-        end = starts[number + 1] if number + 1 < len(starts) else _NEVER
-        for lives in ranks:
-            for life, resumed in zip(lives, [*(each.start for each in lives[1:]), end], strict=True):
-                result += [each for each in life.delivered if each.key < min(resumed, end)]
-    return result
+def counted(lives: Iterable[Life]) -> list[Delivered]:
+    """Return what counts."""
+    return [each for life in lives for each in life.delivered if (each.epoch, each.start) < life.end]
 
 
-def count(generations: Sequence[Generation], starts: Sequence[Key], predicted: Sequence[Sequence[Id]]) -> Count:
+def count(lives: Collection[Life], predicted: Sequence[Sequence[Id]]) -> Count:
     """Count against `predicted[epoch][position]`, the ids that should have been delivered, each once."""
     found = Count(epochs=len(predicted))
-    everything = [each for ranks in generations for lives in ranks for life in lives for each in life.delivered]
+    everything = [each for life in lives for each in life.delivered]
     found.delivered = sum(len(each.ids) for each in everything)
     found.wrong = sum(each.wrong for each in everything)  # also those that do not count: they were delivered
     batches: dict[tuple[int, int, int], list[Id]] = {}
-    for each in counted(generations, starts):
+    for each in counted(lives):
         batches.setdefault((each.epoch, each.start, each.stop), []).extend(each.ids)
     had = Counter((epoch, number) for (epoch, _, _), ids in batches.items() for number in ids)
     wanted = Counter((epoch, number) for epoch, ids in enumerate(predicted) for number in ids)
     found.counted, found.batches = had.total(), len(batches)
     found.lost, found.repeated = (wanted - had).total(), (had - wanted).total()
     for (epoch, start, stop), ids in sorted(batches.items()):
-        line = predicted[epoch][start:stop] if epoch < len(predicted) else ()
-        if Counter(ids) != Counter(line):
+        if epoch >= len(predicted) or Counter(ids) != Counter(predicted[epoch][start:stop]):
             found.strayed += 1
             found.first = found.first or f"epoch {epoch}, positions {start} to {stop}"
     return found

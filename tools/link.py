@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self
 
 _FORGIVEN = 0.05  # seconds: idle time that is made up for, since this process may be late
 _BACKLOG = 0.010  # seconds of bytes that queue for the link at most; more than a timer's delay
@@ -46,34 +46,29 @@ class Link:
     """
 
     def __init__(self, target: str, *, rtt: float = 0.0, rate: float | None = None) -> None:
-        command = [sys.executable, "-I", __file__, target.removeprefix("http://"), str(rtt), str(rate or 0.0)]
-        self._command = command
+        self._command = [sys.executable, "-I", __file__, target.removeprefix("http://"), str(rtt), str(rate or 0.0)]
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._port = json.loads(self._line())["port"]
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.endpoint = f"http://127.0.0.1:{self._ask()['port']}"
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()  # it ends with its standard input
 
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
     def counts(self) -> Counts:
         """What went through it since it started."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return Counts(**json.loads(self._line()))
+        return Counts(**self._ask()["counts"])
 
-    def _line(self) -> str:
+    def _ask(self) -> dict[str, Any]:
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        if not (line := self._process.stdout.readline()):
             raise RuntimeError("the proxy ended")
-        return line
+        found: dict[str, Any] = json.loads(line)
+        return found
 
 
 class RoundTrips:
@@ -114,78 +109,67 @@ class Lane:
 
 
 class _Proxy:
-    """All connections, in the process of the proxy."""
+    """What all connections share, in the process of the proxy."""
 
     def __init__(self, target: str, rtt: float, rate: float | None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._shaped = rtt > 0 or rate is not None
-        self.counts = Counts()
         host, port = target.rsplit(":", 1)
-        self._target = host, int(port)
-        self._rtt = rtt
-        self._trips = RoundTrips(rtt)
-        self._up, self._down = (Lane(rate, self._loop.time) for _ in range(2))
+        self.target = host, int(port)
+        self.rtt = rtt
+        self.shaped = rtt > 0 or rate is not None
+        self.counts = Counts()
+        self.trips = RoundTrips(rtt)
+        clock = asyncio.get_running_loop().time
+        self.up, self.down = Lane(rate, clock), Lane(rate, clock)
 
     async def accept(self, listening: socket.socket) -> None:
         """Accept connections until cancelled."""
         listening.setblocking(False)
         async with asyncio.TaskGroup() as connections:
             while True:
-                client, _ = await self._loop.sock_accept(listening)
-                connections.create_task(self._connect(client, self._loop.time()))
+                client, _ = await asyncio.get_running_loop().sock_accept(listening)
+                connections.create_task(_Connection(self, client).carry())
 
-    async def _connect(self, client: socket.socket, opened: float) -> None:
-        """Carry both directions of a connection until both have ended, or one breaks."""
-        answered = True  # what the client sends next is a request
 
-        def client_sent(size: int) -> None:
-            nonlocal answered
-            self.counts.sent += size
-            if answered:
-                self.counts.requests += 1
-                self._sending(max(self._loop.time(), opened + self._rtt))
-            answered = False
+class _Connection:
+    """One connection of a client, and the one to the server that belongs to it."""
 
-        def server_sent(size: int) -> None:
-            nonlocal answered
-            self.counts.received += size
-            answered = True
+    def __init__(self, proxy: _Proxy, client: socket.socket) -> None:
+        self._proxy, self._client = proxy, client
+        self._loop = asyncio.get_running_loop()
+        self._answered = True  # what the client sends next is a request
+        self._usable = self._loop.time() + proxy.rtt
+        proxy.counts.connections += 1
+        proxy.trips.sending(self._loop.time())
 
-        self.counts.connections += 1
-        self._sending(opened)
-        with client, socket.socket() as server:
+    async def carry(self) -> None:
+        """Carry both directions until both have ended, or one breaks."""
+        with self._client as client, socket.socket() as server:
             for end in (client, server):
                 end.setblocking(False)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                await self._loop.sock_connect(server, self._target)
+                await self._loop.sock_connect(server, self._proxy.target)
                 async with asyncio.TaskGroup() as both:
-                    both.create_task(self._carry(client, server, self._up, opened + self._rtt, client_sent))
-                    both.create_task(self._carry(server, client, self._down, 0.0, server_sent))
+                    both.create_task(self._receive(client, server, self._proxy.up))
+                    both.create_task(self._receive(server, client, self._proxy.down))
             except* OSError:
                 pass  # both ends are closed
 
-    async def _carry(
-        self,
-        source: socket.socket,
-        sink: socket.socket,
-        lane: Lane,
-        not_before: float,
-        heard: Callable[[int], None],
-    ) -> None:
+    async def _receive(self, source: socket.socket, sink: socket.socket, lane: Lane) -> None:
         """Carry one direction: bytes that arrive at `source` leave later at `sink`, at the link's rate."""
+        latency = self._proxy.rtt / 2
         due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
         async with asyncio.TaskGroup() as sending:
-            if self._shaped:
+            if self._proxy.shaped:
                 sending.create_task(self._send(sink, due))
             while data := await self._loop.sock_recv(source, _PIECE):
-                heard(len(data))
-                if self._shaped:
-                    await due.put((max(lane.leave(len(data)), not_before) + self._rtt / 2, data))
+                self._count(len(data), request=source is self._client)
+                if self._proxy.shaped:
+                    await due.put((max(lane.leave(len(data)), self._usable) + latency, data))
                     await lane.turn()
                 else:
                     await self._loop.sock_sendall(sink, data)
-            await due.put((self._loop.time() + self._rtt / 2, b""))
+            await due.put((self._loop.time() + latency, b""))
         sink.shutdown(socket.SHUT_WR)
 
     async def _send(self, sink: socket.socket, due: asyncio.Queue[tuple[float, bytes]]) -> None:
@@ -197,18 +181,26 @@ class _Proxy:
                 await asyncio.sleep(wait)
             await self._loop.sock_sendall(sink, data)
 
-    def _sending(self, now: float) -> None:
-        self._trips.sending(now)
-        self.counts.round_trips = self._trips.count
+    def _count(self, size: int, *, request: bool) -> None:
+        counts = self._proxy.counts
+        if not request:
+            counts.received += size
+        else:
+            counts.sent += size
+            if self._answered:
+                counts.requests += 1
+                self._proxy.trips.sending(max(self._loop.time(), self._usable))
+        self._answered = not request
 
 
 async def _serve(target: str, rtt: float, rate: float | None) -> None:
+    """Answer each line of standard input with the port and the counts, until it ends."""
     proxy = _Proxy(target, rtt, rate)
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         accepting = asyncio.create_task(proxy.accept(listening))
-        print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(asdict(proxy.counts)), flush=True)
+            counts = {**asdict(proxy.counts), "round_trips": proxy.trips.count}
+            print(json.dumps({"port": listening.getsockname()[1], "counts": counts}), flush=True)
         accepting.cancel()
         await asyncio.wait([accepting])
 

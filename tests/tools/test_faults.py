@@ -9,8 +9,7 @@ import pytest
 from tests.conftest import Often
 from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES, NAMES
-from tools.faults.command import details, kept, table
-from tools.faults.run import Found, Outcome, flipped, loaders_in, place_of
+from tools.faults.run import Found, Outcome, details, flipped, kept, loaders_in, place_of, table
 from tools.peers import peer
 
 ROOT = Path(__file__).parent.parent.parent

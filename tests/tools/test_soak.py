@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import mdsx
 from tests.conftest import Often
 from tests.tools import TOOLS
 from tests.tools.test_account import PREDICTED, batch, life
-from tools.account import Life, count, once_each
+from tools.account import Delivered, count, once_each, read_log
 from tools.conformance.matrix import Shape
 from tools.processes import members
 from tools.soak import child, plan, processes
@@ -157,7 +157,7 @@ def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, t
         with pytest.raises(SystemExit) as ended:
             child.read(reading)
         assert ended.value.code == GAVE_UP
-    assert [each.kind for each in reading.life().raised] == ["worker", "worker"]
+    assert [each.kind for each in read_log(reading.log).raised] == ["worker", "worker"]
     with pytest.raises(RuntimeError, match="another"):
         child.read(reading)
 
@@ -183,7 +183,7 @@ class TestPlan:
             assert any(shape.workers for shape in shapes)
 
     def test_every_kind_of_fault_comes(self) -> None:
-        assert {plan.weather(draw)[0] for draw in range(200)} == set(plan.kinds())
+        assert {plan.weather(draw)[0] for draw in range(200)} == set(plan.weathers(random.Random(0)))
 
 
 def test_only_what_nobody_has_mapped_is_flipped(tmp_path: Path) -> None:
@@ -237,19 +237,19 @@ class TestVerdict:
     """The last line and the exit status."""
 
     @staticmethod
-    def report(generations: Sequence[Sequence[Sequence[Life]]]) -> Report:
+    def report(*delivered: Delivered) -> Report:
         found = Report(1, 1.0, "mdsx", "machine", cache_limit=10, cache_highest=10)
-        found.counts["job"] = count(generations, [(0, 0)], PREDICTED[:1])
+        found.counts["job"] = count([life(*delivered)], PREDICTED[:1])
         return found
 
     def test_a_faultless_soak_passes(self) -> None:
-        report = self.report([[[life((0, 0), batch(0, 0, 3, 1, 0, 2))]]])
+        report = self.report(batch(0, 0, 3, 1, 0, 2))
         assert report.problems() == []
         assert report.verdict() == "Nothing wrong, lost, repeated, leaked or hung: 4 samples."
         assert json.loads(report.to_json())["counts"]["job"]["delivered"] == 4
 
     def test_anything_else_is_a_failure(self) -> None:
-        report = self.report([[[life((0, 0), batch(0, 0, 3, 1))]]])
+        report = self.report(batch(0, 0, 3, 1))
         assert report.verdict().startswith("THE SOAK FAILED: 1 problems, the first: job: 0 wrong, 2 lost, 0 repeated")
         report.cache_highest = 11
         report.failures.append("a reader hung")

@@ -150,19 +150,20 @@ def _shape(run: Run) -> str:
 def _compare(console: Console, runs: Sequence[Run], losses: Sequence[Points], local: mdsx.Dataset) -> Count:
     """Count what was read against what the order predicts, and draw the picture."""
     with console.step("4. Compare what was read with what the order predicts"):
-        lives = [[[read_log(run.log_file(rank), (0, 0))] for rank in range(run.ranks)] for run in runs]
-        resumed_at = min(each.start for (life,) in lives[1] for each in life.delivered)
-        starts = [(0, 0), (0, resumed_at)]
+        lives = [[read_log(run.log_file(rank)) for rank in range(run.ranks)] for run in runs]
+        resumed_at = min(each.start for life in lives[1] for each in life.delivered)
+        for life in lives[0]:
+            life.end = (0, resumed_at)
         keys = [sample["__key__"] for sample in local]
         counts = local.shards.index.counts
         order = mdsx.Order(counts, seed=SEED, epoch=0, lanes=LANES, shuffle_block=runs[0].shuffle_block)
         shards, samples = order.locate(np.arange(len(order)))
         predicted = ((np.cumsum(counts) - counts)[shards] + samples).tolist()  # the sample at each position
-        found = count(lives, starts, [[keys[place] for place in predicted]])
+        found = count([*lives[0], *lives[1]], [[keys[place] for place in predicted]])
     with console.step("   Draw the picture"):
         read = []
-        for part in (counted(lives[:1], starts), counted(lives[1:], starts[1:])):
-            ids = {id_ for each in part for id_ in each.ids}
+        for ranks in lives:
+            ids = {id_ for each in counted(ranks) for id_ in each.ids}
             read.append([(at, place) for at, place in enumerate(predicted) if keys[place] in ids])
         _draw([_shape(run) for run in runs], losses, read, resumed_at)
     return found

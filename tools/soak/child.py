@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tools.account import Delivered, Key, Life, Raised, read_log
+from tools.account import Delivered, Key, Raised
 from tools.conformance.matrix import Shape
 from tools.soak.plan import Data, JobPlan
 from tools.soak.processes import GAVE_UP
@@ -54,9 +54,6 @@ class Reading:
     @property
     def saved(self) -> Path:
         return self.files.with_suffix(".state")
-
-    def life(self) -> Life:
-        return read_log(self.log, key_of(self.state))
 
     def last_state(self) -> dict[str, Any] | None:
         """The state that it saved last, or the one that it began with."""

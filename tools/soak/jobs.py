@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tools.account import Key, Life
+from tools.account import NEVER, Life, read_log
 from tools.conformance.matrix import Shape
 from tools.processes import members
 from tools.soak.child import Reading, key_of, read, write
@@ -19,11 +19,12 @@ from tools.soak.processes import GAVE_UP, Process, start
 
 
 class Reader(Process):
-    """A process of a rank."""
+    """A process of a rank. What it delivers from `counts_until` on does not count."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading.files.with_suffix(".txt"), read, reading)
         self.reading = reading
+        self.counts_until = NEVER
 
 
 class Job:
@@ -32,22 +33,17 @@ class Job:
     def __init__(self, first: Reading, failures: list[str]) -> None:
         self.plan: JobPlan = first.plan
         self.shape = first.shape
-        self._first = first
-        self._failures = failures
-        self._generations: list[list[list[Reader]]] = []  # the lives of each rank
-        self._count = 0
-
-    @property
-    def readers(self) -> list[Reader]:
-        """The current process of each rank."""
-        return [lives[-1] for lives in self._generations[-1]] if self._generations else []
+        self.readers: list[Reader] = []  # the current process of each rank
+        self._first, self._failures = first, failures
+        self._all: list[Reader] = []
 
     def begin(self, shape: Shape, state: dict[str, Any] | None = None, until: int | None = None) -> None:
-        """Start a new generation of ranks that resume from `state`."""
+        """Start ranks that resume from `state`, in place of the previous ones."""
         self.shape = shape
-        self._generations.append([[] for _ in range(shape.world)])
-        for rank in range(shape.world):
-            self._start(replace(self._first, shape=shape, rank=rank, state=state, until=until))
+        for reader in self._all:
+            reader.counts_until = min(reader.counts_until, key_of(state))
+        task = replace(self._first, shape=shape, state=state, until=until)
+        self.readers = [self._start(replace(task, rank=rank)) for rank in range(shape.world)]
 
     def tick(self) -> None:
         """Restart ranks that ended with an error of mdsx, or lost a worker; record a failure for any other end."""
@@ -83,22 +79,23 @@ class Job:
             if reader.status not in (0, GAVE_UP, -signal.SIGTERM):  # the signal: it had only just started
                 self._failed(reader, f"was asked to end, and ended with {reader.status}")
 
-    def lives(self) -> tuple[list[list[list[Life]]], list[Key]]:
-        """Return the logs, as generations of ranks of lives, and where each generation began."""
-        found = [[[reader.reading.life() for reader in lives] for lives in ranks] for ranks in self._generations]
-        return found, [ranks[0][0].start for ranks in found]
+    def lives(self) -> list[Life]:
+        """Return the logs of all readers."""
+        return [read_log(reader.reading.log, reader.counts_until) for reader in self._all]
 
     def left(self) -> list[int]:
         """All processes that remain of readers and their workers."""
-        return members(groups={reader.session for ranks in self._generations for lives in ranks for reader in lives})
+        return members(groups={reader.session for reader in self._all})
 
-    def _start(self, reading: Reading) -> None:
-        self._count += 1
-        files = self._first.files / f"{self.plan.name.replace(' ', '-')}-{self._count:04}"
-        self._generations[-1][reading.rank].append(start(Reader(replace(reading, files=files))))
+    def _start(self, reading: Reading) -> Reader:
+        files = self._first.files / f"{self.plan.name.replace(' ', '-')}-{len(self._all):04}"
+        self._all.append(start(Reader(replace(reading, files=files))))
+        return self._all[-1]
 
     def _restart(self, reader: Reader) -> None:
-        self._start(replace(reader.reading, state=reader.reading.last_state()))
+        state = reader.reading.last_state()
+        reader.counts_until = key_of(state)
+        self.readers[reader.reading.rank] = self._start(replace(reader.reading, state=state))
 
     def _failed(self, reader: Reader, text: str) -> None:
         self._failures.append(f"{self.plan.name}, rank {reader.reading.rank} {text}")

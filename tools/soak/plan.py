@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Rule, cut, flip, ignored_range, lost, other_range, reset, stall, status, trickle
 
 READERS = 8
 ROUND = 10.0  # seconds; each kind of event happens as often in it as `_EVENTS` says
-_WEATHER = 4.0  # seconds from one kind of fault to the next
+_WEATHERS = (0.0, 4.0, 8.0)  # when in a round the storage's faults change
 _BATCHES = (7, 16, 24, 33, 48)  # per rank
 _WORKERS = (0, 2)
 
@@ -74,8 +75,7 @@ WEATHER = "other faults of the storage"
 _EVENTS = {KILL_READER: 2, KILL_GROUP: 1, KILL_WORKER: 2, RESHAPE: 1, FLIP: 8, KILL_WRITER: 3, DOWN: 1}
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """At `at` seconds `what` happens; `draw` decides to which process."""
 
     at: float
@@ -86,13 +86,10 @@ class Event:
 def events(seed: int) -> Iterator[Event]:
     """Yield events in order, without end."""
     chance = random.Random(f"events {seed}")
-    number = 0
-    while True:
-        kinds = [kind for kind, count in _EVENTS.items() for _ in range(count)]
-        times = [(chance.uniform(0, ROUND), kind) for kind in kinds]
-        times += [(step * _WEATHER % ROUND, WEATHER) for step in range(int(ROUND // _WEATHER) + 1)]
+    for number in itertools.count():
+        times = [(chance.uniform(0, ROUND), kind) for kind, times in _EVENTS.items() for _ in range(times)]
+        times += [(at, WEATHER) for at in _WEATHERS]
         yield from (Event(number * ROUND + at, what, chance.getrandbits(32)) for at, what in sorted(times))
-        number += 1
 
 
 def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
@@ -107,20 +104,15 @@ def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
 # --- faults of the storage
 
 
-def kinds() -> tuple[str, ...]:
-    """The names of all kinds of faults."""
-    return tuple(_rules(random.Random(0)))
-
-
 def weather(draw: int) -> tuple[str, list[Rule]]:
-    """Return a kind of faults, and its rules: which requests fail, and how."""
+    """Return a kind of faults, and its rules."""
     chance = random.Random(draw)
-    rules = _rules(chance)
-    name = chance.choice(list(rules))
-    return name, rules[name]
+    return chance.choice(list(weathers(chance).items()))
 
 
-def _rules(chance: random.Random) -> dict[str, list[Rule]]:
+def weathers(chance: random.Random) -> dict[str, list[Rule]]:
+    """The kinds of faults, and which requests fail, and how."""
+
     def reading(fault: Any, share: float) -> Rule:
         return Rule(fault, key="/soak/data/*", share=share)
 

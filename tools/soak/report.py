@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from mdsx.sizes import format_size
 from tools.account import Count
 from tools.tables import table
-
-_MEMORY = "memory"
 
 
 @dataclass
@@ -69,20 +67,18 @@ class Report:
         yield "datasets written meanwhile", f"{self.written}, by writers killed {self.writer_kills} times"
         size, limit, highest = (format_size(n) for n in (self.dataset_bytes, self.cache_limit, self.cache_highest))
         yield "cache", f"at most {highest} of {limit} in {self.cache_looks:,} looks; the datasets have {size}"
-        for what, by_process in self.growth.items():
-            seen = f"highest {_number(what, self.highest.get(what, 0))}"
-            if by_process:
-                worst = _number(what, max(by_process.values()))
-                yield f"growth of {what}", f"{worst} at most, of {len(by_process)} processes; {seen}"
-            else:
-                yield f"growth of {what}", f"not judged: no process lived long enough for it; {seen}"
+        for what, grown in self.growth.items():
+            text = "not judged: no process lived long enough for it"
+            if grown:
+                text = f"{_number(what, max(grown.values()))} at most, of {len(grown)} processes"
+            yield f"growth of {what}", f"{text}; highest {_number(what, self.highest[what])}"
 
     def markdown(self) -> str:
         return table(("", ""), self.rows())
 
     def to_json(self) -> str:
-        value: dict[str, Any] = {**vars(self), "counts": {name: vars(each) for name, each in self.counts.items()}}
-        return json.dumps({**value, "problems": self.problems()}, indent=1) + "\n"
+        value = msgspec.json.encode({**vars(self), "problems": self.problems()})
+        return msgspec.json.format(value, indent=1).decode() + "\n"
 
     def verdict(self) -> str:
         """The last line."""
@@ -97,4 +93,4 @@ def _listed(counter: Counter[str]) -> str:
 
 
 def _number(what: str, value: float) -> str:
-    return format_size(int(value)) if what == _MEMORY else f"{value:.0f}"
+    return format_size(int(value)) if what == "memory" else f"{value:.0f}"

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import os
 import random
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from tools.account import count, once_each
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy, Rule
 from tools.machine import commit, machine, today
-from tools.processes import ROOT, members
+from tools.processes import ROOT, kill, members
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
 from tools.soak.child import Reading, dataset_of
@@ -132,10 +131,11 @@ class Soak:
                 writer.tick()
             if at - looked >= _LOOK:
                 looked = at
-                self._look(at)
+                self._watch_readers(at)
             if at - reported >= max(min(seconds / 20, 30.0), 5.0):
                 reported = at
-                self._print_progress(at)
+                done, problems = self.report.events.total(), len(self.report.failures)
+                print(f"  {at:4.0f} s  {self._weather:<20}{done:4} events, {problems} problems", flush=True)
             time.sleep(_TICK)
             at = time.monotonic() - begun
 
@@ -161,11 +161,8 @@ class Soak:
 
     def _kill_a_worker(self, chance: random.Random) -> bool:
         found = [pid for job in self._mortal for reader in job.readers for pid in reader.workers()]
-        with contextlib.suppress(ProcessLookupError):
-            if found:
-                os.kill(chance.choice(found), signal.SIGKILL)
-                return True
-        return False
+        kill(chance.sample(found, min(len(found), 1)))
+        return bool(found)
 
     def _reshape(self, chance: random.Random, draw: int) -> None:
         pair = chance.sample(self._mortal, 2)
@@ -188,21 +185,11 @@ class Soak:
         self._weather = name
         self._proxy.rules.extend(rules)
 
-    def _look(self, at: float) -> None:
+    def _watch_readers(self, at: float) -> None:
         for job in self._jobs:
             for number, reader in enumerate(job.readers):
                 for pid in members(session=reader.session) if job.plan.steady else [reader.session]:
                     self._watched.add(f"{job.plan.name}, rank {number}, process {pid}", growth.look(pid, at))
-
-    def _print_progress(self, at: float) -> None:
-        killed = sum(count for what, count in self.report.events.items() if "kill" in what)
-        finished = sum(writer.finished for writer in self._writers)
-        problems = self.report.failures
-        print(
-            f"  {at:4.0f} s  {self._weather:<20}{killed:4} kills, {self.report.requests + len(self._proxy.asked):,} "
-            f"requests, {finished} datasets written" + (f", {len(problems)} PROBLEMS" if problems else ""),
-            flush=True,
-        )
 
     # --- the end
 
@@ -235,9 +222,9 @@ class Soak:
         """Count everything."""
         report = self.report
         self._change_weather("", [])
-        report.cache_highest, report.cache_looks = watch.highest, watch.looks
         for job in self._jobs:
             self._count(job)
+        report.cache_highest, report.cache_looks = watch.highest, watch.looks
         report.written = sum(writer.finished for writer in self._writers)
         report.writer_kills = sum(writer.kills for writer in self._writers)
         for what in growth.MOST:
@@ -248,17 +235,15 @@ class Soak:
             report.failures.append("no cached file was ever free of leases, so that a bit of it could be flipped")
 
     def _count(self, job: Job) -> None:
-        report, name = self.report, job.plan.name
-        generations, starts = job.lives()
-        lives = [life for ranks in generations for rank in ranks for life in rank]
+        report, name, lives = self.report, job.plan.name, job.lives()
         report.processes += len(lives)
         for raised in (each for life in lives for each in life.raised):
             report.errors["worker lost" if raised.kind == "worker" else raised.name] += 1
             if raised.kind in ("other", "nameless"):
                 report.failures.append(f"{name}: {raised.name}: {raised.text}")
-        data = str(self._local / "data")
-        predicted = list(predictions(job.plan, data, self._work / "unused", epochs=starts[-1][0] + 1))
-        report.counts[name] = count(generations, starts, predicted)
+        epochs = job.readers[0].reading.until or 0
+        predicted = list(predictions(job.plan, str(self._local / "data"), self._work / "unused", epochs))
+        report.counts[name] = count(lives, predicted)
         if not job.plan.weights and not once_each(predicted, job.plan.data[0].ids):
             report.failures.append(f"{name}: the order itself has not each sample once")
 
