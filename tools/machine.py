@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+
+import psutil
 
 from tools.environment import PeerEnvironment
 from tools.peers import peer
@@ -19,22 +22,23 @@ _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")
 
 def machine() -> dict[str, str]:
     """Processor, cores, memory, kernel; and the load before, which spoils figures."""
+    processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     return {
-        "processor": _line("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "processor": processor[1] if processor else platform.machine(),
         "cores": str(len(os.sched_getaffinity(0))),
-        "memory": f"{int((_line('/proc/meminfo', 'MemTotal') or '0').split()[0]) / 2**20:.0f} GiB",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         "load before": f"{os.getloadavg()[0]:.1f}",
     }
 
 
-def versions(environments: Iterable[str | None]) -> dict[str, str]:
+def versions(environments: Iterable[str]) -> dict[str, str]:
     """The versions of the packages that matter in these environments."""
     found = {name: version(name) for name in _OURS}
     for environment in environments:
-        for name in peer(str(environment)).packages:
-            found[name] = PeerEnvironment(str(environment)).version(name)
+        for name in peer(environment).packages:
+            found[name] = PeerEnvironment(environment).version(name)
     return found
 
 
@@ -48,11 +52,3 @@ def commit() -> str:
 def today() -> str:
     """The date, in UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
-def _line(file: str, key: str) -> str:
-    for line in Path(file).read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""

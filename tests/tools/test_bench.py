@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tools import workloads
@@ -210,7 +211,7 @@ class TestMeasuring:
         assert measure.rate_of_epochs(epoch, 10, 25)["samples/s"] == pytest.approx(15 / 2)
 
     def test_memory_of_this_process(self) -> None:
-        found = measure.memory_of(os.getpid())
+        found = measure.memory_of(psutil.Process())
         assert 0 < found["private"] <= found["rss"]
         assert found["anonymous"] > 0
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, TypeVar
 
-from tools.processes import members
+import psutil
+
 from tools.watch import Watch
 
 Figures = dict[str, Any]
@@ -85,50 +85,36 @@ class PeakMemory(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._peaks = {"rss": 0, "pss": 0, "anonymous": 0}
+        self._peaks: Counter[str] = Counter()
 
     def figures(self) -> Figures:
-        return {f"peak {name} MiB": value / 1024 for name, value in self._peaks.items()}
+        return {f"peak {name} MiB": value / 2**20 for name, value in self._peaks.items()}
 
     def look(self) -> None:
-        found = [memory_of(pid) for pid in members(session=os.getsid(0))]
-        for name, peak in self._peaks.items():
-            self._peaks[name] = max(peak, sum(each[name] for each in found))
+        self._peaks |= sum(map(memory_of, _family()), Counter[str]())
 
 
-def memory_of(pid: int) -> dict[str, int]:
-    """KiB of a process: `rss`, `pss`, `anonymous`, and `private`, which no other process shares."""
-    found = dict.fromkeys(("rss", "pss", "anonymous", "private"), 0)
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-            name, value = line.split()[:2]
-            kind = name.rstrip(":").lower().partition("_")[0]
-            if kind in found and not name.startswith("Pss_"):
-                found[kind] += int(value)
+def memory_of(process: psutil.Process) -> Counter[str]:
+    """Bytes of a process, if it lives: `rss`, `pss`, `anonymous`, and `private`, which no other process shares."""
+    found = Counter[str]()
+    with contextlib.suppress(psutil.Error):
+        info = process.memory_full_info()
+        found.update(rss=info.rss, pss=info.pss, anonymous=info.rss - info.shared, private=info.uss)
     return found
 
 
-def idle_cpu(batches: Iterable[Any], seconds: float = 5.0) -> Figures:
-    """Processor seconds of this process and its children in `seconds` without reading.
-
-    They begin two seconds after the first batches, when prefetching is done.
-    """
-    iterator = iter(batches)
-    for _ in range(3):
-        next(iterator, None)
-    time.sleep(2.0)
-    before = _cpu_seconds()
-    time.sleep(seconds)
-    return {"cpu s": _cpu_seconds() - before}
+def cpu_seconds() -> float:
+    """Processor seconds of this process and its children."""
+    seconds = 0.0
+    for process in _family():
+        with contextlib.suppress(psutil.Error):
+            seconds += sum(process.cpu_times()[:2])
+    return seconds
 
 
-def _cpu_seconds() -> float:
-    ticks = 0
-    for pid in members(session=os.getsid(0)):
-        with contextlib.suppress(OSError):
-            values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(values[11]) + int(values[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _family() -> list[psutil.Process]:
+    this = psutil.Process()
+    return [this, *this.children(recursive=True)]
 
 
 def in_processes(function: Callable[[int], Any], count: int) -> list[Any]:

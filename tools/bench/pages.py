@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from itertools import zip_longest
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tools.bench.report import Line, Outcome, Report, number
 from tools.processes import ROOT
 from tools.tables import put_between_marks
+from tools.workloads import SIZES
 
-_PICTURES: dict[str, tuple[str, Callable[[str], bool]]] = {
-    "benchmarks-loader": ("The shuffled loader", lambda name: name.startswith("loader-") and name.endswith("-32")),
-    "benchmarks-random": ("Random access", lambda name: name.startswith("random")),
-    "benchmarks-iterate": ("Sample by sample", lambda name: name.startswith(("sequential-", "shuffled-"))),
-    "benchmarks-write": ("Writing", lambda name: name.startswith("write-")),
+_PICTURES = {
+    "benchmarks-loader": ("The shuffled loader", ("loader-*-32",)),
+    "benchmarks-random": ("Random access", ("random*",)),
+    "benchmarks-iterate": ("Sample by sample", ("sequential-*", "shuffled-*")),
+    "benchmarks-write": ("Writing", ("write-*",)),
 }
 _SHORT = ("loader-{}-32", "random-{}", "write-{}")  # README's lines
-_WORKLOADS = ("tokens", "images", "text", "mixed")
 _COLOURS = {"mdsx": "#2f7fc1", "peer": "#b9bec5", "limit": "#e8e3d3"}
 _COLUMNS = 2
 _SHOWN = 3  # a limit of the machine is drawn if it is at most this many times the longest other bar
@@ -25,20 +28,21 @@ _SHOWN = 3  # a limit of the machine is drawn if it is at most this many times t
 
 def write_pages(report: Report, root: Path = ROOT) -> None:
     """Replace the text between the marks, and each picture for which a subject was measured."""
-    page = root / "docs" / "benchmarks.md"
     pictures = []
-    for name, (title, wanted) in _PICTURES.items():
-        outcomes = [each for each in report.outcomes if wanted(each.subject.name) and _shown(each)]
+    for name, (title, patterns) in _PICTURES.items():
+        found = [each for pattern in patterns for each in report.outcomes if fnmatch(each.subject.name, pattern)]
+        outcomes = [each for each in found if _shown(each)]
         if outcomes:
             draw(root / "docs" / f"{name}.png", outcomes)
             pictures.append(f"![{title}]({name}.png)\n")
-    short = [pattern.format(workload) for pattern in _SHORT for workload in _WORKLOADS]
-    chart = next(iter(pictures), "").replace("](", "](docs/")
+    page = root / "docs" / "benchmarks.md"
     put_between_marks(page, "bench", "about", report.about())
     put_between_marks(page, "bench", "goals", report.goals())
     put_between_marks(page, "bench", "tables", report.markdown())
     put_between_marks(page, "bench", "pictures", "\n".join(pictures))
-    put_between_marks(root / "README.md", "bench", "summary", f"{chart}\n{report.summary(short)}")
+    chart = next(iter(pictures), "").replace("](", "](docs/")
+    short = report.summary([each.format(workload) for each in _SHORT for workload in SIZES])
+    put_between_marks(root / "README.md", "bench", "summary", f"{chart}\n{short}")
 
 
 def draw(path: Path, outcomes: Sequence[Outcome]) -> None:
@@ -49,39 +53,38 @@ def draw(path: Path, outcomes: Sequence[Outcome]) -> None:
     from matplotlib import pyplot
 
     columns = min(_COLUMNS, len(outcomes))
-    rows = -(-len(outcomes) // _COLUMNS)
+    rows = -(-len(outcomes) // columns)
     size = (6.2 * columns, (0.6 + 0.24 * max(len(_shown(outcome)) for outcome in outcomes)) * rows)
     figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    panels = list(grid.flat)
-    for axes, outcome in zip(panels, outcomes, strict=False):
-        _panel(axes, outcome)
-    for axes in panels[len(outcomes) :]:
-        axes.set_visible(False)
+    for axes, outcome in zip_longest(grid.flat, outcomes):
+        if outcome is None:
+            axes.set_visible(False)
+        else:
+            _panel(axes, outcome)
     figure.savefig(path, dpi=90)
     pyplot.close(figure)
 
 
 def _panel(axes: Any, outcome: Outcome) -> None:
-    name, lines = outcome.subject.figure, _shown(outcome)
-    medians = [line.median(name) or 0.0 for line in lines]
-    below = [median - min(line.values(name)) for median, line in zip(medians, lines, strict=True)]
-    above = [max(line.values(name)) - median for median, line in zip(medians, lines, strict=True)]
-    places = range(len(lines))
+    lines = _shown(outcome)
+    values = [line.values(outcome.subject.figure) for line in lines]
+    medians = [median(each) for each in values]
+    below = [middle - min(each) for middle, each in zip(medians, values, strict=True)]
+    above = [max(each) - middle for middle, each in zip(medians, values, strict=True)]
     colours = [_COLOURS[line.contestant.kind] for line in lines]
-    axes.barh(places, medians, color=colours, xerr=(below, above), error_kw={"ecolor": "#555555", "lw": 0.8})
-    axes.set_yticks(places, [line.contestant.name for line in lines], fontsize=7.5)
+    names = [line.contestant.name for line in lines]
+    axes.barh(names, medians, color=colours, xerr=(below, above), error_kw={"ecolor": "#555555", "lw": 0.8})
+    for place, middle in enumerate(medians):
+        axes.annotate(number(middle), (middle, place), (4, 6), textcoords="offset points", fontsize=7)
+    axes.tick_params("y", labelsize=7.5)
     axes.invert_yaxis()
-    for place, median in zip(places, medians, strict=True):
-        axes.annotate(number(median), (max(median, 0.0), place), (4, 6), textcoords="offset points", fontsize=7)
     axes.set_title(f"{outcome.subject.title} ({outcome.subject.unit})", fontsize=9, loc="left")
     axes.set_xticks([])
     axes.margins(x=0.15)
-    for side in ("top", "right", "bottom"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
 
 
 def _shown(outcome: Outcome) -> list[Line]:
-    name = outcome.subject.figure
-    lines = [(line, value) for line in outcome.lines if (value := line.median(name)) is not None]
+    lines = [(line, value) for line in outcome.lines if (value := line.median(outcome.subject.figure)) is not None]
     longest = max((value for line, value in lines if line.contestant.kind != "limit"), default=0.0)
     return [line for line, value in lines if line.contestant.kind != "limit" or value <= _SHOWN * longest]

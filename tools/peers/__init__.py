@@ -11,7 +11,7 @@ import os
 import pkgutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,26 +37,44 @@ class Layout:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a benchmark reads the dataset at `source`. A remote one is copied to `cache`."""
+    """How the dataset at `source`, or those of a leg of the matrix, are read. Remote ones are copied to `cache`."""
 
     source: str
     kind: str  # the name of the workload
     batch_size: int = 1
     workers: int = 0
     shuffle: bool = True
+    seed: int = 7
     cache: str | None = None
     tokens_loader: bool = False
     decoded: bool = False  # JPEGs are decoded to pixels
     views: bool = False  # encoded bytes are not copied
     dicts: bool = False  # samples are dicts, instead of columns
     reader: bool = False  # ArrayRecordReader, instead of ArrayRecordDataSource
+    leg: Task | None = None
+
+    @property
+    def sources(self) -> list[str]:
+        """All datasets: with `weights`, those of a mixture."""
+        return self.leg.sources() if self.leg else [self.source]
+
+    @property
+    def weights(self) -> list[float]:
+        return list(self.leg.weights) if self.leg else []
 
 
 class Loader:
-    """The loader of one rank in a leg of the conformance matrix: around `_loader`, a loader of PyTorch's kind."""
+    """The loader of one rank in a leg of the matrix: around `_loader`, a loader of PyTorch's kind."""
 
-    _loader: Any
     epoch: int = 0  # of the next batch, also after a resume
+
+    def __init__(self, loader: Any, task: Task, states: list[Any]) -> None:
+        self._loader, self._task = loader, task
+        if states:
+            self.resume(states)
+
+    def resume(self, states: list[Any]) -> None:
+        """Continue from what the ranks saved."""
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         """The ids of each batch of the rest of the epoch; WRONG for a sample that differs from what was written."""
@@ -85,8 +103,7 @@ class Peer:
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
     no_phases: str | None = None  # the sentence of its documentation by which weights cannot change during a run
 
-    open: Callable[[Task, list[Any]], Loader]
-    """Open the loader of rank `task.rank` with what each rank saved: an empty list at the run's start."""
+    rank_loader: Callable[[Any, Task, list[Any]], Loader] = Loader
     write: Callable[[Path, str, Sequence[int], Make, Layout], None]
     """Write samples of a kind (the name of a workload) to a directory, one by one; resume if the loader can."""
     merge: Callable[[str], object] | None = None
@@ -112,6 +129,13 @@ class Peer:
 
     def clean(self) -> None:
         """Remove shared memory that earlier processes left."""
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        """Open the loader of rank `task.rank` with what each rank saved: an empty list at the run's start."""
+        reading = Reading(task.sources()[0], "text", task.shape.batch, task.shape.workers, seed=task.seed, leg=task)
+        if task.remote:
+            reading = replace(reading, cache=f"{task.directory}/cache")
+        return self.rank_loader(self.loader(reading), task, states)
 
     def prepare(self, directory: Path, data: Data) -> None:
         """Write `data` of the matrix, in exactly its shards."""

@@ -26,24 +26,18 @@ class _Loader(Loader):
         import grain
         from grain.experimental import ElasticIterator
 
+        self._samples = sum(data.samples for data in task.data)
         parts = [grain.MapDataset.source(_source(path)).shuffle(seed=task.seed).repeat() for path in task.sources()]
         dataset = grain.MapDataset.mix(parts, weights=task.weights) if task.weights else parts[0]
-        self._samples = sum(data.samples for data in task.data)
         dataset = dataset[: self._samples * task.epochs].map(_id_of)
-        workers = task.shape.workers
-        self._iterator: Any = iter(
-            ElasticIterator(
-                dataset,
-                task.shape.global_batch,
-                grain.sharding.ShardOptions(task.rank, task.shape.world),
-                multiprocessing_options=grain.multiprocessing.MultiprocessingOptions(workers) if workers else None,
-            )
-        )
-        if states:
-            self._iterator.set_state(states[-1])
+        shard, workers = grain.sharding.ShardOptions(task.rank, task.shape.world), task.shape.workers
+        how = {"multiprocessing_options": grain.multiprocessing.MultiprocessingOptions(workers)} if workers else {}
+        super().__init__(iter(ElasticIterator(dataset, task.shape.global_batch, shard, **how)), task, states)
         self.epoch = self._position() // self._samples
-        self._rank, self._world = task.rank, task.shape.world
         self._rest: list[int] | None = None  # of a batch that continues in the next epoch
+
+    def resume(self, states: list[Any]) -> None:
+        self._loader.set_state(states[-1])
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         end = (epoch + 1) * self._samples
@@ -51,20 +45,20 @@ class _Loader(Loader):
             yield self._rest
             self._rest = None
         while (start := self._position()) < end:
-            batch = next(self._iterator, None)
+            batch = next(self._loader, None)
             if batch is None:
                 return
             numbers = [int(number) for number in batch]
-            here = len(range(start + self._rank, end, self._world))  # samples before the epoch's end
+            here = len(range(start + self._task.rank, end, self._task.shape.world))  # samples before the epoch's end
             if here < len(numbers) or self._position() > end:
                 self._rest = numbers[here:]
             yield numbers[:here]
 
     def state(self) -> Any:
-        return self._iterator.get_state()
+        return self._loader.get_state()
 
     def _position(self) -> int:
-        return int(self._iterator.get_state()["global_next_index"])
+        return int(self._loader.get_state()["global_next_index"])
 
 
 class Grain(Peer):
@@ -72,7 +66,6 @@ class Grain(Peer):
     title = "Grain"
     packages = ("grain", "array-record")
     imports = ("grain",)
-    open = _Loader
     total_order = True
     crosses_epochs = True
     drops_tail = True
@@ -83,6 +76,9 @@ class Grain(Peer):
             "comes twice and one never."
         )
     }
+
+    def open(self, task: Task, states: list[Any]) -> Loader:
+        return _Loader(task, states)
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter

@@ -14,30 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task
-from tools.peers import Layout, Make, Peer
+from tools.peers import Layout, Make, Peer, Reading
 from tools.peers.torchdata import StatefulLoader, unsupported_by_stateful_dataloader
 
 _ROWS = 1000
-
-
-class _Loader(StatefulLoader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        import datasets
-        from datasets.distributed import split_dataset_by_node
-        from torchdata.stateful_dataloader import StatefulDataLoader
-
-        how: dict[str, Any] = {"split": "train", "streaming": True, "cache_dir": str(Path(task.directory, "cache"))}
-        files = [sorted(map(str, path.glob("*.parquet"))) for path in task.paths()]
-        parts = [datasets.load_dataset("parquet", data_files=each, **how) for each in files]
-        dataset: Any = parts[0]
-        if task.weights:
-            dataset = datasets.interleave_datasets(
-                parts, probabilities=list(task.weights), seed=task.seed, stopping_strategy="first_exhausted"
-            )
-        self._by_epoch = split_dataset_by_node(dataset, rank=task.rank, world_size=task.shape.world)
-        self._loader = StatefulDataLoader(self._by_epoch, batch_size=task.shape.batch, num_workers=task.shape.workers)
-        self.resume(task, states)
 
 
 class HuggingFace(Peer):
@@ -46,7 +26,7 @@ class HuggingFace(Peer):
     packages = ("datasets", "torchdata", "pyarrow")
     imports = ("datasets", "torchdata.stateful_dataloader")
     settings: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    open = _Loader
+    rank_loader = StatefulLoader
 
     def unsupported(self, cell: Cell) -> str | None:
         return unsupported_by_stateful_dataloader(cell)
@@ -58,6 +38,22 @@ class HuggingFace(Peer):
 
     def write_batches(self, directory: Path, kind: str, batch: dict[str, Any]) -> None:
         _write_files(directory, batch)
+
+    def loader(self, reading: Reading) -> Any:
+        import datasets
+        from datasets.distributed import split_dataset_by_node
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        assert reading.leg is not None
+        how: dict[str, Any] = {"split": "train", "streaming": True, "cache_dir": f"{reading.leg.directory}/cache"}
+        files = [sorted(map(str, Path(source).glob("*.parquet"))) for source in reading.sources]
+        parts = [datasets.load_dataset("parquet", data_files=each, **how) for each in files]
+        dataset: Any = parts[0]
+        if reading.weights:
+            mixture = {"probabilities": reading.weights, "stopping_strategy": "first_exhausted"}
+            dataset = datasets.interleave_datasets(parts, seed=reading.seed, **mixture)
+        dataset = split_dataset_by_node(dataset, rank=reading.leg.rank, world_size=reading.leg.shape.world)
+        return StatefulDataLoader(dataset, batch_size=reading.batch_size, num_workers=reading.workers)
 
 
 def _write_files(directory: Path, batch: dict[str, Any], each: int | None = None) -> None:

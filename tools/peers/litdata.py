@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _MIXTURES = (
@@ -34,23 +33,10 @@ _make: Make  # what is written: its processes are forked, and find it here
 
 
 class _Loader(Loader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from litdata import CombinedStreamingDataset, StreamingDataLoader
-        from torch import distributed
-
-        distributed.init_process_group("gloo")
-        cache = str(Path(task.directory, "cache")) if task.remote else None
-        parts = [_dataset(source, cache, seed=task.seed) for source in task.sources()]
-        dataset = parts[0]
-        if task.weights:
-            dataset = CombinedStreamingDataset(
-                parts, seed=task.seed, weights=list(task.weights), iterate_over_all=False
-            )
-        self._loader = StreamingDataLoader(dataset, batch_size=task.shape.batch, num_workers=task.shape.workers)
-        if states:
-            self._loader.load_state_dict(states[min(task.rank, len(states) - 1)])
-            # It counts epochs from 1; a state at an epoch's end continues with the next one.
-            self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
+    def resume(self, states: list[Any]) -> None:
+        self._loader.load_state_dict(states[min(self._task.rank, len(states) - 1)])
+        # It counts epochs from 1; a state at an epoch's end continues with the next one.
+        self.epoch = self._loader.current_epoch - (1 if self._loader.restore else 0)
 
 
 class LitData(Peer):
@@ -59,7 +45,7 @@ class LitData(Peer):
     packages = ("litdata",)
     imports = ("boto3", "litdata")  # it imports boto3 on first use
     settings: ClassVar[Mapping[str, str]] = {"LITDATA_DISABLE_VERSION_CHECK": "1"}
-    open = _Loader
+    rank_loader = _Loader
     forks_to_write = True
     findings: ClassVar[Mapping[str, str]] = {
         "more-ranks": (
@@ -96,34 +82,46 @@ class LitData(Peer):
         )
 
     def samples(self, reading: Reading) -> Any:
+        from litdata import CombinedStreamingDataset, StreamingDataset
+        from litdata.streaming import downloader
         from litdata.streaming.item_loader import TokensLoader
 
-        how: dict[str, Any] = {"item_loader": TokensLoader(block_size=_WIDTH)} if reading.tokens_loader else {}
-        if reading.kind == "images" and reading.shuffle:
-            how["batch_decode"] = 1
-        return _dataset(reading.source, reading.cache, reading.decoded, shuffle=reading.shuffle, **how)
+        from tools.workloads import decoding
+
+        how: dict[str, Any] = {"shuffle": reading.shuffle, "seed": reading.seed, "max_cache_size": "100GB"}
+        if reading.tokens_loader:
+            how["item_loader"] = TokensLoader(block_size=_WIDTH)
+        elif reading.kind == "images" and reading.shuffle:
+            how["batch_decode"] = 1  # else it decodes windows of samples, many times each if not read in order
+        if reading.cache:
+            downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # its own S3 client insists on TLS otherwise
+            how |= {"cache_dir": reading.cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
+        kind = decoding(StreamingDataset) if reading.decoded else StreamingDataset
+        parts = [kind(source, drop_last=False, **how) for source in reading.sources]
+        if not reading.weights:
+            return parts[0]
+        return CombinedStreamingDataset(parts, seed=reading.seed, weights=reading.weights, iterate_over_all=False)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        dataset = _dataset(reading.source, None, shuffle=False, batch_decode=1)
+        from litdata import StreamingDataset
+
+        dataset = StreamingDataset(reading.source, max_cache_size="100GB", batch_decode=1)
         return dataset.__getitem__, lambda numbers: [dataset[number] for number in numbers]
 
     def loader(self, reading: Reading) -> Any:
-        import litdata
+        from litdata import StreamingDataLoader
+        from torch import distributed
 
         from tools.workloads import columns_of
 
-        collate: Any = None  # its own, which refuses vectors of several lengths, and memoryviews
+        if reading.leg:
+            distributed.init_process_group("gloo")
+        how: dict[str, Any] = {"num_workers": reading.workers, "drop_last": False}
         if reading.kind == "mixed" or reading.views:
-            collate = columns_of
+            how["collate_fn"] = columns_of  # its own refuses vectors of several lengths, and memoryviews
         elif reading.kind == "images" and not reading.decoded:
-            collate = _images_of
-        return litdata.StreamingDataLoader(
-            self.samples(reading),
-            batch_size=reading.batch_size,
-            num_workers=reading.workers,
-            drop_last=False,
-            collate_fn=collate,
-        )
+            how["collate_fn"] = _images_of
+        return StreamingDataLoader(self.samples(reading), batch_size=reading.batch_size, **how)
 
 
 def _sample_of(number: int) -> Any:
@@ -134,20 +132,6 @@ def _tokens_of(number: int) -> Iterator[Any]:
     import torch
 
     yield torch.from_numpy(_make(number)["tokens"])
-
-
-def _dataset(source: str, cache: str | None, decoded: bool = False, *, seed: int = 7, **how: Any) -> Any:
-    """By default it decodes windows of samples, many times each if they are not read in order."""
-    from litdata import StreamingDataset
-    from litdata.streaming import downloader
-
-    from tools.workloads import decoding
-
-    if cache:
-        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # its own S3 client insists on TLS otherwise
-        how |= {"cache_dir": cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
-    kind = decoding(StreamingDataset) if decoded else StreamingDataset
-    return kind(source, **{"shuffle": True, **how}, seed=seed, drop_last=False, max_cache_size="100GB")
 
 
 def _images_of(samples: list[Any]) -> Any:

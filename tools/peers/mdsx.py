@@ -23,21 +23,13 @@ _COLUMNS = {
 
 
 class _Loader(Loader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        import mdsx
-        from mdsx.torch import StreamingDataLoader, StreamingDataset
-
-        source: Any = task.sources()[0]
-        if task.weights:
-            source = mdsx.Mixture(list(zip(task.sources(), task.weights, strict=True)))
-        data = StreamingDataset(source, seed=task.seed, cache=Path(task.directory, "cache"))
-        self._loader = StreamingDataLoader(
-            data, batch_size=task.shape.batch, num_workers=task.shape.workers, drop_last=False
-        )
-        if states:
-            self._loader.load_state_dict(states[-1])  # any rank's
-        self.epoch = self._loader.epoch
+    def __init__(self, loader: Any, task: Task, states: list[Any]) -> None:
+        super().__init__(loader, task, states)
+        self.epoch = loader.epoch
         self._phases = [phase for phase in task.phases if phase[0] >= self._position()]  # the state has earlier ones
+
+    def resume(self, states: list[Any]) -> None:
+        self._loader.load_state_dict(states[-1])  # any rank's
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         iterator = iter(self._loader)
@@ -60,7 +52,7 @@ class Mdsx(Peer):
     title = "mdsx"
     packages = ("mdsx",)
     imports = ("boto3", "mdsx.torch")  # mdsx imports boto3 on first use
-    open = _Loader
+    rank_loader = _Loader
     total_order = True
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
@@ -104,13 +96,11 @@ class Mdsx(Peer):
             transform = decode
         elif reading.decoded:
             collate = _decode_in_threads()
-        dataset = StreamingDataset(
-            reading.source,
-            seed=7,
-            zero_copy=reading.views,
-            transform=transform,
-            cache=mdsx.Cache(reading.cache, limit="1TB") if reading.cache else None,  # holds everything
-        )
+        source: Any = reading.source
+        if reading.weights:
+            source = mdsx.Mixture(list(zip(reading.sources, reading.weights, strict=True)))
+        how: dict[str, Any] = {"cache": reading.cache, "zero_copy": reading.views, "transform": transform}
+        dataset = StreamingDataset(source, seed=reading.seed, **how)
         return StreamingDataLoader(
             dataset,
             batch_size=reading.batch_size,

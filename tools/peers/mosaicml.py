@@ -7,12 +7,10 @@ them has iterated by itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tools.conformance.task import Task
 from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _HASH = "xxh64"
@@ -34,29 +32,9 @@ _PADDED = (
 
 
 class _Loader(Loader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from streaming import Stream, StreamingDataset
-
-        source = task.sources()[0]
-        which: dict[str, Any] = {"local": source}
-        if task.remote:
-            which = {"remote": source, "local": str(Path(task.directory, "cache")), "validate_hash": _HASH}
-        if task.nodes:  # each has its own disk; canonical nodes as advised: a multiple of all later numbers of nodes
-            which = {"remote": source, "local": f"{task.directory}/node{task.rank}", "num_canonical_nodes": 12}
-        if task.weights:
-            pairs = zip(task.sources(), task.weights, strict=True)
-            which = {
-                "streams": [Stream(local=path, proportion=weight) for path, weight in pairs],
-                "epoch_size": sum(data.samples for data in task.data),
-            }
-        dataset = StreamingDataset(shuffle=True, shuffle_seed=task.seed, batch_size=task.shape.batch, **which)
-        self._loader = _loader(dataset, task.shape.workers)
-        if states:
-            self._loader.load_state_dict(states[0])
-            self.epoch = states[0]["epoch"]
-
-    def state(self) -> Any:
-        return json.loads(json.dumps(self._loader.state_dict()))
+    def resume(self, states: list[Any]) -> None:
+        self._loader.load_state_dict(states[0])
+        self.epoch = states[0]["epoch"]
 
 
 class MosaicML(Peer):
@@ -64,7 +42,7 @@ class MosaicML(Peer):
     title = "mosaicml-streaming"
     packages = ("mosaicml-streaming",)
     imports = ("streaming",)
-    open = _Loader
+    rank_loader = _Loader
     shares_memory = True
     no_phases = (
         '"Checkpoints are represented in JSON as follows": epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes; '
@@ -110,30 +88,37 @@ class MosaicML(Peer):
         merge_index(directory, keep_local=True)
 
     def samples(self, reading: Reading) -> Any:
-        from streaming import StreamingDataset
+        from streaming import Stream, StreamingDataset
 
         from tools.workloads import decoding
 
-        where = {"remote": reading.source, "local": reading.cache} if reading.cache else {"local": reading.source}
-        return (decoding(StreamingDataset) if reading.decoded else StreamingDataset)(
-            shuffle=reading.shuffle, shuffle_seed=7, batch_size=reading.batch_size, **where
-        )
+        which: dict[str, Any] = {"local": reading.source}
+        if reading.cache:
+            which = {"remote": reading.source, "local": reading.cache, "validate_hash": _HASH if reading.leg else None}
+        if reading.leg and reading.leg.nodes:  # each has its own disk
+            local = f"{reading.leg.directory}/node{reading.leg.rank}"
+            # Canonical nodes as advised: a multiple of all later numbers of nodes.
+            which = {"remote": reading.source, "local": local, "num_canonical_nodes": 12}
+        if reading.leg and reading.weights:
+            pairs = zip(reading.sources, reading.weights, strict=True)
+            which = {"streams": [Stream(local=source, proportion=weight) for source, weight in pairs]}
+            which["epoch_size"] = sum(data.samples for data in reading.leg.data)
+        kind = decoding(StreamingDataset) if reading.decoded else StreamingDataset
+        return kind(shuffle=reading.shuffle, shuffle_seed=reading.seed, batch_size=reading.batch_size, **which)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
         dataset = self.samples(reading)
         return dataset.__getitem__, dataset.__getitem__  # which takes a list too
 
     def loader(self, reading: Reading) -> Any:
+        from streaming import StreamingDataLoader
+
         from tools.workloads import columns_of
 
-        more = {"collate_fn": columns_of} if reading.kind == "mixed" else {}  # vectors of several lengths
-        return _loader(self.samples(reading), reading.workers, **more)
-
-
-def _loader(dataset: Any, workers: int, **more: Any) -> Any:
-    from streaming import StreamingDataLoader
-
-    return StreamingDataLoader(dataset, batch_size=dataset.batch_size, num_workers=workers, drop_last=False, **more)
+        how: dict[str, Any] = {"batch_size": reading.batch_size, "num_workers": reading.workers, "drop_last": False}
+        if reading.kind == "mixed":
+            how["collate_fn"] = columns_of  # vectors of several lengths
+        return StreamingDataLoader(self.samples(reading), **how)
 
 
 def make_order(samples: int, shards: int) -> None:

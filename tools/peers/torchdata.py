@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task
-from tools.peers import Layout, Loader, Make, Peer
+from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _NOT_ACROSS_RANKS = (
     '"StatefulDataLoader handles aggregation and distribution of state across multiprocess workers (but not across '
@@ -26,20 +25,17 @@ _PADDED = (
 
 
 class StatefulLoader(Loader):
-    """A rank's loader with a state of its own; the epoch is saved beside it, and given to `_by_epoch`, if any."""
+    """A rank's loader with a state of its own; the epoch is saved beside it, and set where its dataset needs it."""
 
-    _by_epoch: Any = None
-
-    def resume(self, task: Task, states: list[Any]) -> None:
-        """Continue from this rank's state; begin if there are no states."""
-        if states:
-            self.epoch = states[task.rank]["epoch"]
-            self._loader.load_state_dict(states[task.rank]["loader"])
+    def resume(self, states: list[Any]) -> None:
+        self.epoch = states[self._task.rank]["epoch"]
+        self._loader.load_state_dict(states[self._task.rank]["loader"])
 
     def batches(self, epoch: int) -> Iterator[list[int]]:
         self.epoch = epoch
-        if self._by_epoch is not None:
-            self._by_epoch.set_epoch(epoch)
+        for part in ("sampler", "dataset"):
+            if set_epoch := getattr(getattr(self._loader, part, None), "set_epoch", None):
+                set_epoch(epoch)
         yield from super().batches(epoch)
         self.epoch = epoch + 1
 
@@ -47,45 +43,12 @@ class StatefulLoader(Loader):
         return {"loader": self._loader.state_dict(), "epoch": self.epoch}
 
 
-class _Loader(StatefulLoader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        from torch.utils.data import default_collate
-        from torchdata import nodes
-        from torchdata.nodes.samplers.stop_criteria import StopCriteria
-        from torchdata.stateful_dataloader import StatefulDataLoader
-        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
-
-        shape = task.shape
-        parts: list[Any] = [_Samples(path) for path in task.paths()]
-        samplers = [
-            StatefulDistributedSampler(part, shape.world, task.rank, shuffle=True, seed=task.seed) for part in parts
-        ]
-        if task.weights:
-            names = [data.name for data in task.data]
-            pairs = zip(samplers, parts, strict=True)
-            sources = [nodes.Mapper(nodes.SamplerWrapper(sampler), part.__getitem__) for sampler, part in pairs]
-            node: Any = nodes.MultiNodeWeightedSampler(
-                dict(zip(names, sources, strict=True)),
-                dict(zip(names, task.weights, strict=True)),
-                StopCriteria.FIRST_DATASET_EXHAUSTED,
-                task.rank,
-                shape.world,
-                seed=task.seed,
-            )
-            node = nodes.Mapper(nodes.Batcher(node, shape.batch, drop_last=False), default_collate)
-            self._loader = nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2), restart_on_stop_iteration=False)
-        else:
-            self._by_epoch = samplers[0]
-            self._loader = StatefulDataLoader(parts[0], shape.batch, sampler=samplers[0], num_workers=shape.workers)
-        self.resume(task, states)
-
-
 class Torchdata(Peer):
     name = environment = "torchdata"
     title = "torchdata"
     packages = ("torchdata", "torch")
     imports = ("torchdata.nodes", "torchdata.stateful_dataloader")
-    open = _Loader
+    rank_loader = StatefulLoader
     findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)
 
     def unsupported(self, cell: Cell) -> str | None:
@@ -94,6 +57,33 @@ class Torchdata(Peer):
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         directory.mkdir(parents=True)
         (directory / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in map(make, ids)))
+
+    def loader(self, reading: Reading) -> Any:
+        from torch.utils.data import default_collate
+        from torchdata import nodes
+        from torchdata.nodes.samplers.stop_criteria import StopCriteria
+        from torchdata.stateful_dataloader import StatefulDataLoader
+        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
+
+        assert reading.leg is not None
+        rank, world = reading.leg.rank, reading.leg.shape.world
+        parts: list[Any] = [_Samples(source) for source in reading.sources]
+        samplers = [StatefulDistributedSampler(part, world, rank, shuffle=True, seed=reading.seed) for part in parts]
+        if not reading.weights:
+            how = {"sampler": samplers[0], "num_workers": reading.workers}
+            return StatefulDataLoader(parts[0], reading.batch_size, **how)
+        pairs = zip(samplers, parts, strict=True)
+        sources = [nodes.Mapper(nodes.SamplerWrapper(sampler), part.__getitem__) for sampler, part in pairs]
+        node: Any = nodes.MultiNodeWeightedSampler(
+            dict(zip(reading.sources, sources, strict=True)),
+            dict(zip(reading.sources, reading.weights, strict=True)),
+            StopCriteria.FIRST_DATASET_EXHAUSTED,
+            rank,
+            world,
+            seed=reading.seed,
+        )
+        node = nodes.Mapper(nodes.Batcher(node, reading.batch_size, drop_last=False), default_collate)
+        return nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2), restart_on_stop_iteration=False)
 
 
 def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
@@ -110,8 +100,8 @@ def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
 class _Samples:
     """A map-style dataset over lines of JSON."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = (path / "samples.jsonl").read_text().splitlines()
+    def __init__(self, directory: str) -> None:
+        self._lines = Path(directory, "samples.jsonl").read_text().splitlines()
 
     def __len__(self) -> int:
         return len(self._lines)

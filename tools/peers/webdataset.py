@@ -1,8 +1,8 @@
 """WebDataset: ShardWriter with tars of 64 MiB; members are encoded and decoded here.
 
-Benchmarks use WebDataset(shardshuffle=100).shuffle(1000), batched, in a WebLoader, as its README does. The matrix uses
-split_by_node, split_by_worker, and detshuffle of shards and samples. It has no state that could be saved, so the matrix
-has only uninterrupted runs, and no random access.
+It shuffles 100 shards and 1,000 samples, as in its README, and batches them in a WebLoader; ranks and workers share the
+shards by split_by_node and split_by_worker. It has no state that could be saved, so the matrix has only uninterrupted
+runs, and no random access.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from tools.conformance.matrix import Cell
-from tools.conformance.task import Task
-from tools.peers import Layout, Loader, Make, Peer, Reading, id_of
+from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _NO_STATE = (
     "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
@@ -27,40 +26,9 @@ _BUFFER = 1000
 
 
 class _Loader(Loader):
-    def __init__(self, task: Task, states: list[Any]) -> None:
-        import webdataset
-
-        self._seed = task.seed
-        cache = Path(task.directory, "cache")
-        cache.mkdir(exist_ok=True)
-        parts = [
-            webdataset.WebDataset(
-                _signed(source) if task.remote else _tars(source),
-                cache_dir=str(cache) if task.remote else None,
-                nodesplitter=webdataset.split_by_node,
-                workersplitter=webdataset.split_by_worker,
-                shardshuffle=100,
-                detshuffle=True,
-                seed=task.seed,
-                empty_check=False,  # with fewer shards than ranks x workers, some have nothing to do
-            )
-            for source in task.sources()
-        ]
-        dataset: Any = parts[0]
-        if task.weights:
-            dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, list(task.weights)))
-        dataset = dataset.compose(
-            webdataset.detshuffle(100, seed=task.seed),
-            webdataset.map(_id_of),
-            webdataset.batched(task.shape.batch, collation_fn=list, partial=True),
-        )
-        self._loader = webdataset.WebLoader(
-            dataset, batch_size=None, num_workers=task.shape.workers, persistent_workers=task.shape.workers > 0
-        )
-
     def batches(self, epoch: int) -> Iterator[list[int]]:
-        random.seed(self._seed + epoch)  # RandomMix draws from the global generator; workers fork with it
-        yield from self._loader
+        random.seed(self._task.seed + epoch)  # RandomMix draws from the global generator; workers fork with it
+        return super().batches(epoch)
 
 
 class WebDataset(Peer):
@@ -68,7 +36,7 @@ class WebDataset(Peer):
     title = "WebDataset"
     packages = ("webdataset",)
     imports = ("webdataset",)
-    open = _Loader
+    rank_loader = _Loader
 
     def unsupported(self, cell: Cell) -> str | None:
         return _NO_STATE if cell.resumes or cell.phases else None
@@ -86,17 +54,35 @@ class WebDataset(Peer):
     def samples(self, reading: Reading) -> Any:
         import webdataset
 
-        tars, shuffle = _tars(reading.source), 100 if reading.shuffle else False
-        dataset: Any = webdataset.WebDataset(tars, shardshuffle=shuffle, empty_check=False, seed=7)
-        return (dataset.shuffle(_BUFFER) if reading.shuffle else dataset).map(_decode)
+        if reading.cache:
+            Path(reading.cache).mkdir(exist_ok=True)
+        parts = [
+            webdataset.WebDataset(
+                _signed(source) if reading.cache else sorted(map(str, Path(source).glob("*.tar"))),
+                cache_dir=reading.cache,
+                nodesplitter=webdataset.split_by_node,
+                shardshuffle=100 if reading.shuffle else False,
+                detshuffle=True,
+                seed=reading.seed,
+                empty_check=False,  # with fewer shards than ranks x workers, some have nothing to do
+            )
+            for source in reading.sources
+        ]
+        dataset: Any = parts[0]
+        if reading.weights:
+            dataset = webdataset.DataPipeline(webdataset.RandomMix(parts, reading.weights))
+        if reading.shuffle:
+            dataset = dataset.compose(webdataset.detshuffle(_BUFFER, seed=reading.seed))
+        return dataset.compose(webdataset.map(_decode))
 
     def loader(self, reading: Reading) -> Any:
         import webdataset
 
         from tools.workloads import columns_of
 
-        batches = self.samples(reading).batched(reading.batch_size, collation_fn=columns_of, partial=True)
-        return webdataset.WebLoader(batches, batch_size=None, num_workers=reading.workers)
+        batches = webdataset.batched(reading.batch_size, collation_fn=columns_of, partial=True)
+        how = {"num_workers": reading.workers, "persistent_workers": reading.leg is not None and reading.workers > 0}
+        return webdataset.WebLoader(self.samples(reading).compose(batches), batch_size=None, **how)
 
 
 def _encode(value: Any) -> bytes:
@@ -120,14 +106,6 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 def _decode(sample: dict[str, Any]) -> dict[str, Any]:
     return {name: _DECODERS[name](data) for name, data in sample.items() if name in _DECODERS}
-
-
-def _id_of(sample: dict[str, bytes]) -> int:
-    return id_of(_decode(sample))
-
-
-def _tars(directory: str) -> list[str]:
-    return sorted(map(str, Path(directory).glob("*.tar")))
 
 
 def _signed(source: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from typing import Any
 
-from tools.bench.measure import Figures, PeakMemory, idle_cpu, rate_of_epochs
+from tools.bench.measure import Figures, PeakMemory, cpu_seconds, rate_of_epochs
 from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, limits, names, reads, workloads
 from tools.peers import Peer, Reading
@@ -35,8 +36,14 @@ def read(
 
 
 def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Figures:
-    """Processor time of a loader without a reader."""
-    return idle_cpu(peer.loader(Reading(data, workload, _BATCH, workers)))
+    """Processor seconds of a loader in 5 s without a reader, from two seconds after its first batches on."""
+    batches = iter(peer.loader(Reading(data, workload, _BATCH, workers)))
+    for _ in range(3):
+        next(batches, None)
+    time.sleep(2.0)  # until prefetching is done
+    before = cpu_seconds()
+    time.sleep(5.0)
+    return {"cpu s": cpu_seconds() - before}
 
 
 def _workers(

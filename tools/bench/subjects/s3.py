@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -50,17 +50,16 @@ def subjects(scale: float) -> list[Subject]:
 
 
 def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any]) -> Subject:
-    def driven(loader: str, words: str = "", written: Any = None, **how: Any) -> Contestant:
-        how |= {"samples": data["samples"], **link, **(written or {})}
-        return contestant(loader, cold_epoch, words, _written(loader, data, written), **how)
-
-    ours = driven("mdsx")
+    ours = _driven("mdsx", data, link, samples=data["samples"])
     bare_ones = [
-        alone("limit", f"bare downloader, {threads} threads", bare, ours.prepare, threads=threads, **link)
+        alone("limit", f"bare downloader, {threads} threads", bare, ours.prepare, link=link, threads=threads)
         for threads in _THREADS
     ]
-    peers = [driven("mosaicml", f"{workers} workers", workers=workers) for workers in (0, 2)]
-    peers += [driven("litdata", f"{workers} workers", TOKENS_LOADER, workers=workers) for workers in (0, 2)]
+    peers = [
+        _driven(peer, data, link, f"{workers} workers", samples=data["samples"], workers=workers)
+        for peer in _PEERS
+        for workers in (0, 2)
+    ]
     goal = f"cold epoch from S3, {title}"
     if link["rate"] is None:
         against = tuple(each.name for each in bare_ones)
@@ -81,57 +80,17 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
     )
 
 
-def cold_epoch(peer: Peer, data: str, samples: int, rtt: float, rate: float | None, **how: Any) -> Figures:
-    """The first epoch into an empty cache that holds all of it. MB/s are of the stored bytes."""
-    reading = _reading(data, **how)
-
-    def epoch() -> None:
-        seen = sum(map(_rows, peer.loader(reading)))
-        if seen != samples:
-            raise ValueError(f"{seen} samples came, of {samples}")
-
-    return _over_link(data, rtt, rate, epoch)
-
-
-def bare(data: str, rtt: float, rate: float | None, threads: int) -> Figures:
-    """All objects of mdsx's dataset, `threads` at a time, one GET each, by a client like mdsx's own."""
-    import boto3
-    from botocore.config import Config
-
-    target = tempfile.mkdtemp()
-    bucket, _, prefix = url_of(data).removeprefix("s3://").partition("/")
-    names = sorted(path.name for path in Path(data).iterdir())
-
-    def epoch() -> None:
-        checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
-        client: Any = boto3.client("s3", config=Config(max_pool_connections=64, **checksums))
-
-        def store(name: str) -> None:
-            body = client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"]
-            with Path(target, name).open("wb", buffering=0) as file:
-                while chunk := body.read(_CHUNK):
-                    file.write(chunk)
-
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(store, names))
-
-    return _over_link(data, rtt, rate, epoch)
-
-
 def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool = False) -> Subject:
-    def driven(loader: str, words: str = "", **how: Any) -> Contestant:
-        written: Any = {"compression": _CODECS[loader]} if compressed else {}
-        if loader == "litdata" and not compressed:
-            written, how = TOKENS_LOADER, how | TOKENS_LOADER
-        return contestant(loader, first_batch, words, _written(loader, data, written), **{**_FAR, **how})
-
-    goal, slow = f"first batch from S3, {title}", driven("mdsx", "500 ms", rtt=0.5)
+    first: dict[str, Any] = {"samples": _BATCH, "batches": 1, "compressed": compressed}
+    ours = _driven("mdsx", data, _FAR, **first)
+    slow = _driven("mdsx", data, {**_FAR, "rtt": 0.5}, "500 ms", **first)
+    goal = f"first batch from S3, {title}"
     return Subject(
         name=f"s3-first-{name}",
         title=f"tokens: first batch from S3, cold, {title}, 50 ms, 100 MB/s",
         figure="s",
         unit="s",
-        contestants=(driven("mdsx"), slow, *map(driven, _PEERS)),
+        contestants=(ours, slow, *(_driven(peer, data, _FAR, **first) for peer in _PEERS)),
         goals=(
             Goal(f"{goal}: under 0.5 s", "mdsx", at_most=0.5),
             Goal(f"{goal}: under 5 round trips", slow.name, at_most=4, figure="round trips"),
@@ -142,16 +101,59 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
     )
 
 
-def first_batch(peer: Peer, data: str, rtt: float, rate: float | None, **how: Any) -> Figures:
-    """The first batch with an empty cache and no connections, measured from creating the dataset."""
+def _driven(
+    loader: str, data: dict[str, Any], link: dict[str, Any], words: str = "", compressed: bool = False, **how: Any
+) -> Contestant:
+    """A loader that reads its dataset over a link."""
+    written: dict[str, Any] = {"compression": _CODECS[loader]} if compressed else {}
+    if loader == "litdata" and not compressed:
+        written, how = TOKENS_LOADER, how | TOKENS_LOADER
+    return contestant(loader, read, words, _written(loader, **data, **written), link=link, **how)
+
+
+def _written(loader: str, **data: Any) -> Call:
+    return call(prepare, loader, workload="tokens", **data)
+
+
+def read(peer: Peer, data: str, link: dict[str, Any], samples: int, batches: int | None = None, **how: Any) -> Figures:
+    """The first batches of an epoch, or all, from creating the dataset on; the cache is empty and holds all of it."""
     reading = _reading(data, **how)
-    return _over_link(data, rtt, rate, lambda: _rows(next(iter(peer.loader(reading)))))
+
+    def work() -> None:
+        seen = sum(map(_rows, islice(peer.loader(reading), batches)))
+        if seen != samples:
+            raise ValueError(f"{seen} samples came, of {samples}")
+
+    return _over_link(data, link, work)
+
+
+def bare(data: str, link: dict[str, Any], threads: int) -> Figures:
+    """All objects of mdsx's dataset, `threads` at a time, one GET each, by a client like mdsx's own."""
+    import boto3
+    from botocore.config import Config
+
+    source, target = Path(data), tempfile.mkdtemp()
+
+    def epoch() -> None:
+        checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
+        client: Any = boto3.client("s3", config=Config(max_pool_connections=64, **checksums))
+
+        def store(name: str) -> None:
+            body = client.get_object(Bucket=source.parent.name, Key=f"{source.name}/{name}")["Body"]
+            with Path(target, name).open("wb", buffering=0) as file:
+                while chunk := body.read(_CHUNK):
+                    file.write(chunk)
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(store, sorted(os.listdir(source))))
+
+    return _over_link(data, link, epoch)
 
 
 def _resume(data: dict[str, Any]) -> Subject:
     sizes = (data["samples"] // 10, data["samples"])
-    made = {f"{size:,} samples": _written("mdsx", {**data, "samples": size}) for size in sizes}
-    made[f"{_REPEATED:,} shards"] = call(prepare_repeated, "mdsx", samples=256)
+    made = {f"{size:,} samples": _written("mdsx", **{**data, "samples": size}) for size in sizes}
+    made[f"{_REPEATED:,} shards"] = call(prepare_repeated, "mdsx")
     return Subject(
         name="s3-resume",
         title="tokens: resume at 90 % of an epoch, shards in the cache",
@@ -163,11 +165,11 @@ def _resume(data: dict[str, Any]) -> Subject:
     )
 
 
-def prepare_repeated(peer: Peer, data: str, samples: int) -> Figures:
+def prepare_repeated(peer: Peer, data: str) -> Figures:
     """Make a dataset whose index names many equal shards. Only one of them is stored."""
     from mdsx.format import build_index, parse_index
 
-    prepare(peer, data, "tokens", samples, size=samples * (SAMPLE_BYTES + 8) + 4096)
+    prepare(peer, data, "tokens", 256)
     path = Path(data, "index.json")
     index = parse_index(path.read_bytes(), file=str(path))
     entries = [index.entry(0)._replace(name=f"shard.{number:05}.mdsx") for number in range(_REPEATED)]
@@ -184,8 +186,8 @@ def resume(peer: Peer, data: str) -> Figures:
         state = before.state_dict()
         state["position"] = int(len(before) * 0.9) * _BATCH
         before.load_state_dict(state)
-        batches: Iterable[Any] = list(islice(before, _READ_BEFORE))  # so that all shards come
-        expected = next(iter(batches))["tokens"]
+        batches = list(islice(before, _READ_BEFORE))  # so that all shards come
+        expected = batches[0]["tokens"]
         del before, batches
 
         def again() -> Any:
@@ -197,10 +199,6 @@ def resume(peer: Peer, data: str) -> Figures:
         if not found.equal(expected):
             raise ValueError("another batch came")
         return {"s": took}
-
-
-def _written(loader: str, data: Mapping[str, Any], how: Mapping[str, Any] | None = None) -> Call:
-    return call(prepare, loader, workload="tokens", **data, **(how or {}))
 
 
 def url_of(data: str) -> str:
@@ -222,11 +220,11 @@ def size_of(data: str) -> int:
     return sum(path.stat().st_size for path in Path(data).rglob("*") if path.is_file())
 
 
-def _over_link(data: str, rtt: float, rate: float | None, work: Callable[[], object]) -> Figures:
+def _over_link(data: str, link: dict[str, Any], work: Callable[[], object]) -> Figures:
     size = size_of(data)
-    with served(data, rtt=rtt, rate=rate) as link:
+    with served(data, **link) as counted:
         _, took = timed(work)
-        counts = link.counts()
+        counts = counted.counts()
         return {
             "s": took,
             "MB/s": size / took / 1e6,

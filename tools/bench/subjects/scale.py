@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 import mdsx
 from mdsx.format import Schema, ShardEntry, build_index
@@ -133,7 +133,7 @@ def open_index(data: str, shards: int) -> Figures:
         """The bytes that a process has for itself after it located a batch of each 16th of the epoch."""
         for position in range(0, len(made) - _BATCH, len(made) // 16):
             made.locate(np.arange(position, position + _BATCH))
-        return memory_of(os.getpid())["private"] * 1024
+        return memory_of(psutil.Process())["private"]
 
     (private,) = in_processes(locate, 1)
     figures["bytes/shard of a worker"] = private / shards
@@ -143,7 +143,7 @@ def open_index(data: str, shards: int) -> Figures:
 def _anonymous() -> int:
     """Bytes of this process that are no mapped file's."""
     gc.collect()
-    return memory_of(os.getpid())["anonymous"] * 1024
+    return memory_of(psutil.Process())["anonymous"]
 
 
 def _peak() -> float:
