@@ -13,12 +13,6 @@ from typing import Any, is_typeddict
 
 import mdsx
 import mdsx.torch
-from mdsx.dataset import Sample
-from mdsx.order import Weight
-from mdsx.shards import ColumnChoice, Columns
-from mdsx.storage.cache import CacheLike
-from mdsx.torch.assembly import Collate, OnError
-from mdsx.torch.collation import Uneven
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
@@ -44,10 +38,7 @@ _HEAD = """# API
 Every public name, from its docstring. `python3 -m tools api` writes this page.
 """
 _WIDTH = 100
-_ALIASES = {
-    "CacheLike": CacheLike, "Collate": Collate, "ColumnChoice": ColumnChoice, "Columns": Columns, "OnError": OnError,
-    "Sample": Sample, "Uneven": Uneven, "Weight": Weight,
-}  # fmt: skip
+_ALIASES = re.compile(r"\b(CacheLike|Collate|ColumnChoice|Columns|OnError|Sample|Uneven|Weight)\b")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -82,7 +73,7 @@ def _name(name: str) -> Iterator[str]:
             title = f"{thing.__name__}.{key}"
             yield f"#### {title}\n"
             if isinstance(member, property):
-                yield _code(f"{title}: {_type(member.fget.__annotations__['return'])}")
+                yield _code(f"{title}: {_type(member.fget.__annotations__['return'], member.fget)}")
             else:
                 yield _signature(title, getattr(member, "__func__", member), bound=True)
             yield _text(member)
@@ -108,11 +99,11 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> str:
         default = each.default
         if default is not each.empty:
             default = _AsIs("..." if callable(default) else repr(default).replace("'", '"'))
-        arguments.append(str(each.replace(annotation=_AsIs(_type(each.annotation)), default=default)))
+        arguments.append(str(each.replace(annotation=_AsIs(_type(each.annotation, function)), default=default)))
     if inspect.Parameter.KEYWORD_ONLY in kinds:
         arguments.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     returns = found.return_annotation
-    end = "" if returns in (None, "None", found.empty) else f" -> {_type(returns)}"
+    end = "" if returns in (None, "None", found.empty) else f" -> {_type(returns, function)}"
     text = f"{name}({', '.join(arguments)}){end}"
     if len(text) > _WIDTH:
         lines = "".join(f"    {argument},\n" for argument in arguments)
@@ -120,12 +111,11 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> str:
     return _code(text)
 
 
-def _type(annotation: str) -> str:
-    """Return an annotation with aliases spelled out, since users cannot import these."""
-    for name, alias in _ALIASES.items():
-        full = re.sub(r"(collections\.abc|typing|fractions)\.", "", str(alias)).replace("'", '"')
-        annotation = re.sub(rf"\b{name}\b", full, annotation)
-    return annotation
+def _type(annotation: str, function: Any) -> str:
+    """Return an annotation of a function with aliases spelled out, since users cannot import these."""
+    names = inspect.unwrap(function).__globals__
+    text = _ALIASES.sub(lambda alias: str(names[alias[0]]), annotation)
+    return re.sub(r"(collections\.abc|typing|fractions)\.", "", text).replace("'", '"')
 
 
 def _text(thing: object) -> str:

@@ -97,7 +97,7 @@ class TestMatrix:
 
 def test_a_task_crosses_process_borders() -> None:
     for each in cells():
-        task = Task("d", "s", each.data, each.shapes[0], each.legs[0][1], 2, 7, (0.5, 0.5), ((3, (1.0, 0.0)),), None)
+        task = Task("d", "s", each.data, each.shapes[0], each.legs[0][1], 2, 7, (0.5, 0.5), ((3, (1.0, 0.0)),))
         assert msgspec.json.decode(msgspec.json.encode(task), type=Task) == task
 
 

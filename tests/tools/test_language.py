@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.language import ALLOWED, ROOT, findings
+from tools.check import ALLOWED, ROOT, findings
 
 
 def test_texts_have_no_words_of_the_list() -> None:

@@ -50,11 +50,11 @@ def prepare(peer: Peer, directory: Path, data: Data, limit: float) -> None:
     _run([partial(peer.prepare, directory, data)], scratch, limit)
 
 
-def run_leg(peer: Peer, task: Task) -> None:
+def run_leg(peer: Peer, task: Task, limit: float) -> None:
     """Run all ranks of a leg. Raise LegFailed."""
     port = processes.free_port()
     ranks = [partial(_run_rank, peer, replace(task, rank=rank), port) for rank in range(task.shape.world)]
-    _run(ranks, Path(task.directory), task.limit)
+    _run(ranks, Path(task.directory), limit)
 
 
 def _run_rank(peer: Peer, task: Task, port: int) -> Loader:

@@ -98,10 +98,6 @@ class Cell:
         """Whether all legs cut the epoch into the same batches."""
         return len({shape.global_batch for shape in self.shapes}) == 1
 
-    @property
-    def one_shape(self) -> bool:
-        return len(set(self.shapes)) == 1
-
 
 def cells(seed: int = SEED) -> tuple[Cell, ...]:
     """The whole matrix. The steps at which runs are killed are drawn by `seed`."""

@@ -57,10 +57,6 @@ class Report:
         """For each cell, the result of each loader."""
         return list(zip(*(row.results for row in self.rows), strict=True))
 
-    def command(self, row: Row, result: Result) -> str:
-        """The command that repeats a cell."""
-        return f"python3 -m tools conformance --loaders {row.loader.name} --cells {result.cell.name} --seed {self.seed}"
-
     def markdown(self) -> str:
         """A line for each cell, a column for each loader."""
         rows = [[line[0].cell.title, *(result.word for result in line)] for line in self.lines()]
@@ -86,9 +82,10 @@ class Report:
 
     def to_json(self) -> str:
         """Everything, with the command that repeats each cell."""
+        command = "python3 -m tools conformance --loaders {} --cells {} --seed {}"
         cells = [
             {"loader": row.loader.name, **vars(each), "cell": each.cell.name, "title": each.cell.title}
-            | {"finding": row.finding(each), "command": self.command(row, each)}
+            | {"finding": row.finding(each), "command": command.format(row.loader.name, each.cell.name, self.seed)}
             for row in self.rows
             for each in row.results
         ]

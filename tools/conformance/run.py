@@ -161,7 +161,7 @@ class _Matrix:
     def _run_legs(self, cell: Cell, legs: Sequence[Leg]) -> list[list[list[Consumed]]]:
         """For each leg, what each of its ranks took: until the checkpoint, or everything in the last leg."""
         result = []
-        before: Path | None = None
+        before = ""
         for number, (shape, stop) in enumerate(legs):
             self._legs += 1
             directory = self._directory / f"{self._legs:03}-{cell.name}-{number}"
@@ -176,13 +176,12 @@ class _Matrix:
                 seed=self._seed,
                 weights=WEIGHTS if cell.mixture else (),
                 phases=PHASES if cell.phases else (),
-                resume=str(before) if before else None,
-                limit=self._limit,
+                resume=before,
                 nodes=cell.nodes,
             )
-            before = directory
+            before = task.directory
             try:
-                run_leg(self._peer, task)
+                run_leg(self._peer, task, self._limit)
             except LegFailed as error:
                 raise LegFailed(error.kind, f"resumed: {error}" if number else str(error)) from None
             logs = [read_log(task.log_file(rank)) for rank in range(shape.world)]

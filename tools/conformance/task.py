@@ -28,8 +28,7 @@ class Task:
     seed: int
     weights: tuple[float, ...] = ()
     phases: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    resume: str | None = None  # the directory of the leg whose checkpoint is loaded
-    limit: float = 60.0  # seconds
+    resume: str = ""  # the directory of the leg whose checkpoint is loaded
     nodes: bool = False
     rank: int = 0
     remote: str = ""  # if given, the URL of the datasets' parent, instead of `datasets`; copies go to `directory`

@@ -57,7 +57,7 @@ class LitData(Peer):
     }
 
     def unsupported(self, cell: Cell) -> str | None:
-        return _MIXTURES if cell.mixture and not cell.one_shape else None
+        return _MIXTURES if cell.mixture and len(set(cell.shapes)) > 1 else None
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         import litdata
