@@ -56,23 +56,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tools", description="The tools of an mdsx checkout.")
     tools = parser.add_subparsers(required=True, metavar="TOOL")
 
-    def tool(name: str, module: str, text: str, epilog: str = "") -> Callable[..., Any]:
-        """Add a tool and return the function that adds its arguments."""
-        made = tools.add_parser(name, help=text, description=text, epilog=epilog)
+    def tool(module: str, text: str, fails: str = "") -> Callable[..., Any]:
+        """Add the tool that a module runs; `fails`: if what. Return the function that adds its arguments."""
+        end = f"Exit status 1 if {fails}." if fails else ""
+        made = tools.add_parser(module.partition(".")[0], help=text, description=text, epilog=end)
         made.set_defaults(tool=module)
         return made.add_argument
 
-    tool("check", "check", "Run lint, types and all tests.", "Exit status 1 if a step failed.")
+    tool("check", "Run lint, types and all tests.", "a step failed")
 
-    tool("api", "api", "Write docs/api.md from the docstrings.")
+    tool("api", "Write docs/api.md from the docstrings.")
 
-    add = tool("quickstart", "quickstart.command",
-               "Train from S3, kill the training, resume it, and check that each sample was read exactly once.",
-               "Takes about a minute and leaves quickstart.png. Exit status 1 if a promise was broken.")  # fmt: skip
+    text = "Train from S3, kill the training, resume it, and check that each sample was read exactly once: a minute."
+    add = tool("quickstart.command", text, "a promise was broken")
     add("--documents", type=int, metavar="N", default=1600, help="use N documents (default 1600)")
 
-    add = tool("bench", "bench.run", "Measure mdsx, its peers and the limits of the machine side by side.",
-               "Exit status 1 if mdsx failed in some subject; missed goals are no failure.")  # fmt: skip
+    text = "Measure mdsx, its peers and the limits of the machine side by side."
+    add = tool("bench.run", text, "mdsx failed in some subject; missed goals are no failure")
     add("subjects", nargs="*", metavar="SUBJECT", help="names or patterns (loader-*); default: all")
     add("--list", action="store_true", help="list the names of the subjects")
     add("--rounds", type=int, default=5, help="turns of each contestant (default 5)")
@@ -84,9 +84,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--json", metavar="FILE", help="write every figure of every round")
     add("--markdown", action="store_true", help="write docs/benchmarks.md and README.md's table")
 
-    add = tool("conformance", "conformance.command",
-               "Run, kill and resume data loaders, and count the samples that they lost and repeated.",
-               "Exit status 1 if mdsx is not exact in some cell.")  # fmt: skip
+    text = "Run, kill and resume data loaders, and count the samples that they lost and repeated."
+    add = tool("conformance.command", text, "mdsx is not exact in some cell")
     add("--loaders", **_names_of("loader", NAMES))
     add("--cells", **_names_of("cell", [cell.name for cell in matrix.cells()]))
     add("--quick", action="store_true", help="a few cells, and mdsx alone unless others are named")
@@ -96,19 +95,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--keep", metavar="DIR", help="run in this empty directory; keep datasets, logs and checkpoints")
     add("--docs", action="store_true", help="write the tables into docs/conformance.md and README.md")
 
-    add = tool("faults", "faults.run",
-               "Run data loaders under faults of storage, disk and processes, and report what each does.",
-               "Exit status 1 if mdsx broke a promise in one.")  # fmt: skip
+    text = "Run data loaders under faults of storage, disk and processes, and report what each does."
+    add = tool("faults.run", text, "mdsx broke a promise in one")
     add("--loaders", **_names_of("loader", cases.NAMES))
     add("--cases", **_names_of("case", [case.name for case in cases.CASES]))
     add("--limit", type=float, default=cases.LIMIT, help=f"seconds for each batch (default {cases.LIMIT:.0f})")
     add("--json", metavar="FILE", help="write all results there")
     add("--docs", action="store_true", help="write the table into docs/reliability.md")
 
-    add = tool("soak", "soak.run",
-               "Run mdsx under load and faults: readers and writers are killed and resumed, storage and cache fail, "
-               "and every delivered sample is checked and counted.",
-               "Exit status 1 if anything was wrong, lost, repeated, leaked or hung.")  # fmt: skip
+    text = "Run mdsx under load and faults, kill and resume readers and writers, and check every delivered sample."
+    add = tool("soak.run", text, "anything was wrong, lost, repeated, leaked or hung")
     add("--minutes", type=float, default=10.0, help="how long (default 10)")
     seed = random.SystemRandom().randrange(10**6)
     add("--seed", type=int, default=seed, help="of everything that is planned (default: drawn)")

@@ -24,7 +24,7 @@ STEPS: tuple[Step, ...] = (
 WORDS = {
     r"anew": "again",
     r"belongs? into": "belongs in, must come",
-    r"behind(?! (a|the) (proxy|server|link))": "after",
+    r"behind(?! (a |the |`)(proxy|server|link))": "after",
     r"for who|of who": "say whom you mean: the caller, the process",
     r"go(es|ing)? on|went on": "continue",
     r"gone(?! wrong)": "removed, ended, lost",

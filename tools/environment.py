@@ -1,7 +1,7 @@
 """The project's virtual environment `.venv`, in which every tool runs, and one for each peer, `.venvs/<peer>`.
 
 Runs on a bare Python 3.11 with the standard library alone. An environment is complete only with its stamp, a hash of
-what it was made from, which is written last.
+what it was made from, which is written last. One process installs at a time; others wait for it.
 
 A peer's packages are pinned in `tools/peers/requirements/<peer>.txt`. Packages that the project has too, PyTorch above
 all, are the project's: a path file adds them after the peer's own, which may be of other versions.
@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -44,8 +43,7 @@ def require_python() -> None:
 def enter_environment() -> None:
     """Return inside the project's environment. Another Python is replaced by one in the environment."""
     environment = ProjectEnvironment(_ROOT)
-    if not environment.complete():
-        environment.install()
+    environment.install()
     if Path(sys.prefix).resolve() != environment.directory.resolve():
         sys.stdout.flush()
         os.execv(environment.python, [str(environment.python), *sys.orig_argv[1:]])
@@ -55,9 +53,7 @@ class Environment:
     """A virtual environment in `directory`, made from some files and values."""
 
     def __init__(self, directory: Path, files: Sequence[Path], *values: str) -> None:
-        self.directory = directory
-        self.python = directory / "bin" / "python"
-        self._stamp = directory / "mdsx-stamp"
+        self.directory, self.python, self._stamp = directory, directory / "bin" / "python", directory / "mdsx-stamp"
         self._files, self._values = files, values
 
     def complete(self) -> bool:
@@ -81,17 +77,14 @@ class ProjectEnvironment(Environment):
         self.root, self.steps = root, steps
 
     def install(self) -> None:
-        """Create the environment, or update it: one process at a time. Exit with a message if that fails."""
+        """Create or update the environment, unless it is complete. Exit with a message if that fails."""
+        if self.complete():
+            return
+        print(f"Setting up the environment in {self.directory}: once, it takes some minutes", flush=True)
         with (self.root / "pyproject.toml").open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print("Another process is setting up the environment: waiting for it", flush=True)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if self.complete():  # thanks to the process that we waited for
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.complete():  # thanks to another process
                 return
-            started = time.monotonic()
-            print(f"Setting up the environment in {self.directory}: once, it takes some minutes")
             python = os.path.realpath(sys.executable)  # not the one in the environment
             clear = ["--clear"] if self._stamped() == _UNFINISHED or not self.python.exists() else []
             self._run("Make .venv", [python, "-m", "venv", *clear, str(self.directory)], lock)
@@ -101,16 +94,14 @@ class ProjectEnvironment(Environment):
                 pip = [str(self.python), *_PIP, "install", *quiet, "-c", "constraints.txt"]
                 self._run(title, [*pip, *arguments], lock)
             self._stamp.write_text(self._wanted())
-            print(f"The environment is ready after {time.monotonic() - started:.0f} s")
+        print("The environment is ready")
 
     def _run(self, title: str, command: list[str], lock: TextIO) -> None:
         """Run one step. The child holds the lock too, in case this process is killed."""
         print(f"  {title} ...", flush=True)
-        status = subprocess.run(
-            command, cwd=self.root, stdin=subprocess.DEVNULL, pass_fds=(lock.fileno(),), check=False
-        ).returncode
-        if status:
-            sys.exit(f"{title}: failed with status {status}. Start again when the cause is fixed.")
+        done = subprocess.run(command, cwd=self.root, stdin=subprocess.DEVNULL, pass_fds=(lock.fileno(),), check=False)
+        if done.returncode:
+            sys.exit(f"{title}: failed with status {done.returncode}. Start again when the cause is fixed.")
 
 
 class CannotInstall(Exception):
