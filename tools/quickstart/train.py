@@ -99,8 +99,9 @@ def train(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # torchrun, as a function
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # what torchrun calls
 
     given = Run(**json.loads(sys.argv[1]))
-    alone = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}
-    elastic_launch(LaunchConfig(1, 1, given.ranks, start_method="fork", **alone), train)(given)
+    torchrun = LaunchConfig(1, 1, given.ranks, start_method="fork", rdzv_backend="c10d", rdzv_endpoint="localhost:0")
+    torchrun.local_addr = "127.0.0.1"
+    elastic_launch(torchrun, train)(given)
