@@ -74,13 +74,6 @@ class MixtureOrder:
         other._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
         return other
 
-    def draw(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """Return the component at each position."""
-        positions = integers(positions, "positions", MAX_SAMPLES)
-        rounds, places = np.divmod(positions, self._draws.round_size)
-        unique, at = np.unique(rounds, return_inverse=True)
-        return self._draws.rounds(unique)[at, places]
-
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the component, the shard in it, and the sample in that shard, at each position.
 

@@ -135,10 +135,6 @@ class CacheDirectory:
         """Whether it holds no shard."""
         return not any(self.directory.glob(filenames.SHARDS))
 
-    def usage(self) -> int:
-        """Bytes that the directory holds, with those in flight."""
-        return sum(file.size for file in self._process().ledger.scan())
-
     def open(self, key: CacheKey) -> mmap.mmap | None:
         """Return the whole shard, leased until the last view of the mapping dies; None if it is not here."""
         path = self.path(key)

@@ -20,7 +20,7 @@ from mdsx.storage.cache import CacheDirectory, Verdict
 from mdsx.storage.cache.files import Write
 from mdsx.storage.cache.ledger import Ledger
 from tests.forks import ROOT, as_another_user, forked, let_through
-from tests.storage.cache.test_cache import SIZE, content, fetch, key
+from tests.storage.cache.test_cache import SIZE, content, fetch, key, usage
 
 LIMIT = 4 * SIZE
 
@@ -277,7 +277,7 @@ def test_a_disk_that_fills_keeps_no_partial_shard(tmp_path: Path, monkeypatch: p
         assert cache.fetch(key(1), fill) is Verdict.NO_ROOM
     monkeypatch.undo()
     assert asked == [1]
-    assert cache.usage() == 0
+    assert usage(cache) == 0
     assert not isinstance(fetch(cache, 1), Verdict)
 
 
@@ -416,7 +416,7 @@ def test_a_removed_part_of_the_cache_is_recreated(tmp_path: Path, what: str, whe
     for number in (3, 4):
         assert bytes(memoryview(fetch(cache, number))) == content(number)  # type: ignore[arg-type]
     assert cache.limit == LIMIT
-    assert cache.usage() <= LIMIT
+    assert usage(cache) <= LIMIT
 
 
 def test_a_stopped_process_with_the_lock_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mdsx.storage.cache import CacheDirectory, Needs, ShardNames, ShardNeeds, Verdict
-from tests.storage.cache.test_cache import SIZE, fetch, key, names, there
+from tests.storage.cache.test_cache import SIZE, fetch, key, names, there, usage
 
 FINGERPRINT = "f" * 32
 
@@ -86,4 +86,4 @@ def test_vanished_files_and_withdrawn_needs_do_no_harm(tmp_path: Path) -> None:
     for number in (5, 6, 7):
         assert not isinstance(fetch(cache, number), Verdict)
         gc.collect()
-        assert cache.usage() <= 3 * SIZE
+        assert usage(cache) <= 3 * SIZE

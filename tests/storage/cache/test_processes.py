@@ -17,7 +17,7 @@ from tests.fork_server import call_all
 from tests.storage.cache.reader import read
 from tests.storage.cache.reading import SIZE
 from tests.storage.cache.test_cache import SIZE as SMALL
-from tests.storage.cache.test_cache import content, fetch, key
+from tests.storage.cache.test_cache import content, fetch, key, usage
 from tests.storage.cache.watch import Watch
 
 
@@ -73,7 +73,7 @@ def test_a_child_uses_the_cache_with_leases_of_its_own(tmp_path: Path) -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-    assert cache.usage() == 2 * SMALL
+    assert usage(cache) == 2 * SMALL
 
 
 def test_admissions_rarely_scan_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
