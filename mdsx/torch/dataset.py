@@ -15,12 +15,13 @@ from mdsx.errors import StateError, UsageError, shown
 from mdsx.mixture import Mixture
 from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import Shuffle, Weight
+from mdsx.process import at_fork
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, Phases, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
+from mdsx.torch.dataloader import WorkerStarts, check_batched_once, find_loader, spawning
 from mdsx.torch.rank_data import RankData, rank_and_world_size
-from mdsx.torch.worker_starts import WorkerStarts, before_each_fork, check_batched_once, find_loader, spawning
 from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
@@ -332,4 +333,4 @@ def _look_for_loader() -> None:
         dataset._started_by(iterator, resumed=resumed)
 
 
-before_each_fork(_look_for_loader)
+at_fork(before=_look_for_loader)  # with the stack that leads to the fork

@@ -8,14 +8,12 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate, count, islice, pairwise, zip_longest
-from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from traceback import clear_frames, format_exception
 from typing import Any, NamedTuple, TypedDict
 
-from torch.utils.data import DataLoader, _utils
+from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from mdsx.errors import CorruptError, UsageError
@@ -23,12 +21,12 @@ from mdsx.process import end_with_parent
 from mdsx.shards import joined
 from mdsx.stream import Batch, Batching, RankReader, Task
 from mdsx.torch.assembly import Short, skipped_lines, tensors
+from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.rank_data import RankData
 from mdsx.torch.slots import Slots
 from mdsx.warn import leave_warnings_to_others
 
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
-_GRACE = 1.0  # seconds
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -78,7 +76,7 @@ class Workers:
             broken, answers = False, None
             try:
                 answers = iter(workers)
-                while (answer := _next(answers)) is not None:
+                while (answer := next_answer(answers)) is not None:
                     for batch in asks.batches(answer, data):
                         position += batching.global_batch
                         yield batch
@@ -91,7 +89,7 @@ class Workers:
                 raise
             finally:
                 stay = workers.persistent_workers and self._started is not None
-                with _end_soon(None if stay else answers):
+                with ending_soon(None if stay else answers):
                     del answers, workers
 
     def _start(self, data: RankData, batching: Batching) -> tuple[DataLoader[Any], _Asks]:
@@ -157,47 +155,6 @@ class _Asks:
             if not run:
                 return
             yield _Ask(run, self.slots.reserve() if self.slots is not None else None)
-
-
-def _next(answers: Any) -> _Answer | None:
-    """Return the next answer, or None at the end.
-
-    When a worker dies, PyTorch raises an error wherever the main thread is. Allow that only here, where the loader
-    waits for a batch, and not in the middle of the user's code.
-    """
-    signals: Any = _utils.signal_handling
-    if not answers._worker_pids_set:
-        signals._set_worker_pids(id(answers), tuple(worker.pid for worker in answers._workers))
-        answers._worker_pids_set = True
-        signals._error_if_any_worker_fails()  # one that died in between
-    try:
-        answer: _Answer | None = next(answers, None)
-        return answer
-    finally:
-        if answers._worker_pids_set:  # not after the last answer, when they end
-            signals._remove_worker_pids(id(answers))
-            answers._worker_pids_set = False
-
-
-@contextmanager
-def _end_soon(answers: Any) -> Iterator[None]:
-    """Wait one second for all busy workers before killing them; PyTorch waits five for each.
-
-    A worker may be killed at any instant: the kernel releases what it holds.
-    """
-    workers: Sequence[BaseProcess] = getattr(answers, "_workers", ())
-    if getattr(answers, "_worker_pids_set", False):  # a worker found dead now would interrupt the shutdown
-        _utils.signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]  # PyTorch's C
-        answers._worker_pids_set = False
-    del answers
-    before = _utils.MP_STATUS_CHECK_INTERVAL
-    _utils.MP_STATUS_CHECK_INTERVAL = _GRACE / max(len(workers), 1)
-    try:
-        yield
-    finally:
-        _utils.MP_STATUS_CHECK_INTERVAL = before
-    for worker in workers:
-        worker.join(before)  # PyTorch asked it to end, and kills it if it does not
 
 
 def _as_it_is(batch: Any) -> Any:

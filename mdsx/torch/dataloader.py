@@ -1,23 +1,26 @@
-"""Detects in the main process when PyTorch's own DataLoader starts workers from a dataset.
+"""What mdsx needs of PyTorch's DataLoader beyond its API: when it starts workers, and how they fail and end.
 
-The loader gives no notice, but it forks, or pickles the dataset for a spawned process. At that moment the loader's new
-iterator, whose `_dataset` is the dataset, is on the stack of the main process.
+It gives no notice when it starts workers from a dataset, but it forks, or pickles the dataset for a spawned process. At
+that moment its new iterator, whose `_dataset` is the dataset, is on the stack of the main process.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.context import get_spawning_popen
+from multiprocessing.process import BaseProcess
 from typing import Any
 from weakref import ref
 
-from torch.utils.data import default_collate
+from torch.utils.data import _utils, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
 from mdsx.errors import UsageError
-from mdsx.process import at_fork
 from mdsx.warn import warn
+
+_GRACE = 1.0  # seconds
 
 
 class WorkerStarts:
@@ -80,6 +83,44 @@ def check_batched_once(dataset: object) -> None:
         )
 
 
-def before_each_fork(work: Callable[[], None]) -> None:
-    """Call `work` in the main process before each fork, with the stack that leads to it."""
-    at_fork(before=work)
+# --- workers
+
+
+def next_answer(answers: Any) -> Any:
+    """Return the next answer, or None at the end.
+
+    When a worker dies, PyTorch raises an error wherever the main thread is. Allow that only here, where the loader
+    waits for a batch, and not in the middle of the user's code.
+    """
+    signals: Any = _utils.signal_handling
+    if not answers._worker_pids_set:
+        signals._set_worker_pids(id(answers), tuple(worker.pid for worker in answers._workers))
+        answers._worker_pids_set = True
+        signals._error_if_any_worker_fails()  # one that died in between
+    try:
+        return next(answers, None)
+    finally:
+        if answers._worker_pids_set:  # not after the last answer, when they end
+            signals._remove_worker_pids(id(answers))
+            answers._worker_pids_set = False
+
+
+@contextmanager
+def ending_soon(answers: Any) -> Iterator[None]:
+    """Wait one second for all busy workers before killing them; PyTorch waits five for each.
+
+    A worker may be killed at any instant: the kernel releases what it holds.
+    """
+    workers: Sequence[BaseProcess] = getattr(answers, "_workers", ())
+    if getattr(answers, "_worker_pids_set", False):  # a worker found dead now would interrupt the shutdown
+        _utils.signal_handling._remove_worker_pids(id(answers))  # type: ignore[attr-defined]  # PyTorch's C
+        answers._worker_pids_set = False
+    del answers
+    before = _utils.MP_STATUS_CHECK_INTERVAL
+    _utils.MP_STATUS_CHECK_INTERVAL = _GRACE / max(len(workers), 1)
+    try:
+        yield
+    finally:
+        _utils.MP_STATUS_CHECK_INTERVAL = before
+    for worker in workers:
+        worker.join(before)  # PyTorch asked it to end, and kills it if it does not
