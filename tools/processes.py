@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +31,6 @@ _LAST_LINES = 3
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 SHARED_MEMORY = "/dev/shm/"
-_sessions: set[int] = set()  # of calls that run
 
 
 class CallFailed(Exception):
@@ -63,9 +63,8 @@ def call(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) ->
 
 def stream(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> Iterator[Any]:
     """Yield what the function yields, or its result. `limit` is for each of them. Raise CallFailed."""
-    python = PeerEnvironment(what.environment).python if what.environment else Path(sys.executable)
+    python = PeerEnvironment(what.environment).python if what.environment else sys.executable
     environment = {
-        **os.environ,
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(scratch),
@@ -73,58 +72,47 @@ def stream(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) 
         "TOKENIZERS_PARALLELISM": "false",
     }
     arguments = json.dumps({**what.arguments, **more})
-    process = launch([str(python), "-m", "tools.processes", what.function, arguments], scratch, environment)
-    _sessions.add(process.pid)
-    try:
-        yield from answers(process, scratch, limit)
-    finally:
-        end_session(process.pid)
-        process.wait()
-        _sessions.discard(process.pid)
+    return answers([str(python), "-m", "tools.processes", what.function, arguments], environment, scratch, limit)
 
 
-def launch(command: Sequence[str], scratch: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program in ROOT that leads a session of its own. What it prints goes to files in `scratch`."""
-    with (scratch / "stdout").open("wb") as output, (scratch / "stderr").open("wb") as errors:
-        return subprocess.Popen(
+def answers(command: Sequence[str], environment: Mapping[str, str], scratch: Path, limit: float) -> Iterator[Any]:
+    """Run a program in ROOT and yield what it prints, lines of JSON, until it ends. `limit` is for each of them.
+
+    It leads a session, which ends with the iteration. Its errors go to `stderr` in `scratch`. Raise CallFailed.
+    """
+    with (scratch / "stderr").open("wb") as errors:
+        process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment,
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
         )
-
-
-def answers(process: subprocess.Popen[bytes], scratch: Path, limit: float) -> Iterator[Any]:
-    """Yield what a launched program prints, lines of JSON, until it ends. `limit` is for each. Raise CallFailed."""
-    deadline, line, count = time.monotonic() + limit, "", 0
-    with (scratch / "stdout").open() as lines:
-        while True:
-            ended = process.poll() is not None
-            while (part := lines.readline()).endswith("\n"):
-                answer = json.loads(line + part)
-                if isinstance(answer, dict) and "error" in answer and len(answer) == 1:
+    assert process.stdout is not None
+    output, end = process.stdout.fileno(), os.pidfd_open(process.pid)
+    line, count = b"", 0
+    try:
+        while ready := wait([output, end], limit):
+            if output not in ready or not (data := os.read(output, 2**16)):
+                break
+            *lines, line = (line + data).split(b"\n")
+            count += len(lines)
+            for answer in map(json.loads, lines):
+                if isinstance(answer, dict) and answer.keys() == {"error"}:
                     raise CallFailed(answer["error"])
                 yield answer
-                deadline, line, count = time.monotonic() + limit, "", count + 1
-            line += part
-            if ended:
-                break
-            if time.monotonic() > deadline:
-                raise OutOfTime(f"made no end in {limit:.0f} s")
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.02)
-    if process.returncode or not count:
-        last = " / ".join((scratch / "stderr").read_text(errors="replace").strip().splitlines()[-_LAST_LINES:])
-        raise CallFailed(f"died with status {process.returncode}: {last}"[:500])
-
-
-def end_calls() -> None:
-    """End every call that runs, in whatever thread."""
-    for session in list(_sessions):
-        end_session(session)
+        if not ready or not wait([end], limit):
+            raise OutOfTime(f"made no end in {limit:.0f} s")
+        if process.wait() or not count:
+            last = (scratch / "stderr").read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+            raise CallFailed(f"died with status {process.returncode}: {' / '.join(last)}"[:500])
+    finally:
+        end_session(process.pid)
+        process.wait()
+        process.stdout.close()
+        os.close(end)
 
 
 def line_of(error: BaseException) -> str:
@@ -220,10 +208,6 @@ def _main() -> NoReturn:
     module, _, name = sys.argv[1].partition(":")
     arguments = json.loads(sys.argv[2])
 
-    def answer(value: Any) -> None:
-        output.write(json.dumps(value) + "\n")
-        output.flush()
-
     status = 0
     try:
         function = getattr(importlib.import_module(module), name)
@@ -231,10 +215,10 @@ def _main() -> NoReturn:
             arguments.pop("scratch", None)
         result = function(**arguments)
         for value in result if inspect.isgenerator(result) else [result]:
-            answer(value)
+            print(json.dumps(value), file=output, flush=True)
     except BaseException as error:
         traceback.print_exc()
-        answer({"error": line_of(error)})
+        print(json.dumps({"error": line_of(error)}), file=output, flush=True)
         status = 1
     sys.stderr.flush()
     os._exit(status)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.processes import CallFailed, answers, end_session, launch
+from tools.processes import CallFailed, answers
 
 SEED, LANES = 7, 4
 CHECKPOINT_EVERY = 5  # steps
@@ -46,12 +45,9 @@ def steps_of(run: Run) -> Generator[tuple[int, int, float], None, None]:
     """
     output = Path(run.directory, f"run{run.number}")
     output.mkdir()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": run.directory}
-    job = launch([sys.executable, "-m", "tools.quickstart.train", json.dumps(vars(run))], output, environment)
+    environment = {"OMP_NUM_THREADS": "1", "TMPDIR": run.directory}
+    command = [sys.executable, "-m", "tools.quickstart.train", json.dumps(vars(run))]
     try:
-        yield from answers(job, output, _STALLED)
+        yield from answers(command, environment, output, _STALLED)
     except CallFailed as error:
         raise CallFailed(f"{error}\n{(output / 'stderr').read_text(errors='replace')[-_OUTPUT:]}") from None
-    finally:
-        end_session(job.pid)
-        job.wait()
