@@ -64,10 +64,8 @@ class Rule:
 
 
 class Asked(NamedTuple):
-    """A request, and whether it met a fault."""
+    """The range of a request, and whether it met a fault."""
 
-    method: str
-    key: str
     range: str
     faulty: bool
 
@@ -148,7 +146,7 @@ class Proxy(ThreadingHTTPServer):
         """The fault that a request meets, or that it is passed through."""
         with self._lock:
             fault = next((rule.fault for rule in self.rules if rule.meets(exchange, self._chance)), None)
-            self.asked.append(Asked(exchange.command, exchange.key, exchange.range, fault is not None))
+            self.asked.append(Asked(exchange.range, fault is not None))
         return fault or _pass_through
 
     def _serve(self) -> None:
@@ -227,12 +225,12 @@ class Exchange(BaseHTTPRequestHandler):
         self.wfile.write(reply.body[:stop])
         self._answered = stop is None
 
-    def trickle(self, data: bytes, piece: int, pause: float) -> None:
-        """Send the rest of an answer `piece` bytes at a time, each after a pause."""
-        for start in range(0, len(data), piece):
+    def send_rest(self, rest: bytes, piece: int, pause: float) -> None:
+        """Send the rest of a body `piece` bytes at a time, each after a pause."""
+        for start in range(0, len(rest), piece):
             if self.hang(pause):
                 return
-            self.wfile.write(data[start : start + piece])
+            self.wfile.write(rest[start : start + piece])
         self._answered = True
 
     def hang(self, seconds: float | None = None) -> bool:
@@ -293,7 +291,7 @@ def stall(share: float | None = 0.5) -> Fault:
 
 def trickle(pause: float, share: float = 0.1, piece: int = 1) -> Fault:
     """After a share of the body, send the rest `piece` bytes at a time with pauses."""
-    return _after(share, lambda exchange, rest: exchange.trickle(rest, piece, pause))
+    return _after(share, lambda exchange, rest: exchange.send_rest(rest, piece, pause))
 
 
 def _after(share: float | None, end: Callable[[Exchange, bytes], object]) -> Fault:

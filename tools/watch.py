@@ -9,31 +9,31 @@ from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Watch(ABC):
+class Watch(threading.Thread, ABC):
     """Calls `look` every `interval` seconds while the context lasts."""
 
     interval: float
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        super().__init__(daemon=True)
+        self._over = threading.Event()
 
     @abstractmethod
     def look(self) -> None:
         """Look once."""
 
+    def run(self) -> None:
+        self.look()
+        while not self._over.wait(self.interval):
+            self.look()
+
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        self.look()
-        while not self._stop.wait(self.interval):
-            self.look()
+        self._over.set()
+        self.join()
 
 
 class CacheWatch(Watch):

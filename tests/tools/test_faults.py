@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Often
 from tools.conformance.task import WRONG, checked, text_of
 from tools.faults.cases import CASES, NAMES
-from tools.faults.run import Found, Outcome, details, flipped, kept, loaders_in, place_of, table
+from tools.faults.run import Found, Outcome, details, flipped, loaders_in, place_of, table
 from tools.peers import peer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,18 +38,18 @@ def test_an_outcome_in_a_word(outcome: Outcome, word: str) -> None:
 
 
 def test_an_incomplete_dataset_that_reads_fine_is_reported() -> None:
-    half = Found("writer-error", "mdsx", Outcome(read=600, lost=360), Outcome())
-    assert half.words == ("600 of 960 samples as a whole dataset", "exact")
-    none = Found("writer-error", "mdsx", Outcome(error="MissingError: no dataset", named=True), Outcome())
-    assert none.words == ("no dataset", "exact")
-    assert kept(none)
-    assert not kept(half)
+    case, half = BY_NAME["writer-error"], Found(Outcome(read=600, lost=360), Outcome())
+    assert half.words(case) == ("600 of 960 samples as a whole dataset", "exact")
+    none = Found(Outcome(error="MissingError: no dataset", named=True), Outcome())
+    assert none.words(case) == ("no dataset", "exact")
+    assert none.kept()
+    assert not half.kept()
 
 
 def test_a_broken_promise_is_reported() -> None:
     exact, error = Outcome(), Outcome(lost=9, error="CorruptError: shard.00004", named=True)
-    assert kept(Found("stored", "mdsx", exact, exact))
-    assert kept(Found("stored", "mdsx", error, exact))
+    assert Found(exact, exact).kept()
+    assert Found(error, exact).kept()
     for first, again in (
         (Outcome(wrong=1), exact),
         (Outcome(lost=1), exact),
@@ -57,7 +57,7 @@ def test_a_broken_promise_is_reported() -> None:
         (Outcome(lost=1, error="made no end", hung=True, named=True), exact),
         (exact, error),
     ):
-        assert not kept(Found("stored", "mdsx", first, again))
+        assert not Found(first, again).kept()
 
 
 def test_a_flipped_bit_is_restored_at_the_end(tmp_path: Path) -> None:
@@ -73,9 +73,10 @@ def test_a_flipped_bit_is_restored_at_the_end(tmp_path: Path) -> None:
 
 
 def test_the_table_has_both_runs_and_the_errors() -> None:
-    found = [Found("missing", "mdsx", Outcome(error="MissingError: a|b\nmore", named=True), Outcome())]
-    assert "| a shard is not there (404) | error; then exact |" in table(found, ["mdsx"])
-    assert "- a shard is not there (404): `MissingError: a/b`" in details(found, ["mdsx"])
+    missing = Found(Outcome(error="MissingError: a|b\nmore", named=True), Outcome())
+    found = {"mdsx": {BY_NAME["missing"]: missing}}
+    assert "| a shard is not there (404) | error; then exact |" in table(found)
+    assert "- a shard is not there (404): `MissingError: a/b`" in details(found)
 
 
 def test_mdsx_keeps_what_it_promises(tmp_path: Path, often: Often) -> None:
@@ -84,7 +85,7 @@ def test_mdsx_keeps_what_it_promises(tmp_path: Path, often: Often) -> None:
     with loaders_in(tmp_path) as loaders:
         for case in cases:
             found = loaders.run("mdsx", case)
-            assert kept(found), found
+            assert found.kept(), found
             if case.where in ("transit", "cached"):
                 assert found.first.word == "exact"
 

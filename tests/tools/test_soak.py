@@ -26,10 +26,9 @@ from tests.tools.test_account import PREDICTED, batch, life
 from tools.account import Delivered, count, once_each, read_log
 from tools.conformance.matrix import Shape
 from tools.processes import members
-from tools.soak import child, plan, processes
+from tools.soak import child, jobs, plan
 from tools.soak.growth import MOST, Look, Watched, grown, look
-from tools.soak.jobs import Job, WriterJob
-from tools.soak.processes import GAVE_UP, Process
+from tools.soak.jobs import Job, Process, WriterJob
 from tools.soak.report import Report
 from tools.soak.run import flip_cached, predictions
 from tools.soak.samples import COLUMNS, columns_of, wrong
@@ -41,9 +40,7 @@ SOAK = (*TOOLS, "soak")
 @pytest.mark.parametrize("training", plan.JOBS, ids=lambda training: training.name)
 def test_a_reader_gets_the_samples_of_the_order(training: plan.JobPlan, tmp_path: Path) -> None:
     for data in training.data:
-        columns = {name: COLUMNS[name] for name in data.columns}
-        with mdsx.Writer(tmp_path / data.name, columns, shard_size=data.shard_size) as out:
-            out.write_batch(columns_of(data.columns, data.ids))
+        child.write(str(tmp_path / data.name), data, pause=0)
     from mdsx.torch import StreamingDataLoader
 
     loader = StreamingDataLoader(child.dataset_of(training, str(tmp_path)), 100, drop_last=False)
@@ -156,7 +153,7 @@ def test_a_reader_recovers_from_a_lost_worker(monkeypatch: pytest.MonkeyPatch, t
     for _ in range(2):
         with pytest.raises(SystemExit) as ended:
             child.read(reading)
-        assert ended.value.code == GAVE_UP
+        assert ended.value.code == child.GAVE_UP
     assert [each.kind for each in read_log(reading.log).raised] == ["worker", "worker"]
     with pytest.raises(RuntimeError, match="another"):
         child.read(reading)
@@ -310,11 +307,11 @@ def _sessions_of(directory: Path) -> list[int]:
 
 
 def test_ended_processes_leave_no_pipe_open(tmp_path: Path) -> None:
-    first = processes.start(Process(tmp_path / "first.txt", _nothing))  # the server of the forks has its own pipes
+    first = jobs.start(Process(tmp_path / "first.txt", _nothing))  # the server of the forks has its own pipes
     first.join(60)
     assert first.status == 0
     before = len(os.listdir("/proc/self/fd"))
-    begun = [processes.start(Process(tmp_path / f"{number}.txt", _nothing)) for number in range(3)]
+    begun = [jobs.start(Process(tmp_path / f"{number}.txt", _nothing)) for number in range(3)]
     for process in begun[1:]:
         process.join(60)
     begun[0].end()
@@ -339,11 +336,11 @@ def test_a_process_whose_start_was_interrupted_is_ended(
     process = Process(tmp_path / "output.txt", time.sleep, 600)
     try:
         with pytest.raises(KeyboardInterrupt):
-            processes.start(process)
+            jobs.start(process)
     finally:
         signal.signal(number, before)
     assert process.status is None
-    processes.end_all()
+    jobs.end_all()
     assert process.status == -signal.SIGKILL
 
 

@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from tools import tables
@@ -41,8 +41,8 @@ _TEMPORARY = re.compile(r"/\S*/mdsx-faults-[^/]+/\d+")
 def run(given: argparse.Namespace) -> int:
     """Return 1 if mdsx broke a promise. Everything it started has ended then."""
     console = Console()
-    found: list[Found] = []
-    names = given.loaders or NAMES
+    found: Results = {}
+    names = [name for name in NAMES if name in (given.loaders or NAMES)]
     missing = install_missing(console, [peer(name).environment for name in names])
     with temporary_directory("mdsx-faults-") as directory, loaders_in(directory, given.limit) as loaders:
         for name in (name for name in names if peer(name).environment not in missing):
@@ -50,20 +50,23 @@ def run(given: argparse.Namespace) -> int:
                 try:
                     for case in CASES:
                         if name in case.loaders() and case.name in (given.cases or [case.name]):
-                            found.append(loaders.run(name, case))
-                            step.note(f"{case.title}: {'; again: '.join(found[-1].words)}", milestone=True)
+                            both = found.setdefault(name, {})[case] = loaders.run(name, case)
+                            step.note(f"{case.title}: {'; again: '.join(both.words(case))}", milestone=True)
                 except CallFailed as error:
                     step.passed, step.result = False, str(error)
-    names = [name for name in NAMES if any(each.loader == name for each in found)]
-    print(table(found, names) + "\n" + details(found, names))
+    print(table(found) + "\n" + details(found))
     if given.json:
-        Path(given.json).write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+        values = [
+            {"case": case.name, "loader": name, "first": vars(both.first), "again": vars(both.again)}
+            for name, outcomes in found.items()
+            for case, both in outcomes.items()
+        ]
+        Path(given.json).write_text(json.dumps(values, indent=1) + "\n")
     if given.docs:
         page = ROOT / "docs" / "reliability.md"
-        tables.put_between_marks(page, "faults", "table", table(found, names))
-        tables.put_between_marks(page, "faults", "details", details(found, names))
-        tables.put_between_marks(page, "faults", "versions", _versions(names))
-    return int(any(each.loader == "mdsx" and not kept(each) for each in found))
+        for part, text in (("table", table(found)), ("details", details(found)), ("versions", _versions(found))):
+            tables.put_between_marks(page, "faults", part, text)
+    return int(not all(both.kept() for both in found.get("mdsx", {}).values()))
 
 
 @dataclass(frozen=True)
@@ -91,24 +94,27 @@ class Outcome:
         return ", ".join(parts) or "exact"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Both runs of a case."""
 
-    case: str
-    loader: str
     first: Outcome
     again: Outcome
 
-    @property
-    def words(self) -> tuple[str, str]:
+    def words(self, case: Case) -> tuple[str, str]:
         """The words for the table. If a writer failed, the first is what a reader then finds."""
         first = self.first.word
-        if self.case.startswith("writer") and not self.first.hung:
-            first = (
-                "no dataset" if self.first.error else f"{self.first.read} of {DATA.samples} samples as a whole dataset"
-            )
+        if case.where == "writer" and not self.first.hung:
+            incomplete = f"{self.first.read} of {DATA.samples} samples as a whole dataset"
+            first = "no dataset" if self.first.error else incomplete
         return first, self.again.word
+
+    def kept(self) -> bool:
+        """What mdsx promises: nothing wrong, no hang, an error that names its place, and exact after the fault."""
+        return self.first.word in ("exact", "error") and self.again.word == "exact"
+
+
+Results = dict[str, dict[Case, Found]]
+"""By loader and case."""
 
 
 @dataclass
@@ -128,10 +134,9 @@ class Loaders:
             if error:
                 raise CallFailed(error)
         self.proxy.clear()
-        first, again = self._write(loader, case) if case.where == "writer" else self._read(loader, case)
-        return Found(case.name, loader, first, again)
+        return self._write(loader, case) if case.where == "writer" else self._read(loader, case)
 
-    def _read(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
+    def _read(self, loader: str, case: Case) -> Found:
         stored, cache = self._stored(loader), self._scratch()
         shard = [path for path in sorted(stored.rglob("*")) if path.is_file() and path.suffix != ".json"][_SHARD]
         remote = f"s3://{_BUCKET}/{loader}" if loader in REMOTE else ""
@@ -141,7 +146,7 @@ class Loaders:
             epoch()
             copies = [path for path in cache.rglob("*") if path.is_file() and _STUFFING in path.read_bytes()]
             with flipped(sorted(copies)[_SHARD]):
-                return epoch(), epoch()
+                return Found(epoch(), epoch())
         fault = case.fault
         if case.where == "transit":
             fault = flip(place_of(whole := shard.read_bytes()) / len(whole))
@@ -150,9 +155,9 @@ class Loaders:
         with flipped(shard) if case.where == "stored" else nullcontext():
             first = epoch(kill_worker=True) if kill else epoch()
         self.proxy.clear()
-        return first, epoch()
+        return Found(first, epoch())
 
-    def _write(self, loader: str, case: Case) -> tuple[Outcome, Outcome]:
+    def _write(self, loader: str, case: Case) -> Found:
         """Read what a failed writer left; then write again in the same place, and read that."""
         cache, datasets = self._scratch(), self._scratch()
         outcomes = []
@@ -161,7 +166,7 @@ class Loaders:
             _, error, hung = self._call(loader, "write", directory=place, shard=DATA.shards[0], deed=deed)
             found = self._epoch(loader, cache, datasets)
             outcomes.append(Outcome(error=error, hung=hung, named=True) if error and not deed else found)
-        return outcomes[0], outcomes[1]
+        return Found(*outcomes)
 
     def _epoch(self, loader: str, cache: Path, datasets: Path, shard: str = "", **how: Any) -> Outcome:
         """Read an epoch. An error must name the `shard`, unless a worker was killed."""
@@ -226,37 +231,29 @@ def flipped(path: Path) -> Iterator[None]:
             path.write_bytes(whole)
 
 
-def kept(found: Found) -> bool:
-    """What mdsx promises: nothing wrong, no hang, and exact when the fault is over."""
-    first = found.first
-    return (
-        not (first.wrong or first.repeated or first.hung)
-        and (bool(first.error and first.named) or first.word == "exact")
-        and found.again.word == "exact"
-    )
-
-
-def _versions(names: Sequence[str]) -> str:
+def _versions(names: Iterable[str]) -> str:
     here, found = machine(), versions(name for name in names if name != "mdsx")
     packages = ", ".join(f"{name} {number}" for name, number in found.items())
     return f"{today()}; {here['cores']} cores, {here['memory']}, {here['system']}; {packages}.\n"
 
 
-def table(found: Sequence[Found], names: Sequence[str]) -> str:
+def table(found: Results) -> str:
     """A line for each fault and a column for each loader: the outcome under the fault; then after it."""
-    cells = {(each.case, each.loader): "; then ".join(dict.fromkeys(each.words)) for each in found}
-    rows = [[case.title, *(cells.get((case.name, name), "") for name in names)] for case in CASES]
-    return tables.table(["", *(peer(name).title for name in names)], [row for row in rows if any(row[1:])])
+
+    def cell(name: str, case: Case) -> str:
+        return "; then ".join(dict.fromkeys(found[name][case].words(case))) if case in found[name] else ""
+
+    rows = [[case.title, *(cell(name, case) for name in found)] for case in CASES]
+    return tables.table(["", *(peer(name).title for name in found)], [row for row in rows if any(row[1:])])
 
 
-def details(found: Sequence[Found], names: Sequence[str]) -> str:
+def details(found: Results) -> str:
     """The errors, in the loaders' own words, cut to a line."""
-    errors = {(each.case, each.loader): (each.first.error, each.again.error) for each in found}
     lines = []
-    for name in names:
+    for name, outcomes in found.items():
         lines += [f"### {peer(name).title} in faults", ""]
-        for case in CASES:
-            words = dict.fromkeys(f"`{_line(error)}`" for error in errors.get((case.name, name), ()) if error)
+        for case, both in outcomes.items():
+            words = dict.fromkeys(f"`{_line(each.error)}`" for each in both if each.error)
             if words:
                 lines.append(f"- {case.title}: {'; then '.join(words)}")
         lines.append("")

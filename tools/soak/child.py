@@ -19,8 +19,10 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.account import Delivered, Key, Raised
 from tools.conformance.matrix import Shape
 from tools.soak.plan import Data, JobPlan
-from tools.soak.processes import GAVE_UP
 from tools.soak.samples import COLUMNS, columns_of, wrong
+
+GAVE_UP = 3
+"""The status of a process that ended with one of mdsx's own errors, as it may: it is restarted."""
 
 _SAVE_EVERY = 5  # batches
 _PATIENCE = 50  # errors in a row
@@ -152,7 +154,7 @@ def _raised(error: Exception) -> Raised:
     return Raised(kind, type(error).__name__, str(error)[:2000])
 
 
-def write(url: str, data: Data) -> None:
+def write(url: str, data: Data, pause: float = _PAUSE) -> None:
     """Write all of `data`, from where it was left."""
     columns = {name: COLUMNS[name] for name in data.columns}
     try:
@@ -160,7 +162,7 @@ def write(url: str, data: Data) -> None:
             ids = islice(data.ids, out.samples, None)
             while some := list(islice(ids, _AT_ONCE)):
                 out.write_batch(columns_of(data.columns, some))
-                time.sleep(_PAUSE)
+                time.sleep(pause)
     except mdsx.MdsxError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         sys.exit(GAVE_UP)

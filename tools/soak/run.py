@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import multiprocessing
 import os
 import random
 import tempfile
@@ -24,12 +25,10 @@ from tools.machine import commit, machine, today
 from tools.processes import ROOT, kill, members
 from tools.s3_server import S3Server
 from tools.soak import growth, plan
-from tools.soak.child import Reading, dataset_of
-from tools.soak.jobs import Job, WriterJob, contents
+from tools.soak.child import Reading, dataset_of, write
+from tools.soak.jobs import Job, WriterJob, contents, end_all
 from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event
-from tools.soak.processes import end_all, preload
 from tools.soak.report import Report
-from tools.soak.samples import COLUMNS, columns_of
 from tools.tables import put_between_marks
 from tools.watch import CacheWatch
 
@@ -78,7 +77,7 @@ class Soak:
             watch = stack.enter_context(CacheWatch(str(self._work / "cache")))
             environment = {**self._proxy.env(), "OMP_NUM_THREADS": "1", "TMPDIR": str(self._work)}
             stack.enter_context(patch.dict(os.environ, environment))
-            preload()
+            multiprocessing.get_context("forkserver").set_forkserver_preload(["tools.soak.jobs", "boto3"])
             stack.callback(end_all)
             self._start()
             self._storm()
@@ -88,10 +87,7 @@ class Soak:
 
     def _write_datasets(self) -> None:
         for data in (*DATASETS, OUTPUT):
-            root = self._work / "expected" if data is OUTPUT else self._local / "data" / data.name
-            columns = {name: COLUMNS[name] for name in data.columns}
-            with mdsx.Writer(root, columns, shard_size=data.shard_size, compression=data.compression) as out:
-                out.write_batch(columns_of(data.columns, list(data.ids)))
+            write(str(self._work / "expected" if data is OUTPUT else self._local / "data" / data.name), data, pause=0)
         cache = self._work / "unused"  # so that the user's own cache is not used
         written = [mdsx.Dataset(self._local / "data" / data.name, cache=cache) for data in DATASETS]
         self.report.dataset_bytes = sum(int(each.shards.index.raw_sizes.sum()) for each in written)
