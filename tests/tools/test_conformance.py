@@ -194,7 +194,7 @@ class TestReport:
         Result(cell("same"), "inexact", 2, 1, None, "epoch 0: lost 2, repeated 1"),
         Result(cell("uneven"), "unsupported", detail="It cannot."),
     )
-    report = Report([Row(Loader(), {"peer": "1.0"}, results)], seed=7, seconds=1)
+    report = Report([Row(Loader(), {"peer": "1.0"}, results)], seed=7)
 
     def test_markdown_has_a_line_for_each_cell(self) -> None:
         assert self.report.markdown().splitlines()[2] == "| killed, resumed | lost 2, repeated 1 |"

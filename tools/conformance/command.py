@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from importlib.metadata import version
@@ -24,7 +23,7 @@ def run(given: argparse.Namespace) -> int:
     loaders = [peer(name) for name in given.loaders or (["mdsx"] if given.quick else NAMES)]
     wanted = given.cells or (QUICK if given.quick else [cell.name for cell in cells()])
     chosen = [cell for cell in cells(given.seed) if cell.name in wanted]
-    console, started = Console(), time.monotonic()
+    console = Console()
     missing = install_missing(console, [loader.environment for loader in loaders])
     rows = []
     with temporary_directory("mdsx-conformance-", given.keep) as directory:
@@ -33,10 +32,10 @@ def run(given: argparse.Namespace) -> int:
                 rows.append(Row(loader, {}, [Result(cell, "missing", detail=reason) for cell in chosen]))
             else:
                 rows.append(_run(console, loader, chosen, directory / loader.name, given))
-    report = Report(rows, given.seed, time.monotonic() - started)
+    report = Report(rows, given.seed)
     page = f"{report.markdown()}\n{report.details()}"
     console.page(page)
-    console.print(f"{report.versions()}; {report.seconds:.0f} s")
+    console.print(report.versions())
     if given.output:
         output = Path(given.output)
         output.mkdir(parents=True, exist_ok=True)

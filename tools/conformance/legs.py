@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tools import processes
-from tools.conformance.matrix import Data
 from tools.conformance.task import SAVED, Consumed, Task
 from tools.peers import Loader, Peer, use_temporary_files_in
 
@@ -43,18 +42,11 @@ class LegFailed(Exception):
         self.kind = kind
 
 
-def prepare(peer: Peer, directory: Path, data: Data, limit: float) -> None:
-    """Write a dataset, in a process of its own. Raise LegFailed."""
-    scratch = directory.with_name(f"{directory.name}.prepare")
-    scratch.mkdir(parents=True)
-    _run([partial(peer.prepare, directory, data)], scratch, limit)
-
-
 def run_leg(peer: Peer, task: Task, limit: float) -> None:
     """Run all ranks of a leg. Raise LegFailed."""
     port = processes.free_port()
     ranks = [partial(_run_rank, peer, replace(task, rank=rank), port) for rank in range(task.shape.world)]
-    _run(ranks, Path(task.directory), limit)
+    run_programs(ranks, Path(task.directory), limit)
 
 
 def _run_rank(peer: Peer, task: Task, port: int) -> Loader:
@@ -81,8 +73,9 @@ def _run_rank(peer: Peer, task: Task, port: int) -> Loader:
     return loader
 
 
-def _run(programs: Sequence[Program], directory: Path, limit: float) -> None:
-    """Run programs at once. Return when all are done and no process is left. Raise LegFailed."""
+def run_programs(programs: Sequence[Program], directory: Path, limit: float) -> None:
+    """Run programs at once, with logs in a new directory. Return when no process is left. Raise LegFailed."""
+    directory.mkdir(parents=True)
     reports, report = Pipe(duplex=False)
     with reports, report:
         pids: list[int] = []

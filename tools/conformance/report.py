@@ -51,7 +51,6 @@ class Report:
 
     rows: Sequence[Row]
     seed: int
-    seconds: float
 
     def lines(self) -> list[tuple[Result, ...]]:
         """For each cell, the result of each loader."""
@@ -89,7 +88,7 @@ class Report:
             for row in self.rows
             for each in row.results
         ]
-        value = {"seed": self.seed, "seconds": round(self.seconds), "versions": self.versions(), "cells": cells}
+        value = {"seed": self.seed, "versions": self.versions(), "cells": cells}
         return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
     def draw(self, path: Path) -> None:

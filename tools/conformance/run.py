@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from tools.conformance.count import Batch, count, count_epochs, cut, first_difference, global_batches
-from tools.conformance.legs import LegFailed, prepare, run_leg
-from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape, cells
+from tools.conformance.legs import LegFailed, run_leg, run_programs
+from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape
 from tools.conformance.task import Consumed, Task, read_log
 from tools.peers import Peer, peer
 from tools.processes import Call, CallFailed, stream
@@ -56,9 +56,8 @@ def run_loader(
 ) -> Generator[Result, None, None]:
     """Yield the result of each cell. `spec` is a name in peers.NAMES or `module:attribute`."""
     directory.mkdir(parents=True, exist_ok=True)
-    names = [cell.name for cell in chosen]
-    given = {"spec": spec, "directory": str(directory), "names": names, "seed": seed, "limit": limit}
-    call = Call("tools.conformance.run:run_cells", given, environment)
+    given = {"spec": spec, "directory": str(directory), "chosen": msgspec.to_builtins(chosen)}
+    call = Call("tools.conformance.run:run_cells", {**given, "seed": seed, "limit": limit}, environment)
     done = 0
     try:
         for answer in stream(call, {}, scratch=directory, limit=_IMPORT + _LEGS * limit):
@@ -68,14 +67,13 @@ def run_loader(
         yield from (Result(cell, "error", detail=str(error)) for cell in chosen[done:])
 
 
-def run_cells(spec: str, directory: str, names: list[str], seed: int, limit: float) -> Iterator[Any]:
+def run_cells(spec: str, directory: str, chosen: list[Any], seed: int, limit: float) -> Iterator[Any]:
     """Yield each result, in the loader's environment."""
     loader = peer(spec)
     loader.warm()
     matrix = _Matrix(loader, Path(directory), seed, limit)
-    by_name = {cell.name: cell for cell in cells(seed)}
-    for name in names:
-        yield msgspec.to_builtins(matrix.run(by_name[name]))
+    for cell in msgspec.convert(chosen, list[Cell]):
+        yield msgspec.to_builtins(matrix.run(cell))
 
 
 class _Matrix:
@@ -91,7 +89,8 @@ class _Matrix:
         started = time.monotonic()
         try:
             for data in cell.data:
-                write = partial(prepare, self._peer, self._directory / "data" / data.name, data, self._limit)
+                programs = [partial(self._peer.prepare, self._directory / "data" / data.name, data)]
+                write = partial(run_programs, programs, self._directory / f"prepare-{data.name}", self._limit)
                 self._once(data, "writing the dataset", write)
             result = self._count(cell, self._run_legs(cell, cell.legs))
         except LegFailed as error:
@@ -165,7 +164,6 @@ class _Matrix:
         for number, (shape, stop) in enumerate(legs):
             self._legs += 1
             directory = self._directory / f"{self._legs:03}-{cell.name}-{number}"
-            directory.mkdir()
             task = Task(
                 directory=str(directory),
                 datasets=str(self._directory / "data"),
