@@ -20,9 +20,9 @@ from tools import workloads
 from tools.__main__ import parse, run
 from tools.bench import measure
 from tools.bench.pages import write_pages
-from tools.bench.report import Line, Outcome, Report, load, number
+from tools.bench.report import Report, load
 from tools.bench.run import Runner
-from tools.bench.subject import Contestant, Goal, Subject
+from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
 from tools.processes import Call, CallFailed, call, members
 
@@ -38,19 +38,16 @@ def subject(*contestants: Contestant, **more: Any) -> Subject:
     return Subject("s", "a subject", contestants, **more)
 
 
-def outcome(of: Subject, *values: list[float]) -> Outcome:
-    lines = [
-        Line(each, [{"samples/s": value} for value in its]) for each, its in zip(of.contestants, values, strict=True)
-    ]
-    return Outcome(of, lines)
+def measured(of: Subject, *values: list[float]) -> Subject:
+    for each, its in zip(of.contestants, values, strict=True):
+        each.rounds = [{of.figure: value} for value in its]
+    return of
 
 
 class TestRounds:
     """The turns of the contestants, and their figures."""
 
-    def run(
-        self, tmp_path: Path, of: Subject, rounds: int, answers: Mapping[str, list[Any]]
-    ) -> tuple[Outcome, list[str]]:
+    def run(self, tmp_path: Path, of: Subject, rounds: int, answers: Mapping[str, list[Any]]) -> list[str]:
         turns: list[str] = []
 
         def answer(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
@@ -61,45 +58,48 @@ class TestRounds:
                 raise CallFailed(value)
             return {"samples/s": value}
 
-        return Runner(tmp_path, rounds, call=answer).run(of), turns
+        Runner(tmp_path, rounds, call=answer).run(of)
+        return turns
 
     def test_contestants_alternate_and_the_median_counts(self, tmp_path: Path) -> None:
         of = subject(contestant("a"), contestant("b"))
-        found, turns = self.run(tmp_path, of, 3, {"a": [5.0, 1.0, 2.0], "b": [7.0, 8.0, 9.0]})
+        turns = self.run(tmp_path, of, 3, {"a": [5.0, 1.0, 2.0], "b": [7.0, 8.0, 9.0]})
         assert turns == ["a", "b"] * 3
-        assert [line.median("samples/s") for line in found.lines] == [2.0, 8.0]
-        assert found.lines[0].values("samples/s") == [5.0, 1.0, 2.0]
+        assert [line.median("samples/s") for line in of.contestants] == [2.0, 8.0]
+        assert of.contestants[0].values("samples/s") == [5.0, 1.0, 2.0]
 
     def test_the_median_of_an_even_number_is_between(self) -> None:
-        assert outcome(subject(contestant("a")), [1.0, 4.0]).lines[0].median("samples/s") == 2.5
+        assert measured(subject(contestant("a")), [1.0, 4.0]).contestants[0].median("samples/s") == 2.5
 
     def test_a_failed_contestant_stops_with_a_reason(self, tmp_path: Path) -> None:
         of = subject(contestant("a"), contestant("b"))
-        found, turns = self.run(tmp_path, of, 3, {"a": [5.0, "it broke"], "b": [7.0, 8.0, 9.0]})
+        turns = self.run(tmp_path, of, 3, {"a": [5.0, "it broke"], "b": [7.0, 8.0, 9.0]})
         assert turns == ["a", "b", "a", "b", "b"]
-        assert found.lines[0].failure == "round 2: it broke"
-        assert found.lines[0].median("samples/s") == 5.0
+        assert of.contestants[0].failure == "round 2: it broke"
+        assert of.contestants[0].median("samples/s") == 5.0
 
     def test_data_is_prepared_once(self, tmp_path: Path) -> None:
         made = Call(f"{MODULE}:make", {"size": 3})
         of = subject(contestant("a", prepare=made), contestant("b", prepare=made))
-        found, turns = self.run(tmp_path, of, 2, {"make": [0.0], "a": [1.0, 1.0], "b": [1.0, 1.0]})
+        turns = self.run(tmp_path, of, 2, {"make": [0.0], "a": [1.0, 1.0], "b": [1.0, 1.0]})
         assert turns == ["make", "a", "b", "a", "b"]
-        assert not any(line.failure for line in found.lines)
+        assert not any(line.failure for line in of.contestants)
 
     def test_data_that_cannot_be_written_is_a_failure(self, tmp_path: Path) -> None:
         made = Call(f"{MODULE}:make")
         of = subject(contestant("a", prepare=made), contestant("b", prepare=made))
-        found, turns = self.run(tmp_path, of, 2, {"make": ["disk full"], "a": [], "b": []})
-        assert [line.failure for line in found.lines] == ["round 1: its data could not be written: disk full"] * 2
+        turns = self.run(tmp_path, of, 2, {"make": ["disk full"], "a": [], "b": []})
+        assert [line.failure for line in of.contestants] == ["round 1: its data could not be written: disk full"] * 2
         assert turns == ["make"]  # not tried again
 
     def test_skipped_contestants_are_listed_with_the_reason(self, tmp_path: Path) -> None:
         peer = Contestant("peer", Call("x:y", {}, "grain"))
         ours = Contestant("ours", Call("x:z"), kind="mdsx")
         runner = Runner(tmp_path, 1, call=lambda *_, **__: {"samples/s": 1.0}, missing={"grain": "no wheel"})
-        assert [line.failure for line in runner.run(subject(peer, ours)).lines] == ["not installed: no wheel", ""]
-        assert [line.failure for line in runner.run(subject(peer, ours), ["mdsx"]).lines] == ["left out", ""]
+        runner.run(of := subject(peer, ours))
+        assert [each.failure for each in of.contestants] == ["not installed: no wheel", ""]
+        runner.run(of, ["mdsx"])
+        assert [each.failure for each in of.contestants] == ["left out", ""]
 
 
 class TestProcesses:
@@ -138,8 +138,8 @@ class TestGoals:
     def judge(
         self, goal: Goal, higher: bool = True, a: float = 10.0, b: float = 4.0, c: float = 5.0
     ) -> tuple[Any, Any]:
-        of = subject(contestant("a"), contestant("b"), contestant("c"), goals=(goal,), higher_is_better=higher)
-        (verdict,) = outcome(of, [a], [4.0], [5.0]).verdicts
+        of = subject(contestant("a"), contestant("b"), contestant("c"), goals=(goal,), figure="x/s" if higher else "s")
+        (verdict,) = measured(of, [a], [4.0], [5.0]).verdicts()
         return verdict.value, verdict.word == "met"
 
     def test_against_the_best_of_others(self) -> None:
@@ -158,7 +158,7 @@ class TestGoals:
         of = subject(
             contestant("a"), contestant("b"), goals=(Goal("", "a", ("b",), at_least=1), Goal("", "b", at_least=1))
         )
-        verdicts = outcome(of, [1.0], []).verdicts
+        verdicts = measured(of, [1.0], []).verdicts()
         assert [(verdict.value, verdict.word) for verdict in verdicts] == [(None, "not measured")] * 2
 
     def test_a_goal_has_one_bound_and_known_contestants(self) -> None:
@@ -246,9 +246,9 @@ class TestReport:
             Contestant("LitData, 2 workers", Call("x:b")),
             goals=(Goal("twice LitData", "mdsx", ("LitData, 2 workers",), at_least=2),),
         )
-        found = outcome(of, [123_456.0, 100.0, 200_000.0], [1000.0])
-        found.lines[1].failure = "round 2: it broke"
-        return Report((found,), {"cores": "2"}, {"mdsx": "0"}, "abc", "2026-01-01", 3, 1.0, 9.0)
+        measured(of, [123_456.0, 100.0, 200_000.0], [1000.0])
+        of.contestants[1].failure = "round 2: it broke"
+        return Report((of,), {"cores": "2"}, {"mdsx": "0"}, "abc", "2026-01-01", 3, 1.0, 9.0)
 
     def test_numbers_have_three_digits(self) -> None:
         assert [number(value) for value in (1234567.0, 100.4, 12.345, 0.01234, 0.0)] == [
@@ -269,13 +269,15 @@ class TestReport:
     def test_json_can_be_loaded_again(self, tmp_path: Path) -> None:
         report = self.report()
         (tmp_path / "x.json").write_bytes(report.to_json())
-        subjects = [report.outcomes[0].subject, Subject("other", "", ())]
-        (found,) = load(tmp_path / "x.json", subjects)
-        assert found.lines == report.outcomes[0].lines
-        assert "2026-01-01, commit abc, 3 rounds" in found.origin
-        again = replace(report, outcomes=(found,), commit="def", date="2026-02-02")
-        assert f"From {found.origin}: s." in again.about()  # figures keep their commit
-        assert json.loads(report.to_json())["outcomes"][0]["verdicts"][0]["word"] == "met"
+        (of,) = self.report().subjects
+        for each in of.contestants:
+            each.rounds, each.failure = [], ""
+        load(tmp_path / "x.json", [of, Subject("other", "", ())])
+        assert of.contestants == report.subjects[0].contestants
+        assert "2026-01-01, commit abc, 3 rounds" in of.origin
+        again = replace(report, subjects=(of,), commit="def", date="2026-02-02")
+        assert f"From {of.origin}: s." in again.about()  # figures keep their commit
+        assert json.loads(report.to_json())["subjects"][0]["verdicts"][0]["word"] == "met"
 
     def test_pages_change_only_between_their_marks(self, tmp_path: Path) -> None:
         (tmp_path / "docs").mkdir()

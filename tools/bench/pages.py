@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.bench.report import Line, Outcome, Report, number
+from tools.bench.report import Report
+from tools.bench.subject import Contestant, Subject, number
 from tools.processes import ROOT
 from tools.tables import put_between_marks
 from tools.workloads import SIZES
@@ -30,10 +31,10 @@ def write_pages(report: Report, root: Path = ROOT) -> None:
     """Replace the text between the marks, and each picture for which a subject was measured."""
     pictures = []
     for name, (title, patterns) in _PICTURES.items():
-        found = [each for pattern in patterns for each in report.outcomes if fnmatch(each.subject.name, pattern)]
-        outcomes = [each for each in found if _shown(each)]
-        if outcomes:
-            draw(root / "docs" / f"{name}.png", outcomes)
+        found = [each for pattern in patterns for each in report.subjects if fnmatch(each.name, pattern)]
+        subjects = [each for each in found if _shown(each)]
+        if subjects:
+            draw(root / "docs" / f"{name}.png", subjects)
             pictures.append(f"![{title}]({name}.png)\n")
     page = root / "docs" / "benchmarks.md"
     put_between_marks(page, "bench", "about", report.about())
@@ -45,46 +46,46 @@ def write_pages(report: Report, root: Path = ROOT) -> None:
     put_between_marks(root / "README.md", "bench", "summary", f"{chart}\n{short}")
 
 
-def draw(path: Path, outcomes: Sequence[Outcome]) -> None:
+def draw(path: Path, subjects: Sequence[Subject]) -> None:
     """Draw a panel for each subject and a bar for each contestant, with its spread across the end."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    columns = min(_COLUMNS, len(outcomes))
-    rows = -(-len(outcomes) // columns)
-    size = (6.2 * columns, (0.6 + 0.24 * max(len(_shown(outcome)) for outcome in outcomes)) * rows)
+    columns = min(_COLUMNS, len(subjects))
+    rows = -(-len(subjects) // columns)
+    size = (6.2 * columns, (0.6 + 0.24 * max(len(_shown(subject)) for subject in subjects)) * rows)
     figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for axes, outcome in zip_longest(grid.flat, outcomes):
-        if outcome is None:
+    for axes, subject in zip_longest(grid.flat, subjects):
+        if subject is None:
             axes.set_visible(False)
         else:
-            _panel(axes, outcome)
+            _panel(axes, subject)
     figure.savefig(path, dpi=90)
     pyplot.close(figure)
 
 
-def _panel(axes: Any, outcome: Outcome) -> None:
-    lines = _shown(outcome)
-    values = [line.values(outcome.subject.figure) for line in lines]
+def _panel(axes: Any, subject: Subject) -> None:
+    lines = _shown(subject)
+    values = [line.values(subject.figure) for line in lines]
     medians = [median(each) for each in values]
     below = [middle - min(each) for middle, each in zip(medians, values, strict=True)]
     above = [max(each) - middle for middle, each in zip(medians, values, strict=True)]
-    colours = [_COLOURS[line.contestant.kind] for line in lines]
-    names = [line.contestant.name for line in lines]
+    colours = [_COLOURS[line.kind] for line in lines]
+    names = [line.name for line in lines]
     axes.barh(names, medians, color=colours, xerr=(below, above), error_kw={"ecolor": "#555555", "lw": 0.8})
     for place, middle in enumerate(medians):
         axes.annotate(number(middle), (middle, place), (4, 6), textcoords="offset points", fontsize=7)
     axes.tick_params("y", labelsize=7.5)
     axes.invert_yaxis()
-    axes.set_title(f"{outcome.subject.title} ({outcome.subject.unit})", fontsize=9, loc="left")
+    axes.set_title(f"{subject.title} ({subject.unit or subject.figure})", fontsize=9, loc="left")
     axes.set_xticks([])
     axes.margins(x=0.15)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
 
 
-def _shown(outcome: Outcome) -> list[Line]:
-    lines = [(line, value) for line in outcome.lines if (value := line.median(outcome.subject.figure)) is not None]
-    longest = max((value for line, value in lines if line.contestant.kind != "limit"), default=0.0)
-    return [line for line, value in lines if line.contestant.kind != "limit" or value <= _SHOWN * longest]
+def _shown(subject: Subject) -> list[Contestant]:
+    lines = [(line, value) for line in subject.contestants if (value := line.median(subject.figure)) is not None]
+    longest = max((value for line, value in lines if line.kind != "limit"), default=0.0)
+    return [line for line, value in lines if line.kind != "limit" or value <= _SHOWN * longest]

@@ -15,7 +15,7 @@ from pathlib import Path
 from tools import machine
 from tools.bench.measure import Figures
 from tools.bench.pages import write_pages
-from tools.bench.report import Line, Outcome, Report, load, section
+from tools.bench.report import Report, load, section
 from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
@@ -35,8 +35,9 @@ def run(given: argparse.Namespace) -> int:
         return 0
     console = Console()
     started, here = time.monotonic(), machine.machine()
-    outcomes = {each.subject.name: each for path in given.load for each in load(Path(path), chosen)}
-    left = [each for each in chosen if each.name not in outcomes]
+    for path in given.load:
+        load(Path(path), chosen)
+    left = [each for each in chosen if not each.origin]
     used = _environments(chosen)
     needed = [name for name in _environments(left) if not given.loaders or name in given.loaders]
     missing = install_missing(console, needed)
@@ -45,10 +46,10 @@ def run(given: argparse.Namespace) -> int:
         for subject in left:
             with console.step(subject.title) as step:
                 runner.note = step.note
-                outcomes[subject.name] = runner.run(subject, given.loaders)
-            console.page(section(outcomes[subject.name]))
+                runner.run(subject, given.loaders)
+            console.page(section(subject))
     report = Report(
-        [outcomes[subject.name] for subject in chosen],
+        chosen,
         here,
         machine.versions(name for name in used if name not in missing),
         machine.commit(),
@@ -62,7 +63,7 @@ def run(given: argparse.Namespace) -> int:
         Path(given.json).write_bytes(report.to_json())
     if given.markdown:
         write_pages(report)
-    return int(any(line.failure and line.contestant.kind == "mdsx" for each in report.outcomes for line in each.lines))
+    return int(any(each.failure and each.kind == "mdsx" for subject in chosen for each in subject.contestants))
 
 
 def _environments(subjects: Sequence[Subject]) -> list[str]:
@@ -80,21 +81,21 @@ class Runner:
     call: Callable[..., Figures] = call
     _failed: dict[Path, str] = field(default_factory=dict)  # data that could not be written -> why
 
-    def run(self, subject: Subject, only: Sequence[str] = ()) -> Outcome:
-        """A contestant that failed or hung has no further turns; its line says why.
+    def run(self, subject: Subject, only: Sequence[str] = ()) -> None:
+        """Give contestants their turns. One that failed or hung has no further turns; it keeps the reason.
 
         `only`: the environments that have turns; "mdsx" and "limit" are those of the project's own.
         """
-        lines = [Line(each, failure=self._absent(each, only)) for each in subject.contestants]
+        for each in subject.contestants:
+            each.failure = self._absent(each, only)
         for number in range(1, self.rounds + 1):
-            for line in lines:
-                if not line.failure:
-                    self.note(f"{subject.name}, round {number}: {line.contestant.name}")
+            for each in subject.contestants:
+                if not each.failure:
+                    self.note(f"{subject.name}, round {number}: {each.name}")
                     try:
-                        line.rounds.append(self._measure(line.contestant, subject.limit))
+                        each.rounds.append(self._measure(each, subject.limit))
                     except CallFailed as error:
-                        line.failure = f"round {number}: {error}"
-        return Outcome(subject, lines)
+                        each.failure = f"round {number}: {error}"
 
     def _absent(self, contestant: Contestant, only: Sequence[str]) -> str:
         environment = contestant.call.environment

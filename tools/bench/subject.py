@@ -1,14 +1,16 @@
-"""What is measured: a subject, its contestants, and the goals that mdsx has in it."""
+"""What is measured: a subject, its contestants with their figures, and the goals that mdsx has in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 
+from tools.bench.measure import Figures
 from tools.processes import Call
 
 
-@dataclass(frozen=True)
+@dataclass
 class Contestant:
     """One line of a subject: a loader driven in one way, or a limit of the machine.
 
@@ -21,6 +23,17 @@ class Contestant:
     call: Call
     prepare: Call | None = None
     kind: str = "peer"  # mdsx, peer or limit: how it is shown
+    rounds: list[Figures] = field(default_factory=list)  # the figures of each turn
+    failure: str = ""  # why there are no more of them
+
+    def values(self, figure: str) -> list[float]:
+        """One figure, of each round that has it."""
+        return [float(figures[figure]) for figures in self.rounds if figures.get(figure) is not None]
+
+    def median(self, figure: str) -> float | None:
+        """The median of all rounds, None if there is none."""
+        values = self.values(figure)
+        return median(values) if values else None
 
 
 @dataclass(frozen=True)
@@ -38,17 +51,23 @@ class Goal:
         if (self.at_least is None) == (self.at_most is None):
             raise ValueError(f"{self.text}: a goal has one bound, at_least or at_most")
 
-    @property
-    def bound(self) -> str:
-        return f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
-
 
 @dataclass(frozen=True)
+class Verdict:
+    """How a goal was judged. `value` is the figure or ratio, None if it could not be measured."""
+
+    goal: str
+    value: float | None
+    measured: str  # the value and the bound
+    word: str  # met, missed, not measured
+
+
+@dataclass
 class Subject:
     """A question that all contestants answer, in rounds in which each has one turn.
 
-    `figure` names the figure that is compared, and `unit` its unit. A measurement that takes `limit` seconds counts as
-    hanging.
+    `figure` names the figure that is compared: the more the better if it is a rate, such as samples/s. A measurement
+    that takes `limit` seconds counts as hanging.
     """
 
     name: str
@@ -56,11 +75,11 @@ class Subject:
     contestants: Sequence[Contestant]
     goals: Sequence[Goal] = ()
     figure: str = "samples/s"
-    unit: str = "samples/s"
-    higher_is_better: bool = True
-    limit: float = 120.0
+    unit: str = ""  # default: the figure
     more: tuple[str, ...] = ()  # further figures that are shown
+    limit: float = 120.0
     note: str = ""
+    origin: str = ""  # the earlier run that measured it, if it was not this one
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.contestants]
@@ -69,3 +88,29 @@ class Subject:
         for name in (name for goal in self.goals for name in (goal.contestant, *goal.against)):
             if name not in names:
                 raise ValueError(f"{self.name}: a goal names {name!r}, which is no contestant")
+
+    def verdicts(self) -> list[Verdict]:
+        """Judge the goals."""
+        return [self._judge(goal) for goal in self.goals]
+
+    def _judge(self, goal: Goal) -> Verdict:
+        figure = goal.figure or self.figure
+        medians = {each.name: value for each in self.contestants if (value := each.median(figure)) is not None}
+        value = medians.get(goal.contestant)
+        if goal.against and value is not None:
+            others = [medians[name] for name in goal.against if name in medians]
+            best = (max if figure.endswith("/s") else min)(others, default=0.0)
+            value = value / best if best else None
+        if value is None:
+            return Verdict(goal.text, None, "-", "not measured")
+        ratio = " x" if goal.against else ""
+        if goal.at_most is not None:
+            met, bound = value <= goal.at_most, f"≤ {goal.at_most:g}"
+        else:
+            met, bound = value >= (goal.at_least or 0), f"≥ {goal.at_least:g}"
+        return Verdict(goal.text, value, f"{number(value)}{ratio}, goal {bound}", "met" if met else "missed")
+
+
+def number(value: float) -> str:
+    """Three significant digits."""
+    return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -26,6 +26,7 @@ from tools.bench.subjects import alone, call, prepare
 from tools.bench.subjects.s3 import SAMPLE_BYTES, served, size_of, url_of
 
 _SEED = 7
+_DOWNLOADED = "of the dataset an epoch"
 _WAIT = 60.0  # seconds that a process waits for another
 _EPOCHS = 6
 _BATCH = 64  # of all processes
@@ -47,15 +48,13 @@ def _small_cache(share: float, ranks: int, most: float) -> Subject:
     return Subject(
         name=f"s3-cache-{share * 100:.0f}-{ranks}",
         title=f"epochs 2 and on, a cache of {share:.0%} of the dataset, {processes}",
-        figure="downloaded",
-        unit="of the dataset an epoch",
+        figure=_DOWNLOADED,
         contestants=(
             alone("mdsx", "mdsx", later_epochs, made, share=share, ranks=ranks),
             alone("limit", "LRU, simulated", simulated, made, share=share, by_next_use=False),
             alone("limit", "by next use, simulated", simulated, made, share=share, by_next_use=True),
         ),
         goals=(Goal(f"a cache of {share:.0%}, {processes}: downloaded of the dataset an epoch", "mdsx", at_most=most),),
-        higher_is_better=False,
     )
 
 
@@ -72,7 +71,7 @@ def later_epochs(data: str, share: float, ranks: int) -> Figures:
             barrier.wait(_WAIT)
             received.append(link.counts().received)
             barrier.wait(_WAIT)
-    return {"downloaded": (received[-1] - received[0]) / (_EPOCHS - 1) / size}
+    return {_DOWNLOADED: (received[-1] - received[0]) / (_EPOCHS - 1) / size}
 
 
 def _train(rank: int, ranks: int, url: str, cache: mdsx.Cache, barrier: Barrier) -> None:
@@ -104,7 +103,7 @@ def simulated(data: str, share: float, by_next_use: bool) -> Figures:
             if len(cached) >= room:
                 del cached[max(cached, key=cached.__getitem__)]
         cached[shard] = following[at] if by_next_use else -at
-    return {"downloaded": mean(missed[1:_EPOCHS]) / len(counts)}
+    return {_DOWNLOADED: mean(missed[1:_EPOCHS]) / len(counts)}
 
 
 def _uses(counts: Any) -> Iterator[tuple[int, int]]:
@@ -121,7 +120,6 @@ def _admissions(scale: float) -> Subject:
         name="cache-admissions",
         title="admissions to a full cache of 20,000 shards, 16 processes",
         figure="admissions/s",
-        unit="admissions/s",
         contestants=(alone("mdsx", "mdsx", admissions, seconds=max(20 * scale, 5)),),
         goals=(Goal("cache admissions a second, 16 processes", "mdsx", at_least=100),),
     )

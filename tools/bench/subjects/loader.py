@@ -43,7 +43,7 @@ def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Fi
     time.sleep(2.0)  # until prefetching is done
     before = cpu_seconds()
     time.sleep(5.0)
-    return {"cpu s": cpu_seconds() - before}
+    return {"CPU s": cpu_seconds() - before}
 
 
 def _workers(
@@ -122,7 +122,6 @@ def _memory(workload: Workload) -> Subject:
         figure="peak rss MiB",
         unit="RSS, MiB",
         more=("peak pss MiB", "peak anonymous MiB"),
-        higher_is_better=False,
         contestants=[each for loader in ("mdsx", *PEERS) for each in _workers(loader, workload, watch=True)],
         note="RSS counts what processes share in each of them, and mapped files; PSS counts it once; anonymous is "
         "without mapped files. Python and PyTorch are in it.",
@@ -133,9 +132,7 @@ def _idle(workload: Workload) -> Subject:
     return Subject(
         name="idle",
         title="CPU seconds of a loader in 5 s in which nobody reads from it",
-        figure="cpu s",
-        unit="CPU s",
-        higher_is_better=False,
+        figure="CPU s",
         contestants=[each for loader in ("mdsx", *PEERS) for each in _workers(loader, workload, measurement=idle)],
         goals=[
             Goal(f"idle loader, {name.removeprefix('mdsx, ')}: no CPU", name, at_most=0.02) for name in (_NONE, _TWO)

@@ -70,7 +70,6 @@ def _cold_epoch(name: str, title: str, link: dict[str, Any], data: dict[str, Any
         name=f"s3-epoch-{name}",
         title=f"tokens: cold epoch from S3, {title}",
         figure="MB/s",
-        unit="MB/s",
         contestants=(ours, *bare_ones, *peers),
         goals=(judged,),
         limit=300.0,
@@ -89,13 +88,11 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
         name=f"s3-first-{name}",
         title=f"tokens: first batch from S3, cold, {title}, 50 ms, 100 MB/s",
         figure="s",
-        unit="s",
         contestants=(ours, slow, *(_driven(peer, data, _FAR, **first) for peer in _PEERS)),
         goals=(
             Goal(f"{goal}: under 0.5 s", "mdsx", at_most=0.5),
             Goal(f"{goal}: under 5 round trips", slow.name, at_most=4, figure="round trips"),
         ),
-        higher_is_better=False,
         note="From the dataset's construction on, in a fresh process, after all imports; full shuffle. Round trips are "
         "counted on a link of 500 ms, so that requests which are merely sent slowly do not count as if they waited.",
     )
@@ -158,10 +155,8 @@ def _resume(data: dict[str, Any]) -> Subject:
         name="s3-resume",
         title="tokens: resume at 90 % of an epoch, shards in the cache",
         figure="s",
-        unit="s",
         contestants=[contestant("mdsx", resume, name, each) for name, each in made.items()],
         goals=[Goal(f"resume at 90 %, {name}: under 0.3 s", f"mdsx, {name}", at_most=0.3) for name in made],
-        higher_is_better=False,
     )
 
 

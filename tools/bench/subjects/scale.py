@@ -39,10 +39,8 @@ def _order(scale: float) -> Subject:
     return Subject(
         name="order",
         title="The order of an epoch, in shards of 500,000 samples",
-        figure="construct s",
-        unit="construct, s",
+        figure="construct, s",
         more=("first batch s", "ns/sample", "MB in all"),
-        higher_is_better=False,
         contestants=(*found, contestant("mosaicml", whole_order, "10^7 samples", samples=peers_samples)),
         goals=(
             Goal("order of 10^12 samples in 2,000,000 shards: constructed under 1 s", largest, at_most=1.0),
@@ -67,7 +65,7 @@ def order(samples: int, streamed: int) -> Figures:
 
     _, first = timed(lambda: made.locate(np.arange(position, position + _BATCH)))
     _, took = timed(stream)
-    return {"construct s": construct, "first batch s": first, "ns/sample": took / streamed * 1e9, "MB in all": _peak()}
+    return {"construct, s": construct, "first batch s": first, "ns/sample": took / streamed * 1e9, "MB in all": _peak()}
 
 
 def whole_order(peer: Peer, samples: int) -> Figures:
@@ -75,7 +73,7 @@ def whole_order(peer: Peer, samples: int) -> Figures:
     from tools.peers.mosaicml import make_order
 
     _, took = timed(lambda: make_order(samples, max(samples // _PER_SHARD, 1)))
-    return {"construct s": took, "ns/sample": took / samples * 1e9}
+    return {"construct, s": took, "ns/sample": took / samples * 1e9}
 
 
 def _index(shards: int) -> Subject:
@@ -84,10 +82,8 @@ def _index(shards: int) -> Subject:
     return Subject(
         name="index",
         title="Open an index of 2^22 shards, the most that a dataset has",
-        figure="open s",
-        unit="open, s",
+        figure="open, s",
         more=("MB in all", "bytes/shard", "order s", "bytes/shard with order", of_worker),
-        higher_is_better=False,
         contestants=[
             alone("mdsx", name, open_index, call(prepare_index, shards=shards, compression=codec), shards=shards)
             for name, codec in codecs.items()
@@ -123,7 +119,7 @@ def open_index(data: str, shards: int) -> Figures:
     """Open it; what stays in memory of it, here and in a process forked from here that locates samples."""
     before = _anonymous()
     dataset, opened = timed(lambda: mdsx.Dataset(data))
-    figures: Figures = {"open s": opened, "MB in all": _peak()}
+    figures: Figures = {"open, s": opened, "MB in all": _peak()}
     figures["bytes/shard"] = (_anonymous() - before) / shards
     counts = dataset.shards.index.counts
     made, figures["order s"] = timed(lambda: mdsx.Order(counts, seed=7))
