@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from multiprocessing import get_context
+from multiprocessing.pool import ThreadPool
 from typing import Any, TypeVar
 
 import psutil
@@ -40,13 +41,12 @@ def rate_of_epochs(epoch: Callable[[], Iterable[Any]], batch: int, samples: int)
         started = clock()
         if first is None:
             first = started - begun
-        batches, left = 0, False
+        batches = 0
         for batches, _ in enumerate(iterator, 1):
             if batches % check == 0 and clock() - started > ENOUGH:
-                left = True
                 break
         epochs.append((min(batches * batch, samples - batch), clock() - started))
-        lasting = left or epochs[-1][1] > LONG_EPOCH
+        lasting = epochs[-1][1] > LONG_EPOCH
         if lasting or clock() > end or sum(took for _, took in epochs[1:]) > SECONDS:
             break
     timed = epochs[-1:] if lasting else epochs[1:] or epochs
@@ -117,11 +117,11 @@ def _family() -> list[psutil.Process]:
     return [this, *this.children(recursive=True)]
 
 
-def in_processes(function: Callable[[int], Any], count: int) -> list[Any]:
-    """Return what `function` returns for 0, 1, ..., each in a process that is forked from this one, all at once."""
+def at_once(function: Callable[[int], Any], count: int, processes: bool = True) -> list[Any]:
+    """Return what `function` returns for 0, 1, ..., at once: in processes forked from this one, or in threads."""
     global _forked
     _forked = function
-    with get_context("fork").Pool(count) as pool:
+    with get_context("fork").Pool(count) if processes else ThreadPool(count) as pool:
         return pool.map(_call_forked, range(count), chunksize=1)
 
 

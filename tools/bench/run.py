@@ -107,7 +107,9 @@ class Runner:
         more = {}
         if contestant.prepare is not None:
             data = self._prepared(contestant.prepare)
-            _read_all(data)
+            for path in data.rglob("*"):
+                if path.is_file():
+                    path.read_bytes()  # into the page cache, so that no contestant is the first to read it
             more["data"] = str(data)
         return self._call(contestant.call, more, limit)
 
@@ -133,16 +135,6 @@ class Runner:
             return self.call(what, more, scratch=scratch, limit=limit)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _read_all(directory: Path) -> None:
-    """Bring all files into the page cache, so that no contestant is the first to read them."""
-    buffer = bytearray(2**22)
-    for path in sorted(directory.rglob("*")):
-        if path.is_file():
-            with path.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
 
 
 def _empty(directory: Path) -> Path:

@@ -20,7 +20,7 @@ from typing import Any
 
 import mdsx
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
-from tools.bench.measure import Figures, in_processes
+from tools.bench.measure import Figures, at_once
 from tools.bench.subject import Goal, Subject
 from tools.bench.subjects import alone, call, prepare
 from tools.bench.subjects.s3 import SAMPLE_BYTES, served, size_of, url_of
@@ -148,4 +148,4 @@ def admissions(seconds: float) -> Figures:
                 break
         return count / took
 
-    return {"admissions/s": sum(in_processes(admit, _PROCESSES))}
+    return {"admissions/s": sum(at_once(admit, _PROCESSES))}

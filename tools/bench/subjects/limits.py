@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,24 +28,16 @@ def _bytes_of(workload: str, samples: int) -> NDArray[np.uint64]:
     return np.random.default_rng(7).integers(2**64, size=(samples, size // 8), dtype=np.uint64)
 
 
-def copy(workload: str, samples: int) -> Figures:
-    """memcpy: all the bytes, from one array to another."""
-    source = _bytes_of(workload, samples)
-    target = np.zeros_like(source)
-    return rate_of_calls(lambda call: np.copyto(target, source), samples)
-
-
-def gather(workload: str, samples: int) -> Figures:
-    """The same in a random order: one NumPy take of all rows."""
+def memory(workload: str, samples: int, work: str) -> Figures:
+    """A pass over all the bytes: a copy, a copy in a random order, or XXH3-128."""
     source, order = _bytes_of(workload, samples), workloads.permutation(samples)
     target = np.zeros_like(source)
-    return rate_of_calls(lambda call: np.take(source, order, axis=0, out=target, mode="clip"), samples)
-
-
-def checksum(workload: str, samples: int) -> Figures:
-    """XXH3-128 of all the bytes."""
-    source = _bytes_of(workload, samples)
-    return rate_of_calls(lambda call: xxhash.xxh3_128_digest(source.data), samples)
+    works: dict[str, Callable[[int], object]] = {
+        "copy": lambda call: np.copyto(target, source),
+        "gather": lambda call: np.take(source, order, axis=0, out=target, mode="clip"),
+        "checksum": lambda call: xxhash.xxh3_128_digest(source.data),
+    }
+    return rate_of_calls(works[work], samples)
 
 
 def write(workload: str, samples: int) -> Figures:
@@ -54,10 +46,9 @@ def write(workload: str, samples: int) -> Figures:
 
     def run() -> None:
         for first in range(0, len(source), _PIECE):
-            with Path(directory, str(first)).open("wb", buffering=0) as file:
-                rest = source[first : first + _PIECE]
-                while rest:
-                    rest = rest[file.write(rest) :]
+            with Path(directory, str(first)).open("wb") as file:
+                file.write(source[first : first + _PIECE])
+                file.flush()
                 os.fsync(file.fileno())
 
     _, took = timed(run)
@@ -78,9 +69,5 @@ def decoder(samples: int, processes: bool) -> Figures:
             done += 1
         return done
 
-    if processes:
-        counts = measure.in_processes(decode, cores)
-    else:
-        with ThreadPoolExecutor(cores) as pool:
-            counts = list(pool.map(decode, range(cores)))
+    counts = measure.at_once(decode, cores, processes)
     return {"samples/s": sum(counts) / (time.perf_counter() - begun)}

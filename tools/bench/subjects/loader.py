@@ -64,8 +64,8 @@ def _loader(workload: Workload, batch_size: int) -> Subject:
         found += _workers(loader, workload, **size)
         if (loader, workload.name) == ("litdata", "tokens"):
             found += _workers(loader, workload, "TokensLoader, ", written=TOKENS_LOADER, **size)
-    found.append(alone("limit", "memcpy", limits.copy, **workload.arguments))
-    found.append(alone("limit", "memcpy, gather", limits.gather, **workload.arguments))
+    found.append(alone("limit", "memcpy", limits.memory, work="copy", **workload.arguments))
+    found.append(alone("limit", "memcpy, gather", limits.memory, work="gather", **workload.arguments))
     return Subject(
         name=f"loader-{workload.name}-{batch_size}",
         title=f"{workload.name}: shuffled loader, batch {batch_size}",

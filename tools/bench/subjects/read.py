@@ -57,7 +57,7 @@ def _many(workload: Workload) -> Subject:
         reads("mdsx", random, "", workload, each=_MANY, dicts=True),
         reads("mdsx", random, "columns", workload, each=_MANY),
         *(reads(loader, random, "", workload, each=_MANY) for loader in _RANDOM),
-        alone("limit", "memcpy, gather", limits.gather, **workload.arguments),
+        alone("limit", "memcpy, gather", limits.memory, work="gather", **workload.arguments),
     ]
     text = f"random ds[[{_MANY} numbers]]"
     goal = Goal(f"{workload.name}, {text}: 20 x mosaicml-streaming", "mdsx", names(found, "mosaicml"), 20)

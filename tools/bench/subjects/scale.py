@@ -12,7 +12,7 @@ import psutil
 
 import mdsx
 from mdsx.format import Schema, ShardEntry, build_index
-from tools.bench.measure import Figures, in_processes, memory_of, timed
+from tools.bench.measure import Figures, at_once, memory_of, timed
 from tools.bench.subject import Goal, Subject
 from tools.bench.subjects import alone, call, contestant
 from tools.peers import Peer
@@ -131,7 +131,7 @@ def open_index(data: str, shards: int) -> Figures:
             made.locate(np.arange(position, position + _BATCH))
         return memory_of(psutil.Process())["private"]
 
-    (private,) = in_processes(locate, 1)
+    (private,) = at_once(locate, 1)
     figures["bytes/shard of a worker"] = private / shards
     return figures
 

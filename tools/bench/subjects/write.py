@@ -30,7 +30,7 @@ def _subject(workload: Workload) -> Subject:
         one += [writes("litdata", f"TokensLoader, {how}", workers=n, **TOKENS_LOADER) for n, how in processes.items()]
     batches = writes("huggingface", "batches", batches=True)
     disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
-    checksum = alone("limit", "XXH3-128", limits.checksum, **workload.arguments)
+    checksum = alone("limit", "XXH3-128", limits.memory, work="checksum", **workload.arguments)
     by_one = tuple(each.name for each in one)
     text = f"{workload.name}, write"
     goals = [
