@@ -48,17 +48,10 @@ def run(given: argparse.Namespace) -> int:
                 runner.note = step.note
                 runner.run(subject, given.loaders)
             console.page(section(subject))
-    report = Report(
-        chosen,
-        here,
-        machine.versions(name for name in used if name not in missing),
-        machine.commit(),
-        machine.today(),
-        given.rounds,
-        given.scale,
-        time.monotonic() - started,
-    )
-    console.print(f"{report.about().strip()} {report.seconds:.0f} s")
+    versions = machine.versions(name for name in used if name not in missing)
+    took = time.monotonic() - started
+    report = Report(chosen, here, versions, machine.commit(), machine.today(), given.rounds, given.scale, took)
+    console.print(f"{report.about().strip()} {took:.0f} s")
     if given.json:
         Path(given.json).write_bytes(report.to_json())
     if given.markdown:

@@ -177,11 +177,6 @@ def drive(loader: str, function: str, **arguments: Any) -> Any:
     return pkgutil.resolve_name(function)(found, **arguments)
 
 
-def id_of(sample: Mapping[str, Any]) -> int:
-    """Return the id of a sample of the matrix, WRONG if its text is another sample's."""
-    return checked([sample["id"]], [sample["text"]])[0]
-
-
 def use_temporary_files_in(directory: Path) -> None:
     """Keep temporary files of killed processes inside `directory`."""
     directory.mkdir(exist_ok=True)

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tools.conformance.task import Task
-from tools.peers import Layout, Loader, Make, Peer, Reading, id_of
+from tools.conformance.task import Task, checked
+from tools.peers import Layout, Loader, Make, Peer, Reading
 
 _FOR_RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0,index_storage_option:in_memory"
 
@@ -153,7 +153,8 @@ def _decoder(kind: str) -> Callable[[bytes], Any]:
 
 
 def _id_of(record: bytes) -> int:
-    return id_of(_decode(record))
+    sample = _decode(record)
+    return checked([sample["id"]], [sample["text"]])[0]
 
 
 def _files(directory: str) -> list[str]:

@@ -13,23 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tools.conformance.matrix import Cell
-from tools.peers import Layout, Make, Peer, Reading
-from tools.peers.torchdata import StatefulLoader, unsupported_by_stateful_dataloader
+from tools.peers import Layout, Make, Reading
+from tools.peers.torchdata import StatefulPeer
 
 _ROWS = 1000
 
 
-class HuggingFace(Peer):
+class HuggingFace(StatefulPeer):
     name = environment = "huggingface"
     title = "HF datasets"
     packages = ("datasets", "torchdata", "pyarrow")
     imports = ("datasets", "torchdata.stateful_dataloader")
     settings: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    rank_loader = StatefulLoader
-
-    def unsupported(self, cell: Cell) -> str | None:
-        return unsupported_by_stateful_dataloader(cell)
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         samples = list(map(make, ids))

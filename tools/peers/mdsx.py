@@ -101,13 +101,8 @@ class Mdsx(Peer):
             source = mdsx.Mixture(list(zip(reading.sources, reading.weights, strict=True)))
         how: dict[str, Any] = {"cache": reading.cache, "zero_copy": reading.views, "transform": transform}
         dataset = StreamingDataset(source, seed=reading.seed, **how)
-        return StreamingDataLoader(
-            dataset,
-            batch_size=reading.batch_size,
-            num_workers=reading.workers,
-            drop_last=False,
-            collate_fn=collate,
-        )
+        how = {"num_workers": reading.workers, "drop_last": False, "collate_fn": collate}
+        return StreamingDataLoader(dataset, reading.batch_size, **how)
 
 
 def _writer(directory: Path, kind: str, layout: Layout) -> Any:

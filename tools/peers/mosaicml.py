@@ -21,10 +21,7 @@ _COLUMNS = {
     "text": {"text": "str", "id": "int"},
     "mixed": {"text": "str", "id": "int", "vector": "ndarray:float32", "meta": "json"},
 }
-_OPERATORS = {
-    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-}
+_OPERATORS = ("torchvision::nms", "torchvision::qnms")
 _PADDED = (
     "Every rank gets equally many samples, and what is missing for that is filled up with repeated ones "
     "(`get_partitions_orig`: `ids = np.concatenate([ids, last], 1)`)."
@@ -63,8 +60,8 @@ class MosaicML(Peer):
         import torch
 
         if torch.version.cuda is None:
-            for name, signature in _OPERATORS.items():
-                torch.library.define(name, signature)
+            for name in _OPERATORS:
+                torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         super().warm()
 
     def clean(self) -> None:

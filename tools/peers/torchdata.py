@@ -43,16 +43,25 @@ class StatefulLoader(Loader):
         return {"loader": self._loader.state_dict(), "epoch": self.epoch}
 
 
-class Torchdata(Peer):
+class StatefulPeer(Peer):
+    """A peer that uses StatefulDataLoader."""
+
+    rank_loader = StatefulLoader
+
+    def unsupported(self, cell: Cell) -> str | None:
+        if cell.phases:
+            return "Neither the loader's state nor that of its samplers has weights that could change."
+        if len({shape.world for shape in cell.shapes}) > 1:
+            return _NOT_ACROSS_RANKS
+        return _SAME_WORKERS if len({shape.workers for shape in cell.shapes}) > 1 else None
+
+
+class Torchdata(StatefulPeer):
     name = environment = "torchdata"
     title = "torchdata"
     packages = ("torchdata", "torch")
     imports = ("torchdata.nodes", "torchdata.stateful_dataloader")
-    rank_loader = StatefulLoader
     findings: ClassVar[Mapping[str, str]] = dict.fromkeys(("uneven", "uneven-resume", "few", "few-resume"), _PADDED)
-
-    def unsupported(self, cell: Cell) -> str | None:
-        return unsupported_by_stateful_dataloader(cell)
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         directory.mkdir(parents=True)
@@ -84,17 +93,6 @@ class Torchdata(Peer):
         )
         node = nodes.Mapper(nodes.Batcher(node, reading.batch_size, drop_last=False), default_collate)
         return nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2), restart_on_stop_iteration=False)
-
-
-def unsupported_by_stateful_dataloader(cell: Cell) -> str | None:
-    """What StatefulDataLoader does not do, whatever it loads."""
-    if cell.phases:
-        return "Neither the loader's state nor that of its samplers has weights that could change."
-    if len({shape.world for shape in cell.shapes}) > 1:
-        return _NOT_ACROSS_RANKS
-    if len({shape.workers for shape in cell.shapes}) > 1:
-        return _SAME_WORKERS
-    return None
 
 
 class _Samples:

@@ -19,7 +19,6 @@ from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import TOKENS_LOADER, alone, call, contestant, prepare
 from tools.link import Link
 from tools.peers import Peer, Reading
-from tools.processes import Call
 from tools.s3_server import S3Server
 from tools.workloads import WIDTH
 
@@ -105,11 +104,8 @@ def _driven(
     written: dict[str, Any] = {"compression": _CODECS[loader]} if compressed else {}
     if loader == "litdata" and not compressed:
         written, how = TOKENS_LOADER, how | TOKENS_LOADER
-    return contestant(loader, read, words, _written(loader, **data, **written), link=link, **how)
-
-
-def _written(loader: str, **data: Any) -> Call:
-    return call(prepare, loader, workload="tokens", **data)
+    made = call(prepare, loader, workload="tokens", **data, **written)
+    return contestant(loader, read, words, made, link=link, **how)
 
 
 def read(peer: Peer, data: str, link: dict[str, Any], samples: int, batches: int | None = None, **how: Any) -> Figures:
@@ -148,8 +144,9 @@ def bare(data: str, link: dict[str, Any], threads: int) -> Figures:
 
 
 def _resume(data: dict[str, Any]) -> Subject:
-    sizes = (data["samples"] // 10, data["samples"])
-    made = {f"{size:,} samples": _written("mdsx", **{**data, "samples": size}) for size in sizes}
+    made = {}
+    for samples in (data["samples"] // 10, data["samples"]):
+        made[f"{samples:,} samples"] = call(prepare, "mdsx", workload="tokens", samples=samples, size=data["size"])
     made[f"{_REPEATED:,} shards"] = call(prepare_repeated, "mdsx")
     return Subject(
         name="s3-resume",
