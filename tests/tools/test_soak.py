@@ -307,11 +307,11 @@ def _sessions_of(directory: Path) -> list[int]:
 
 
 def test_ended_processes_leave_no_pipe_open(tmp_path: Path) -> None:
-    first = jobs.start(Process(tmp_path / "first.txt", _nothing))  # the server of the forks has its own pipes
+    first = Process(tmp_path / "first.txt", _nothing).begin()  # the server of the forks has its own pipes
     first.join(60)
     assert first.status == 0
     before = len(os.listdir("/proc/self/fd"))
-    begun = [jobs.start(Process(tmp_path / f"{number}.txt", _nothing)) for number in range(3)]
+    begun = [Process(tmp_path / f"{number}.txt", _nothing).begin() for number in range(3)]
     for process in begun[1:]:
         process.join(60)
     begun[0].end()
@@ -324,7 +324,7 @@ def test_ended_processes_leave_no_pipe_open(tmp_path: Path) -> None:
 def test_a_process_whose_start_was_interrupted_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """The interrupt comes when the process runs, but before `start` has recorded it."""
+    """The interrupt comes when the process runs, but before it is recorded."""
     original, before = Process.start, signal.signal(number, signal.default_int_handler)
 
     def interrupted(process: Process) -> None:
@@ -336,7 +336,7 @@ def test_a_process_whose_start_was_interrupted_is_ended(
     process = Process(tmp_path / "output.txt", time.sleep, 600)
     try:
         with pytest.raises(KeyboardInterrupt):
-            jobs.start(process)
+            process.begin()
     finally:
         signal.signal(number, before)
     assert process.status is None

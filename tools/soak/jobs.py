@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from tools.account import NEVER, Life, read_log
 from tools.conformance.matrix import Shape
@@ -36,6 +36,17 @@ class Process(ForkServerProcess):
         self.session = 0
         self._environment = dict(os.environ)
         self._status: int | None = None
+
+    def begin(self) -> Self:
+        """Start it and return it. Even if this call is interrupted, `end_all` ends it."""
+
+        def start() -> None:
+            self.start()
+            self.session = self.pid or 0
+            _started.append(self)
+
+        _starter.submit(start).result()
+        return self
 
     def run(self) -> None:
         """Run the target, in the new process."""
@@ -74,22 +85,6 @@ class Process(ForkServerProcess):
     def last_words(self) -> str:
         lines = self.output.read_text(errors="replace").splitlines() if self.output.exists() else []
         return "\n".join(lines[-25:])
-
-
-_P = TypeVar("_P", bound=Process)
-
-
-def start(process: _P) -> _P:
-    """Start a process and return it. Even if this call is interrupted, `end_all` ends the process."""
-
-    def begin() -> None:
-        process.start()
-        assert process.pid is not None
-        process.session = process.pid
-        _started.append(process)
-
-    _starter.submit(begin).result()
-    return process
 
 
 def end_all() -> None:
@@ -170,7 +165,7 @@ class Job:
 
     def _start(self, reading: Reading) -> Reader:
         files = self._first.files / f"{self.plan.name.replace(' ', '-')}-{len(self._all):04}"
-        self._all.append(start(Reader(replace(reading, files=files))))
+        self._all.append(Reader(replace(reading, files=files)).begin())
         return self._all[-1]
 
     def _restart(self, reader: Reader) -> None:
@@ -237,7 +232,7 @@ class WriterJob:
             self._failed(f"dataset {self.finished} is not as expected")
 
     def _start(self) -> None:
-        self._process = start(Process(self.output, write, f"{self.url}/{self.finished}", self.data))
+        self._process = Process(self.output, write, f"{self.url}/{self.finished}", self.data).begin()
 
     def _failed(self, text: str) -> None:
         self.failures.append(f"writer {self.name}: {text}")
