@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--rounds", type=int, default=5, help="turns of each contestant (default 5)")
     add("--quick", dest="scale", action="store_const", const=0.1, default=1.0, help="use a tenth of the samples")
     add("--scale", type=float, default=1.0, help="use another share of the samples")
-    add("--loaders", type=_list, default=[], metavar="A,B", help="only these: mdsx, limit, litdata ...")
+    add("--loaders", type=lambda text: text.split(","), default=[], metavar="A,B", help="only these, such as litdata")
     add("--scratch", metavar="DIR", help="keep and reuse the datasets that are written there")
     add("--load", action="append", default=[], metavar="FILE", help="reuse results of earlier --json")
     add("--json", metavar="FILE", help="write every figure of every round")
@@ -113,18 +113,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _list(text: str) -> list[str]:
-    return [part for part in text.split(",") if part]
-
-
 def _names_of(kind: str, known: Sequence[str]) -> dict[str, Any]:
     """The settings of an option that takes some of `known`."""
 
     def names(text: str) -> list[str]:
-        for name in _list(text):
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
-        return _list(text)
+        if unknown := set(text.split(",")) - set(known):
+            raise argparse.ArgumentTypeError(f"unknown {kind} {unknown.pop()!r}; known are {', '.join(known)}")
+        return text.split(",")
 
     return {"type": names, "metavar": "A,B", "help": f"of {', '.join(known)}"}
 

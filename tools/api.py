@@ -73,14 +73,10 @@ def _name(name: str) -> Iterator[str]:
             title = f"{thing.__name__}.{key}"
             yield f"#### {title}\n"
             if isinstance(member, property):
-                yield _code(f"{title}: {_type(member.fget.__annotations__['return'], member.fget)}")
+                yield f"```python\n{title}: {_type(member.fget.__annotations__['return'], member.fget)}\n```\n"
             else:
                 yield _signature(title, getattr(member, "__func__", member), bound=True)
             yield _text(member)
-
-
-def _code(text: str) -> str:
-    return f"```python\n{text}\n```\n"
 
 
 class _AsIs(str):
@@ -108,7 +104,7 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> str:
     if len(text) > _WIDTH:
         lines = "".join(f"    {argument},\n" for argument in arguments)
         text = f"{name}(\n{lines}){end}"
-    return _code(text)
+    return f"```python\n{text}\n```\n"
 
 
 def _type(annotation: str, function: Any) -> str:

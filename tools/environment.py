@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parent.parent
 _STEPS = (
-    ("Install PyTorch", ("torch",)),  # by far the largest: has a line of its own
-    ("Install the build backend", ("setuptools",)),
+    ("Install PyTorch", ("torch", "setuptools")),  # by far the largest: has a line of its own
     ("Install mdsx and its tools", ("--no-build-isolation", "-e", ".[torch,test]")),
 )
 """What pip installs, step by step, within constraints.txt."""

@@ -1,28 +1,40 @@
-"""The command: runs the chosen loaders, one after the other, and writes the tables."""
+"""The command: runs the chosen loaders, one after the other, and writes what they did as tables, JSON and a picture."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from tools.conformance.matrix import QUICK, Cell, cells
-from tools.conformance.report import Report, Row
+from tools.conformance.matrix import Cell, cells
 from tools.conformance.run import Result, run_loader
 from tools.console import Console, temporary_directory
 from tools.environment import PeerEnvironment, install_missing
 from tools.peers import NAMES, Peer, peer
 from tools.processes import ROOT
-from tools.tables import put_between_marks
+from tools.tables import put_between_marks, table
+
+_COLOURS = {
+    "exact": "#7bc47f",
+    "order": "#f2d16b",
+    "inexact": "#e0685c",
+    "error": "#b071c9",
+    "hang": "#b071c9",
+    "unsupported": "#d9d9d9",
+    "missing": "#f5f5f5",
+}
+_NOT_RUN = ("unsupported", "missing")
 
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if mdsx was run and is not exact in every cell. Everything it started has ended then."""
     loaders = [peer(name) for name in given.loaders or (["mdsx"] if given.quick else NAMES)]
-    wanted = given.cells or (QUICK if given.quick else [cell.name for cell in cells()])
-    chosen = [cell for cell in cells(given.seed) if cell.name in wanted]
+    every = cells(given.seed)
+    chosen = [cell for cell in every if (cell.name in given.cells if given.cells else cell.quick or not given.quick)]
     console = Console()
     missing = install_missing(console, [loader.environment for loader in loaders])
     rows = []
@@ -32,23 +44,22 @@ def run(given: argparse.Namespace) -> int:
                 rows.append(Row(loader, {}, [Result(cell, "missing", detail=reason) for cell in chosen]))
             else:
                 rows.append(_run(console, loader, chosen, directory / loader.name, given))
-    report = Report(rows, given.seed)
-    page = f"{report.markdown()}\n{report.details()}"
+    page = f"{markdown(rows)}\n{details(rows)}"
     console.page(page)
-    console.print(report.versions())
+    console.print(versions(rows))
     if given.output:
         output = Path(given.output)
         output.mkdir(parents=True, exist_ok=True)
         (output / "conformance.md").write_text(page)
-        (output / "conformance.json").write_text(report.to_json())
-        report.draw(output / "conformance.png")
+        (output / "conformance.json").write_text(to_json(rows, given.seed))
+        draw(rows, output / "conformance.png")
     if given.docs:
         docs = ROOT / "docs" / "conformance.md"
-        put_between_marks(docs, "matrix", "table", report.markdown())
-        put_between_marks(docs, "matrix", "details", report.details())
-        put_between_marks(docs, "matrix", "versions", f"{report.versions()}.\n")
-        put_between_marks(ROOT / "README.md", "matrix", "summary", report.summary())
-        report.draw(docs.with_suffix(".png"))
+        put_between_marks(docs, "matrix", "table", markdown(rows))
+        put_between_marks(docs, "matrix", "details", details(rows))
+        put_between_marks(docs, "matrix", "versions", f"{versions(rows)}.\n")
+        put_between_marks(ROOT / "README.md", "matrix", "summary", summary(rows))
+        draw(rows, docs.with_suffix(".png"))
     return int(any(row.loader.name == "mdsx" and row.count("exact") < len(chosen) for row in rows))
 
 
@@ -63,3 +74,115 @@ def _run(console: Console, loader: Peer, chosen: Sequence[Cell], directory: Path
         row = Row(loader, {package: version_of(package) for package in loader.packages}, found)
         step.result = f"exact in {row.count('exact')}"
     return row
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loader, the versions of its packages, and its result in each cell."""
+
+    loader: Peer
+    versions: Mapping[str, str]
+    results: Sequence[Result]
+
+    @property
+    def heading(self) -> str:
+        """Its title and the version of its first package."""
+        return " ".join([self.loader.title, *list(self.versions.values())[:1]])
+
+    def finding(self, result: Result) -> str:
+        """Why this cell failed, as found by hand."""
+        return self.loader.findings.get(result.cell.name, "") if result.status != "exact" else ""
+
+    def count(self, *statuses: str) -> int:
+        """How many cells ended so."""
+        return sum(result.status in statuses for result in self.results)
+
+
+Rows = Sequence[Row]
+"""The whole matrix: each row has the same cells."""
+
+
+def _lines(rows: Rows) -> list[tuple[Result, ...]]:
+    """For each cell, the result of each loader."""
+    return list(zip(*(row.results for row in rows), strict=True))
+
+
+def markdown(rows: Rows) -> str:
+    """A line for each cell, a column for each loader."""
+    cells = [[line[0].cell.title, *(result.word for result in line)] for line in _lines(rows)]
+    return table(["", *(row.heading for row in rows)], cells)
+
+
+def summary(rows: Rows) -> str:
+    """A Markdown table with a line for each loader: how many cells ended how."""
+    groups = (("exact",), ("inexact",), ("order",), ("error", "hang"), ("unsupported", "missing"))
+    counts = [[row.heading, *(str(row.count(*group) or "") for group in groups)] for row in rows]
+    return table(("", "exact", "lost or repeated", "other order", "error or hang", "unsupported"), counts)
+
+
+def details(rows: Rows) -> str:
+    """What each loader did where it was not exact, in Markdown: measured, found by hand, by its documentation."""
+    lines = []
+    for row in rows:
+        lines += [f"### {row.heading}", "", *(_details(row) or ["Every cell is exact."]), ""]
+    return "\n".join(lines)
+
+
+def versions(rows: Rows) -> str:
+    """All packages and their versions."""
+    found = {name: version for row in rows for name, version in row.versions.items()}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def to_json(rows: Rows, seed: int) -> str:
+    """Everything, with the command that repeats each cell."""
+    command = "python3 -m tools conformance --loaders {} --cells {} --seed {}"
+    cells = [
+        {"loader": row.loader.name, **vars(each), "cell": each.cell.name, "title": each.cell.title}
+        | {"finding": row.finding(each), "command": command.format(row.loader.name, each.cell.name, seed)}
+        for row in rows
+        for each in row.results
+    ]
+    value = {"seed": seed, "versions": versions(rows), "cells": cells}
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def draw(rows: Rows, path: Path) -> None:
+    """Draw the table, with a colour for each kind of result."""
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+    lines = _lines(rows)
+    size = (1.5 + 1.25 * (len(rows) + 2), 1.2 + 0.27 * len(lines))
+    figure = Figure(size, layout="constrained")
+    axes = figure.subplots()
+    axes.axis("off")
+    drawn = axes.table(
+        [[result.word for result in line] for line in lines],
+        [[_COLOURS[result.status] for result in line] for line in lines],
+        rowLabels=[line[0].cell.title for line in lines],
+        colLabels=[row.heading for row in rows],
+        cellLoc="center",
+        bbox=Bbox.unit(),
+    )
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(7)
+    for cell in drawn.get_celld().values():
+        cell.set_edgecolor("white")
+    figure.savefig(path, dpi=90)
+
+
+def _details(row: Row) -> list[str]:
+    measured: dict[str, list[str]] = {}  # what was found by hand -> the cells that it explains
+    said: dict[str, list[str]] = {}  # what the documentation says -> its cells
+    for result in row.results:
+        if result.status in _NOT_RUN:
+            said.setdefault(f"{result.word}: {result.detail}", []).append(result.cell.title)
+        elif result.status != "exact" or result.detail:
+            detail = f" ({result.detail})" if result.detail else ""
+            measured.setdefault(row.finding(result), []).append(f"**{result.cell.title}**: {result.word}{detail}")
+    resuming = [result.cell.title for result in row.results if result.cell.resumes]
+    lines = [f"- {finding + ' ' if finding else ''}{'; '.join(cells)}" for finding, cells in measured.items()]
+    for sentence, titles in said.items():
+        lines.append(f"- *{'every cell that resumes' if titles == resuming else '; '.join(titles)}*: {sentence}")
+    return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 SEED = 7
@@ -80,6 +79,7 @@ class Cell:
     legs: tuple[Leg, ...]
     phases: bool = False
     nodes: bool = False  # whether each rank is on a node of its own; else all are on one
+    quick: bool = False  # whether `--quick` runs it
 
     @property
     def mixture(self) -> bool:
@@ -103,55 +103,50 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     """The whole matrix. The steps at which runs are killed are drawn by `seed`."""
     two, three, four = Shape(2, 1, 12), Shape(3, 1, 8), Shape(4, 1, 6)  # a global batch of 24 each
     workers = Shape(2, 2, 12)
-    mixed = (HALF_A, HALF_B)
+    mix = (HALF_A, HALF_B)
     rows: list[Cell] = []
 
     def add(
-        name: str, title: str, *shapes: Shape, data: Sequence[Data] = (EVEN,), epoch: int = 0, **more: bool
+        name: str,
+        title: str,
+        *shapes: Shape,
+        data: tuple[Data, ...] = (EVEN,),
+        epoch: int = 0,
+        stop: Stop | None = None,
+        **more: bool,
     ) -> None:
         draw = random.Random(f"{seed} {name}")
         steps = max(1, sum(each.samples for each in data) // shapes[0].global_batch)
-        stops = [_stop(draw, steps, len(shapes) - 1, epoch) for _ in shapes[1:]]
-        rows.append(Cell(name, title, tuple(data), tuple(zip(shapes, [*stops, None], strict=True)), **more))
+        share = steps * 4 // 5 // max(1, len(shapes) - 1)  # of each leg but the last, which has the rest
+        ranges = (max(1, share // 3), max(1, share)), (0, min(4, steps // 10))
+        stops = [stop or Stop(epoch, *(draw.randint(*each) for each in ranges)) for _ in shapes[1:]]
+        rows.append(Cell(name, title, data, tuple(zip(shapes, [*stops, None], strict=True)), **more))
 
-    add("uninterrupted", "uninterrupted", workers)
+    add("uninterrupted", "uninterrupted", workers, quick=True)
     add("same", "killed, resumed", workers, workers)
     add("more-ranks", "resumed on more ranks", two, four)
     add("fewer-ranks", "resumed on fewer ranks", four, two)
-    add("4-to-3", "4 -> 3 ranks, equal global batch", four, three)
+    add("4-to-3", "4 -> 3 ranks, equal global batch", four, three, quick=True)
     add("4-to-3-batch", "4 -> 3 ranks, equal batch per rank", four, Shape(3, 1, 6))
     add("nodes", "4 -> 3 nodes, equal global batch", four, three, nodes=True)
     add("workers", "1 -> 3 workers", two, Shape(2, 3, 12))
-    add("no-workers", "2 -> 0 workers", workers, Shape(2, 0, 12))
+    add("no-workers", "2 -> 0 workers", workers, Shape(2, 0, 12), quick=True)
     add("batch", "batch doubled", two, Shape(2, 1, 24))
-    add("batch-odd", "batch 12 -> 7, not dividing", two, Shape(2, 1, 7))
-    add("all", "ranks, workers and batch changed", Shape(3, 2, 8), Shape(4, 1, 5))
+    add("batch-odd", "batch 12 -> 7, not dividing", two, Shape(2, 1, 7), quick=True)
+    add("all", "ranks, workers and batch changed", Shape(3, 2, 8), Shape(4, 1, 5), quick=True)
     add("twice", "killed twice", two, two, two)
-    add("twice-changed", "killed twice, changed twice", two, three, Shape(4, 2, 6))
-    add("second-epoch", "killed in the second epoch", two, two, epoch=1)
-    last = EVEN.samples // two.global_batch
-    rows.append(Cell("last-batch", "killed after the last batch", (EVEN,), ((two, Stop(0, last, 0)), (two, None))))
-    rows.append(Cell("epoch-end", "killed after an epoch's end", (EVEN,), ((two, Stop(0, None, 0)), (two, None))))
+    add("twice-changed", "killed twice, changed twice", two, three, Shape(4, 2, 6), quick=True)
+    add("second-epoch", "killed in the second epoch", two, two, epoch=1, quick=True)
+    last = Stop(0, EVEN.samples // two.global_batch, 0)
+    add("last-batch", "killed after the last batch", two, two, stop=last, quick=True)
+    add("epoch-end", "killed after an epoch's end", two, two, stop=Stop(0, None, 0), quick=True)
     add("uneven", "uneven shards", Shape(3, 2, 8), data=(UNEVEN,))
-    add("uneven-resume", "uneven shards, killed", Shape(3, 2, 8), Shape(3, 2, 8), data=(UNEVEN,))
+    add("uneven-resume", "uneven shards, killed", Shape(3, 2, 8), Shape(3, 2, 8), data=(UNEVEN,), quick=True)
     add("large", "65,537 samples, one rank", Shape(1, 1, 256), data=(LARGE,))
     add("few", "fewer samples than ranks x workers", Shape(3, 2, 1), data=(FEW,))
-    add("few-resume", "fewer samples, killed", Shape(3, 2, 1), Shape(3, 2, 1), data=(FEW,))
-    add("mixture", "mixture", two, data=mixed)
-    add("mixture-resume", "mixture, killed", two, two, data=mixed)
-    add("mixture-4-to-3", "mixture, 4 -> 3 ranks", four, three, data=mixed)
-    add("mixture-phases", "mixture, weights changed, killed twice", two, three, four, data=mixed, phases=True)
+    add("few-resume", "fewer samples, killed", Shape(3, 2, 1), Shape(3, 2, 1), data=(FEW,), quick=True)
+    add("mixture", "mixture", two, data=mix)
+    add("mixture-resume", "mixture, killed", two, two, data=mix)
+    add("mixture-4-to-3", "mixture, 4 -> 3 ranks", four, three, data=mix, quick=True)
+    add("mixture-phases", "mixture, weights changed, killed twice", two, three, four, data=mix, phases=True, quick=True)
     return tuple(rows)
-
-
-QUICK = (
-    *("uninterrupted", "4-to-3", "no-workers", "batch-odd", "all", "twice-changed", "second-epoch", "last-batch"),
-    *("epoch-end", "uneven-resume", "few-resume", "mixture-4-to-3", "mixture-phases"),
-)
-"""What `--quick` runs."""
-
-
-def _stop(draw: random.Random, steps: int, stops: int, epoch: int) -> Stop:
-    """Somewhere in the leg's share of the epoch; the last fifth is nobody's, so that the last leg has batches to do."""
-    share = steps * 4 // 5 // stops
-    return Stop(epoch, draw.randint(max(1, share // 3), max(1, share)), draw.randint(0, min(4, steps // 10)))

@@ -6,15 +6,16 @@ A loader's cells run in one process of its environment, started by `run_loader`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tools.conformance.count import Batch, count, count_epochs, cut, first_difference, global_batches
 from tools.conformance.legs import LegFailed, run_leg, run_programs
 from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape
 from tools.conformance.task import Consumed, Task, read_log
@@ -185,3 +186,55 @@ class _Matrix:
             logs = [read_log(task.log_file(rank)) for rank in range(shape.world)]
             result.append([saved if stop else taken for saved, taken in logs])
         return result
+
+
+# --- counting
+
+
+class Batch(NamedTuple):
+    """The samples that all ranks together took in one step."""
+
+    epoch: int
+    ids: tuple[int, ...]
+
+
+def global_batches(ranks: Iterable[Sequence[Consumed]]) -> list[Batch]:
+    """The global batches of one leg, in order: a rank's nth batch of an epoch belongs to that epoch's nth step."""
+    batches: dict[tuple[int, int], list[int]] = {}
+    for taken in ranks:
+        for part in taken:
+            batches.setdefault((part.epoch, part.step), []).extend(part.ids)
+    return [Batch(epoch, tuple(batches[epoch, step])) for epoch, step in sorted(batches)]
+
+
+def count(batches: Iterable[Batch], ids: Iterable[int]) -> tuple[int, int]:
+    """(lost, repeated), where each of `ids` must come as often as it is there. A strange id counts as repeated."""
+    found, wanted = Counter(number for batch in batches for number in batch.ids), Counter(ids)
+    return (wanted - found).total(), (found - wanted).total()
+
+
+def count_epochs(batches: Sequence[Batch], ids: Sequence[int], epochs: int) -> list[tuple[int, int]]:
+    """Of each epoch (lost, repeated), where each of `ids` must come exactly once."""
+    return [count((batch for batch in batches if batch.epoch == epoch), ids) for epoch in range(epochs)]
+
+
+def first_difference(batches: Sequence[Batch], reference: Sequence[Batch]) -> int | None:
+    """The number of the first batch that is not the same set in both, in order."""
+    pairs = zip_longest(*([(each.epoch, sorted(each.ids)) for each in run if each.ids] for run in (batches, reference)))
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+
+
+def cut(order: Sequence[Batch], sizes: Iterable[tuple[int, int]]) -> list[Batch]:
+    """`order`, whose batches are of one sample each, cut into a batch for each of `sizes`: (epoch, samples at most).
+
+    What `sizes` leave of an epoch is a last batch.
+    """
+    lines: dict[int, list[int]] = {}
+    for batch in order:
+        lines.setdefault(batch.epoch, []).extend(batch.ids)
+    result = []
+    for epoch, size in sizes:
+        line = lines.get(epoch, [])
+        result.append(Batch(epoch, tuple(line[:size])))
+        del line[:size]
+    return result + [Batch(epoch, tuple(line)) for epoch, line in lines.items() if line]

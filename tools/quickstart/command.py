@@ -30,7 +30,6 @@ from tools.s3_server import S3Server
 from tools.watch import CacheWatch
 
 _PICTURE = Path("quickstart.png")
-_COLOURS = ("tab:blue", "tab:orange")
 _TARS = 8
 _FOREIGN = {"site-packages", "dist-packages", "__pycache__"}
 _SHARD_SIZE = "256KiB"
@@ -175,9 +174,9 @@ def _draw(titles: Sequence[str], losses: Sequence[Points], read: Sequence[Points
 
     figure = Figure((9, 9), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    for title, colour, line, points in zip(titles, _COLOURS, losses, read, strict=True):
-        above.plot(*zip(*line, strict=True), color=colour, label=title)
-        below.scatter(*zip(*points, strict=True), s=2, color=colour)
+    for title, line, points in zip(titles, losses, read, strict=True):
+        above.plot(*zip(*line, strict=True), label=title)
+        below.scatter(*zip(*points, strict=True), s=2)
     above.axvline(resumed_at, color="grey", linestyle=":", label="checkpoint resumed from")
     below.axvline(resumed_at, color="grey", linestyle=":")
     above.set(title="Loss", ylabel="bits per byte")
