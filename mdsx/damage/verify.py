@@ -156,7 +156,7 @@ def examine_alone(storage: Storage, stored: Entry, *, keep: bool = False) -> Exa
     key = stored.key
     file, compressed = file_of(storage, key), filenames.is_compressed(key)
     try:
-        view, entry = inspect_shard(storage, key, stored.size, file=file)
+        view, entry = inspect_shard(storage, key, stored.size)
         return Examined.of(storage, key, entry=entry, layout=view.layout)
     except (FormatError, MissingError, TruncatedError, ChangedError):
         pass
@@ -199,7 +199,7 @@ def _is_sound(storage: Storage, index: StoredIndex, shard: int, name: str | None
     name = index.name(shard) if name is None else name
     raw, file = bytearray(), file_of(storage, name)
     try:
-        download_shard(storage, index, shard, raw.extend, file=file, name=name)
+        download_shard(storage, index, shard, raw.extend, name=name)
         return not index.check(shard, raw, file=file)
     except (FormatError, MissingError, TruncatedError, ChangedError):
         return False

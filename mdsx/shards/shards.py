@@ -270,7 +270,7 @@ class Shards:
                     received(len(data))
 
             nonlocal made
-            download_shard(self.storage, self.index, shard, counted, file=self.file(shard))
+            download_shard(self.storage, self.index, shard, counted)
             made = True
 
         return retried(lambda: cache.fetch(self.key(shard), fill, needed_in=needed_in, needs=needs)), made

@@ -95,57 +95,46 @@ class _Checks(Protocol[T_co]):
 
 
 def download_shard(
-    storage: Storage,
-    index: StoredIndex,
-    shard: int,
-    write: Callable[[bytes], object],
-    *,
-    file: str,
-    name: str | None = None,
+    storage: Storage, index: StoredIndex, shard: int, write: Callable[[bytes], object], *, name: str | None = None
 ) -> None:
     """Write the raw bytes of a shard with `write`. Raise CorruptError, at the end, if they are not the right ones.
 
     `name` is the shard's key in `storage`, if it is not the index's own name for it.
     """
-    _pass(
-        storage,
-        index.name(shard) if name is None else name,
-        index.receive(shard, file=file),
-        write,
-        size=int(index.sizes[shard]),
-    )
+    key = index.name(shard) if name is None else name
+    _pass(storage, key, index.receive(shard, file=file_of(storage, key)), write, size=int(index.sizes[shard]))
 
 
 def stream_shard(
-    storage: Storage, name: str, write: Callable[[bytes], object], *, size: int, raw_size: int | None, file: str
+    storage: Storage, key: str, write: Callable[[bytes], object], *, size: int, raw_size: int | None
 ) -> Hashes:
     """Write the raw bytes of a shard of `size` stored bytes with `write`; with `raw_size` it is compressed.
 
     Return its hashes, which the caller compares. Raise CorruptError for a damaged frame.
     """
-    return _pass(storage, name, RawStream(size=size, raw_size=raw_size, file=file), write, size=size)
+    return _pass(storage, key, RawStream(size=size, raw_size=raw_size, file=file_of(storage, key)), write, size=size)
 
 
-def _pass(storage: Storage, name: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
+def _pass(storage: Storage, key: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
     def sink(chunk: bytes) -> None:
         for piece in stream.feed(chunk):
             write(piece)  # type: ignore[arg-type]
 
-    storage.download(name, sink, size=size)
+    storage.download(key, sink, size=size)
     return stream.finish()
 
 
 def inspect_shard(
-    storage: Storage, key: str, size: int, *, file: str, schema: Schema | None = None, values: bool = True
+    storage: Storage, key: str, size: int, *, schema: Schema | None = None, values: bool = True
 ) -> tuple[ShardView, ShardEntry]:
     """Read and check a whole shard of ours that no index names (see `check_shard` for `schema` and `values`).
 
     Return it, and its entry in an index. Raise CorruptError or UnsupportedError.
     """
-    raw_size, raw = None, bytearray()
+    raw_size, raw, file = None, bytearray(), file_of(storage, key)
     if filenames.is_compressed(key):
         raw_size = claimed_raw_size(storage.get(key, start=max(0, size - TABLE_END)).data, file=file)
-    hashes = stream_shard(storage, key, raw.extend, size=size, raw_size=raw_size, file=file)
+    hashes = stream_shard(storage, key, raw.extend, size=size, raw_size=raw_size)
     for problem in check_shard(raw, file=file, schema=schema, values=values):
         raise problem
     view = ShardView.parse(raw, file=file)
@@ -244,7 +233,7 @@ class StoredShards:
 
     def _download(self, shard: int) -> OpenedShard:
         raw = bytearray()
-        download_shard(self._storage, self._index, shard, raw.extend, file=self.file(shard))
+        download_shard(self._storage, self._index, shard, raw.extend)
         return self._index.open(shard, raw, file=self.file(shard))
 
 

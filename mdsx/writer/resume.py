@@ -38,7 +38,7 @@ from mdsx.format import (
 )
 from mdsx.shards import inspect_shard, stream_shard
 from mdsx.sizes import parse_size
-from mdsx.storage import Entry, Storage
+from mdsx.storage import Entry, Storage, file_of
 from mdsx.warn import warn
 
 JOURNALED = 64
@@ -264,13 +264,13 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
 
 def load_shard(storage: Storage, entry: ShardEntry) -> memoryview:
     """Return the raw bytes of a kept shard. Raise CorruptError if they have changed."""
-    file, raw = f"{storage.url}/{entry.name}", bytearray()
+    raw = bytearray()
     raw_size = entry.raw_size if filenames.is_compressed(entry.name) else None
-    hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size, file=file)
+    hashes = stream_shard(storage, entry.name, raw.extend, size=entry.size, raw_size=raw_size)
     if hashes.raw != entry.raw_hash:
         raise CorruptError(
             "the shard is not what was written",
-            file=file,
+            file=file_of(storage, entry.name),
             found=hashes.raw,
             expected=entry.raw_hash,
             hint="remove it, and resume",
@@ -323,6 +323,6 @@ def _is_foreign(storage: Storage, entry: ShardEntry) -> bool:
 def _inspect(storage: Storage, options: Options, key: str, size: int) -> ShardEntry | CorruptError:
     """Read and check a shard. Return the error if it is damaged."""
     try:
-        return inspect_shard(storage, key, size, file=f"{storage.url}/{key}", schema=options.schema, values=False)[1]
+        return inspect_shard(storage, key, size, schema=options.schema, values=False)[1]
     except CorruptError as error:
         return error
