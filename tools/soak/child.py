@@ -35,7 +35,7 @@ _PAUSE = 0.02  # seconds: so that writing takes long enough to be killed
 
 @dataclass(frozen=True)
 class Reading:
-    """The task of a reader. It ends before epoch `until`, or at SIGTERM if that is None."""
+    """The task of a reader. It ends before epoch `until`, or at SIGTERM if that is None, or by SIGALRM if it hangs."""
 
     plan: JobPlan
     root: str  # of the datasets
@@ -45,9 +45,7 @@ class Reading:
     rank: int = 0
     state: dict[str, Any] | None = None
     until: int | None = None
-    patience: float = (
-        240.0  # seconds without a batch or an error; a request that stalls may be tried 5 times, 30 s each
-    )
+    patience: float = 240.0  # seconds to a batch or an error; a stalled request may be tried 5 times, 30 s each
 
     @property
     def log(self) -> Path:
