@@ -33,11 +33,10 @@ def run(given: argparse.Namespace) -> int:
     for number in _ENDINGS:
         signal.signal(number, _interrupt)
     try:
-        status: int = importlib.import_module(f"tools.{given.tool}").run(given)
+        return int(importlib.import_module(f"tools.{given.tool}").run(given))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    return status
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -33,10 +33,6 @@ INTERNAL = {
     "ShardRepair": {"kept"},
 }
 """Members that other packages of mdsx use, and users do not."""
-_HEAD = """# API
-
-Every public name, from its docstring. `python3 -m tools api` writes this page.
-"""
 _WIDTH = 100
 _ALIASES = re.compile(r"\b(CacheLike|Collate|ColumnChoice|Columns|OnError|Sample|Uneven|Weight)\b")
 
@@ -49,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
 
 def page() -> str:
     """Return the text of the page."""
-    parts = [_HEAD]
+    parts = ["# API\n\nEvery public name, from its docstring. `python3 -m tools api` writes this page.\n"]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         for name in names:
@@ -92,9 +88,8 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> str:
     kinds = [each.kind for each in parameters]
     arguments = []
     for each in parameters:
-        default = each.default
-        if default is not each.empty:
-            default = _AsIs("..." if callable(default) else repr(default).replace("'", '"'))
+        shown = _AsIs("..." if callable(each.default) else repr(each.default).replace("'", '"'))
+        default = each.empty if each.default is each.empty else shown
         arguments.append(str(each.replace(annotation=_AsIs(_type(each.annotation, function)), default=default)))
     if inspect.Parameter.KEYWORD_ONLY in kinds:
         arguments.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")

@@ -7,15 +7,14 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
-Step = tuple[str, tuple[str, ...]]
-"""A title, and a Python module with its arguments."""
-STEPS: tuple[Step, ...] = (
+Steps = Sequence[tuple[str, tuple[str, ...]]]  # titles; Python modules with their arguments
+STEPS: Steps = (
     ("lint (ruff check)", ("ruff", "check", ".")),
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
     ("types (mypy --strict)", ("mypy",)),
@@ -57,7 +56,7 @@ ALLOWED = {
 _PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
 
 
-def run(given: argparse.Namespace, steps: tuple[Step, ...] = STEPS, root: Path = ROOT) -> int:
+def run(given: argparse.Namespace, steps: Steps = STEPS, root: Path = ROOT) -> int:
     """Run every step in `root`, also after one that failed. Return the exit status: 0 if all of them passed."""
     console = Console()
     failed = [title for title, command in steps if console.run(title, [sys.executable, "-m", *command], root)]

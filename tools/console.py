@@ -36,8 +36,7 @@ class Console(rich.console.Console):
     """Where the tools print. `live`: whether lines may be redrawn; default: on a terminal, unless CI is set."""
 
     def __init__(self, live: bool | None = None) -> None:
-        if live is None and os.environ.get("CI"):
-            live = False
+        live = False if live is None and os.environ.get("CI") else live
         super().__init__(force_terminal=live, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def page(self, markdown: str) -> None:

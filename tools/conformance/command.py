@@ -98,29 +98,25 @@ class Row:
         return sum(result.status in statuses for result in self.results)
 
 
-Rows = Sequence[Row]
-"""The whole matrix: each row has the same cells."""
-
-
-def _lines(rows: Rows) -> list[tuple[Result, ...]]:
+def _lines(rows: Sequence[Row]) -> list[tuple[Result, ...]]:
     """For each cell, the result of each loader."""
     return list(zip(*(row.results for row in rows), strict=True))
 
 
-def markdown(rows: Rows) -> str:
+def markdown(rows: Sequence[Row]) -> str:
     """A line for each cell, a column for each loader."""
     cells = [[line[0].cell.title, *(result.word for result in line)] for line in _lines(rows)]
     return table(["", *(row.heading for row in rows)], cells)
 
 
-def summary(rows: Rows) -> str:
+def summary(rows: Sequence[Row]) -> str:
     """A Markdown table with a line for each loader: how many cells ended how."""
     groups = (("exact",), ("inexact",), ("order",), ("error", "hang"), ("unsupported", "missing"))
     counts = [[row.heading, *(str(row.count(*group) or "") for group in groups)] for row in rows]
     return table(("", "exact", "lost or repeated", "other order", "error or hang", "unsupported"), counts)
 
 
-def details(rows: Rows) -> str:
+def details(rows: Sequence[Row]) -> str:
     """What each loader did where it was not exact, in Markdown: measured, found by hand, by its documentation."""
     lines = []
     for row in rows:
@@ -128,13 +124,13 @@ def details(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def versions(rows: Rows) -> str:
+def versions(rows: Sequence[Row]) -> str:
     """All packages and their versions."""
     found = {name: version for row in rows for name, version in row.versions.items()}
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
-def to_json(rows: Rows, seed: int) -> str:
+def to_json(rows: Sequence[Row], seed: int) -> str:
     """Everything, with the command that repeats each cell."""
     command = "python3 -m tools conformance --loaders {} --cells {} --seed {}"
     cells = [
@@ -147,7 +143,7 @@ def to_json(rows: Rows, seed: int) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def draw(rows: Rows, path: Path) -> None:
+def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw the table, with a colour for each kind of result."""
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox

@@ -84,8 +84,7 @@ class _Matrix:
         self._legs = 0
 
     def run(self, cell: Cell) -> Result:
-        sentence = self._peer.unsupported(cell)
-        if sentence is not None:
+        if (sentence := self._peer.unsupported(cell)) is not None:
             return Result(cell, "unsupported", detail=sentence)
         started = time.monotonic()
         try:

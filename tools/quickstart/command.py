@@ -54,7 +54,10 @@ def run(given: argparse.Namespace) -> int:
             block = _BLOCK_SHARDS * index.samples // len(index.counts)
             first = Run(0, 2, 2, 16, url=url, directory=str(work), cache_limit=limit, shuffle_block=block)
             second = replace(first, number=1, ranks=3, workers=1, batch_size=12)
-            kill_at = index.samples // first.global_batch // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY + _DONE_AGAIN
+            kill_at = (
+                index.samples // (first.ranks * first.batch_size) // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY
+                + _DONE_AGAIN
+            )
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
             losses = [_train(console, first, "3. Train", kill_at), _train(console, second, "   Resume")]
             found = _compare(console, (first, second), losses, local)
@@ -62,18 +65,17 @@ def run(given: argparse.Namespace) -> int:
     except CallFailed as error:
         print(error, file=sys.stderr)
         return 1
+    other = f"; the first other batch: {found.first}" if found.first else ""
     for name, result in {
         "read": f"{found.counted:,} of {index.samples:,} samples",
         "lost": f"{found.lost}",
         "repeated": f"{found.repeated}",
-        "order": f"{found.batches - found.strayed} of {found.batches} global batches are the predicted ones",
+        "order": f"{found.batches - found.strayed} of {found.batches} global batches are the predicted ones{other}",
         "cache": f"at most {watch.highest:,} bytes, limit {limit:,} ({watch.looks:,} looks)",
         "downloaded": f"{format_size(received)}, {received / size:.1f} times the dataset of {format_size(size)}",
         "picture": str(_PICTURE.absolute()),
     }.items():
         console.print(f"   {name:<11}{result}")
-    if found.first:
-        console.print(f"   The first other batch: {found.first}", style="red")
     good = found.exact and watch.highest <= limit
     console.print("Every sample was read exactly once." if good else "A PROMISE WAS BROKEN.")
     return int(not good)

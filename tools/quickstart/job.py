@@ -29,10 +29,6 @@ class Run:
     cache_limit: int
     shuffle_block: int
 
-    @property
-    def global_batch(self) -> int:
-        return self.ranks * self.batch_size
-
     def log_file(self, rank: int) -> Path:
         """Where a rank logs what it consumed, a line for each step (tools/account.py)."""
         return Path(self.directory, f"run{self.number}-rank{rank}.jsonl")

@@ -80,7 +80,7 @@ def train(run: Run) -> None:
     with run.log_file(rank).open("a", buffering=1) as log:
         for batch in loader if loader.epoch == 0 else ():  # the checkpoint may be of the epoch's end
             step += 1
-            stop = min(start + run.global_batch, samples)
+            stop = min(start + run.ranks * run.batch_size, samples)
             log.write(Delivered(0, start, stop, tuple(batch["key"])).to_line())
             loss = model(batch["text"])
             optimizer.zero_grad()
