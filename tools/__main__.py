@@ -105,8 +105,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     text = "Run mdsx under load and faults, kill and resume readers and writers, and check every delivered sample."
     add = tool("soak.run", text, "anything was wrong, lost, repeated, leaked or hung")
     add("--minutes", type=float, default=10.0, help="how long (default 10)")
-    seed = random.SystemRandom().randrange(10**6)
-    add("--seed", type=int, default=seed, help="of everything that is planned (default: drawn)")
+    add("--seed", type=int, default=random.randrange(10**6), help="of everything that is planned (default: drawn)")
     add("--json", metavar="FILE", help="write all figures there")
     add("--docs", action="store_true", help="write the figures into docs/reliability.md")
     return parser.parse_args(arguments)

@@ -33,7 +33,6 @@ INTERNAL = {
     "ShardRepair": {"kept"},
 }
 """Members that other packages of mdsx use, and users do not."""
-_WIDTH = 100
 _ALIASES = re.compile(r"\b(CacheLike|Collate|ColumnChoice|Columns|OnError|Sample|Uneven|Weight)\b")
 
 
@@ -96,7 +95,7 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> str:
     returns = found.return_annotation
     end = "" if returns in (None, "None", found.empty) else f" -> {_type(returns, function)}"
     text = f"{name}({', '.join(arguments)}){end}"
-    if len(text) > _WIDTH:
+    if len(text) > 100:
         lines = "".join(f"    {argument},\n" for argument in arguments)
         text = f"{name}(\n{lines}){end}"
     return f"```python\n{text}\n```\n"

@@ -122,8 +122,8 @@ class PeerEnvironment(Environment):
         self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
         (self._packages / "project.pth").write_text(f"{self._shared}\n")
         constraint = self.directory / "torch.txt"  # the PyTorch that is there already
-        lines = (_ROOT / "constraints.txt").read_text().splitlines()
-        constraint.write_text(next(line for line in lines if line.startswith("torch==")))
+        pins = (_ROOT / "constraints.txt").read_text().splitlines()
+        constraint.write_text(next(pin for pin in pins if pin.startswith("torch==")))
         packages = ("-r", str(self._requirements), "-c", str(constraint))
         self._run(*_PIP, "--python", str(self.python), "install", "--quiet", *packages)
         self._stamp.write_text(self._wanted())

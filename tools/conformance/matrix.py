@@ -102,8 +102,7 @@ class Cell:
 def cells(seed: int = SEED) -> tuple[Cell, ...]:
     """The whole matrix. The steps at which runs are killed are drawn by `seed`."""
     two, three, four = Shape(2, 1, 12), Shape(3, 1, 8), Shape(4, 1, 6)  # a global batch of 24 each
-    workers = Shape(2, 2, 12)
-    mix = (HALF_A, HALF_B)
+    workers, mix = Shape(2, 2, 12), (HALF_A, HALF_B)
     rows: list[Cell] = []
 
     def add(

@@ -54,10 +54,8 @@ def run(given: argparse.Namespace) -> int:
             block = _BLOCK_SHARDS * index.samples // len(index.counts)
             first = Run(0, 2, 2, 16, url=url, directory=str(work), cache_limit=limit, shuffle_block=block)
             second = replace(first, number=1, ranks=3, workers=1, batch_size=12)
-            kill_at = (
-                index.samples // (first.ranks * first.batch_size) // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY
-                + _DONE_AGAIN
-            )
+            steps = index.samples // (first.ranks * first.batch_size)
+            kill_at = steps // 2 // CHECKPOINT_EVERY * CHECKPOINT_EVERY + _DONE_AGAIN
             watch = stack.enter_context(CacheWatch(str(work / "cache")))
             losses = [_train(console, first, "3. Train", kill_at), _train(console, second, "   Resume")]
             found = _compare(console, (first, second), losses, local)
@@ -84,7 +82,8 @@ def run(given: argparse.Namespace) -> int:
 def pack(directory: Path, most: int) -> tuple[str, int, int]:
     """Write documents to WebDataset tars; return (names with braces, documents, bytes).
 
-    The documents are a multiple of LANES, so that no rank has an empty batch, which no transform can make.
+    Their number is a multiple of LANES, as every global batch is: so each rank has a sample of the last batch, and
+    `transform`, which cannot make an empty batch, need not.
     """
     documents = list(islice(_documents(), most // LANES * LANES))
     for number in range(_TARS):
