@@ -163,9 +163,6 @@ class StreamingDataset(IterableDataset[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position after what `next()` returned: loading it gives the rest of the epoch."""
         self._ask_for("state_dict()")
-        return self._state()
-
-    def _state(self) -> dict[str, Any]:
         state = self._data.identity.state(self._run.epoch, self._run.position)
         return {**state, "worker": self._share.state(self._run.position)} if self._share else state
 
