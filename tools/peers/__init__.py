@@ -11,6 +11,7 @@ import os
 import pkgutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -159,15 +160,12 @@ def ready(name: str) -> Peer:
 
     Where the machine allows it, shared memory that the loader leaks disappears with this process.
     """
-    found, alone = peer(name), True
+    found = peer(name)
     if found.shares_memory:
-        try:
+        with suppress(OSError):
             have_own_shared_memory()
-        except OSError:
-            alone = False
     found.warm()
-    if not alone:
-        found.clean()
+    found.clean()
     return found
 
 

@@ -134,11 +134,14 @@ def admissions(seconds: float) -> Figures:
         path.write_bytes(bytes(_SIZE))
         os.utime(path, (used := time.time() - draw.randrange(86400), used))
 
+    barrier = get_context("fork").Barrier(_PROCESSES)
+
     def fill(write: Callable[[bytes], object]) -> None:
         write(bytes(_SIZE))
 
     def admit(process: int) -> float:
         cache = CacheDirectory(directory, _CACHED * _SIZE)
+        barrier.wait(_WAIT)
         started, count = time.perf_counter(), 0
         for number in itertools.count((process + 1) << 32):
             result = cache.fetch(CacheKey(_FINGERPRINT, f"{number:032x}", _SIZE), fill)
