@@ -82,8 +82,8 @@ def run(given: argparse.Namespace) -> int:
 def pack(directory: Path, most: int) -> tuple[str, int, int]:
     """Write documents to WebDataset tars; return (names with braces, documents, bytes).
 
-    Their number is a multiple of LANES, as every global batch is: so each rank has a sample of the last batch, and
-    `transform`, which cannot make an empty batch, need not.
+    Their number is a multiple of LANES, as every global batch is, so that each rank has a sample of the last batch:
+    `transform` cannot make an empty one.
     """
     documents = list(islice(_documents(), most // LANES * LANES))
     for number in range(_TARS):
