@@ -64,7 +64,7 @@ def start(
 def start_job(
     job: Callable[[], object], *, hook: Hook | None = None, environment: Mapping[str, str] | None = None
 ) -> ForkServerProcess:
-    process = CONTEXT.Process(target=_run, args=(job, hook, dict(environment or {})))
+    process = CONTEXT.Process(target=_run, args=(job, hook, {**os.environ, **(environment or {})}))
     process.start()
     return process
 
