@@ -24,7 +24,7 @@ _ROUNDED = (
     "What was done is rounded down to a multiple of the new ranks x batch (`_round_down_drop_first`), and what lies "
     'between is read again; the README says "never duplicates".'
 )
-_DEALT_ANEW = (
+_DEALT_AGAIN = (
     "The epoch that was killed continues exactly. The next one is dealt out by ranks, workers and batch size, so its "
     "batches are not those of a run that was left alone."
 )
@@ -53,7 +53,7 @@ class LitData(Peer):
             "one has in all, and refuses. Killed earlier in the epoch, it continues, as on fewer ranks."
         ),
         **dict.fromkeys(("4-to-3-batch", "batch-odd", "all"), _ROUNDED),
-        **dict.fromkeys(("fewer-ranks", "4-to-3", "nodes", "workers", "no-workers", "twice-changed"), _DEALT_ANEW),
+        **dict.fromkeys(("fewer-ranks", "4-to-3", "nodes", "workers", "no-workers", "twice-changed"), _DEALT_AGAIN),
     }
 
     def unsupported(self, cell: Cell) -> str | None:
