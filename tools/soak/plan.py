@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Rule, cut, flip, ignored_range, lost, other_range, reset, stall, status, trickle
 
-READERS = 8
 ROUND = 10.0  # seconds; each kind of event happens as often in it as `_EVENTS` says
 _WEATHERS = (0.0, 4.0, 8.0)  # when in a round the storage's faults change
 _BATCHES = (7, 16, 24, 33, 48)  # per rank
