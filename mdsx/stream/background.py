@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from mdsx.process import Owner
@@ -39,7 +40,8 @@ def batches_ahead(
     `batch_bytes`: the size of a batch; `together`: how many to hand over at once.
     """
     depth = min(max(_READY_BYTES // batch_bytes, 2), _READY_BATCHES)
-    background = Background(_Produce(reader, tasks, make, together), max(depth // together, 1))
+    lists = partial(_lists_of_runs, reader, tasks, make, together)
+    background = Background(lists, max(depth // together, 1))
     try:
         for batches in background:
             yield from batches
@@ -47,36 +49,32 @@ def batches_ahead(
         background.close()
 
 
-class _Produce(Generic[T]):
-    """Makes the batches of `tasks`, in lists of up to `count`. It must not hold the loader, whose end stops the
+def _lists_of_runs(
+    reader: RankReader, tasks: Iterable[Task], make: Callable[[list[Task]], Iterator[T]], count: int
+) -> Iterator[list[T]]:
+    """Yield the batches of `tasks` in lists of up to `count`. It must not hold the loader, whose end stops the
     thread."""
+    try:
+        for run in reader.runs(tasks):
+            yield from _lists(make(run), count)
+    finally:
+        reader.close()
 
-    def __init__(
-        self, reader: RankReader, tasks: Iterable[Task], make: Callable[[list[Task]], Iterator[T]], count: int
-    ) -> None:
-        self._reader, self._tasks, self._make, self._count = reader, tasks, make, count
 
-    def __call__(self) -> Iterator[list[T]]:
-        try:
-            for run in self._reader.runs(self._tasks):
-                yield from self._lists(self._make(run))
-        finally:
-            self._reader.close()
-
-    def _lists(self, batches: Iterator[T]) -> Iterator[list[T]]:
-        made: list[T] = []
-        try:
-            for batch in batches:
-                made.append(batch)
-                if len(made) == self._count:
-                    yield made
-                    made = []
-        except Exception:
-            if made:
-                yield made  # those before the error
-            raise
+def _lists(batches: Iterator[T], count: int) -> Iterator[list[T]]:
+    made: list[T] = []
+    try:
+        for batch in batches:
+            made.append(batch)
+            if len(made) == count:
+                yield made
+                made = []
+    except Exception:
         if made:
-            yield made
+            yield made  # those before the error
+        raise
+    if made:
+        yield made
 
 
 class _End:
