@@ -18,7 +18,7 @@ from mdsx import warn
 from mdsx.storage import retry
 from tests import fork_server
 from tools.fault_proxy import Proxy
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 _NUMBERS = itertools.count()
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import mdsx
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/writing.md", "docs/training.md", "docs/cache.md", "docs/operations.md")

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 _UPSTREAM = 60.0  # seconds that the real server may take
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect", "date", "server"}

@@ -11,7 +11,7 @@ import pytest
 
 import mdsx
 from tests.cli.conftest import Run
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 COMMANDS = [[], ["convert"], ["convert", "tar"], ["info"], ["verify"], ["repair"], ["cat"], ["merge"]]
 

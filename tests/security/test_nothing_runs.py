@@ -22,7 +22,7 @@ import mdsx
 from mdsx.convert import convert_tars
 from mdsx.format import Schema, build_index
 from tests.convert.tars import npy, tar_bytes
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 PACKAGE = Path(mdsx.__file__).parent
 _MODULES = {

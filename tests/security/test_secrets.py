@@ -12,7 +12,7 @@ import pytest
 
 from mdsx.errors import MdsxError, redacted
 from tests.security.leaks import SECRETS
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 
 def test_no_secret_leaves_the_process(s3: S3Server, s3_url: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from mdsx.torch import StreamingDataset
 from tests.forks import forked
 from tests.storage.tls import tls_server
 from tools.fault_proxy import Exchange, Proxy, status
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 
 def refused_port() -> int:

@@ -23,7 +23,7 @@ from tools.fault_proxy import (
     status,
     trickle,
 )
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 DATA = bytes(range(256)) * 4 * 1024  # 1 MiB
 FOR_NOW: dict[str, Fault] = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mdsx
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 COLUMNS = {
     "id": "int64",

@@ -22,7 +22,7 @@ from tests import fork_server
 from tests.fork_server import CONTEXT
 from tests.torch.interrupted import LONG_STEP, run_piped
 from tools.fault_proxy import Exchange, Proxy
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 N = 1003
 STALL = 15.0  # seconds for which a download stalls; its own timeout is longer

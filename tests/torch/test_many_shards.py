@@ -11,7 +11,7 @@ import mdsx
 from tests.conftest import Often
 from tests.fork_server import call
 from tests.torch.many_shards import read_all
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 FILES = 256
 PARTS = 20

@@ -29,7 +29,7 @@ from tools.fault_proxy import (
     status,
     trickle,
 )
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 SHARDS, PER_SHARD, BATCH = 13, 16, 26
 N = SHARDS * PER_SHARD

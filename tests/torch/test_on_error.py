@@ -16,7 +16,7 @@ import torch
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.fault_proxy import Proxy, status
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 N, BATCH = 203, 10
 BAD = frozenset({3, 50, 51, 52, 111, 202})

@@ -29,7 +29,7 @@ import mdsx
 from mdsx.storage import retry
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.torch.conftest import write
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 N, BATCH, BATCHES = 1003, 100, 10
 TIMEOUT = 120.0

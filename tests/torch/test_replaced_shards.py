@@ -14,7 +14,7 @@ import pytest
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tools.fault_proxy import Exchange, Proxy, Reply
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 N, PER_SHARD = 128, 16
 SHARDS = N // PER_SHARD

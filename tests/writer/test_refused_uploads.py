@@ -15,7 +15,7 @@ from tests.writer.test_failing_disk import attempt
 from tests.writer.test_s3 import objects
 from tests.writer.watch import Bucket
 from tools.fault_proxy import Fault, Proxy, lost, reset, status
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 COUNT = 20  # samples: three shards, each in three parts
 REFUSALS: dict[str, tuple[Fault, type[MdsxError], str]] = {

@@ -18,7 +18,7 @@ from mdsx.writer import Writer, merge
 from tests.conftest import Often
 from tests.writer.jobs import COLUMNS, PART_SIZE, Clock, contents, instants, kill_at, killed, life, sample, start, write
 from tests.writer.watch import Bucket, Watch
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 COUNT = 300
 KILLED_COUNT = 100  # some ten shards, each uploaded in parts

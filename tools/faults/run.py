@@ -27,7 +27,7 @@ from tools.faults.cases import CASES, DATA, LIMIT, NAMES, REMOTE, Case
 from tools.machine import machine, today, versions
 from tools.peers import peer
 from tools.processes import ROOT, Call, CallFailed, OutOfTime, stream
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 
 _WORKERS = 2
 _BUCKET = "faults"

@@ -26,7 +26,7 @@ from tools.console import Console
 from tools.link import Link
 from tools.processes import ROOT, CallFailed
 from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, steps_of
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 from tools.watch import CacheWatch
 
 _PICTURE = Path("quickstart.png")

@@ -23,7 +23,7 @@ from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy, Rule
 from tools.machine import commit, machine, today
 from tools.processes import ROOT, kill, members
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 from tools.soak import growth, plan
 from tools.soak.child import Reading, dataset_of, write
 from tools.soak.jobs import Job, WriterJob, contents, end_all

@@ -19,7 +19,7 @@ from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import TOKENS_LOADER, alone, call, contestant, prepare
 from tools.link import Link
 from tools.peers import Peer, Reading
-from tools.s3_server import S3Server
+from tools.servers.s3 import S3Server
 from tools.workloads import WIDTH
 
 SAMPLE_BYTES = 2 * WIDTH

@@ -1,0 +1,78 @@
+"""The base of the local servers that are programs: each runs on a free port of 127.0.0.1 and ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from tools.processes import end_with_parent
+
+_START = 30.0  # seconds
+
+
+class Server:
+    """A server process, which runs while the context lasts. A class of it defines `command` and `listening`."""
+
+    listening: str
+    """A regular expression for what the program prints when it can be used, with the port as its group."""
+
+    def __init__(self) -> None:
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self, port: int) -> Sequence[str | Path]:
+        """Return the command that starts it on this port, or on a free one if that is 0."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start, at the same port if it ran before, and wait until it answers."""
+        command = self.command(self._port)
+        with tempfile.NamedTemporaryFile() as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C goes to the parent, which then stops it
+                preexec_fn=end_with_parent,
+            )
+            deadline = time.monotonic() + _START
+            while not (found := re.search(self.listening, said := Path(log.name).read_text())):
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    raise RuntimeError(f"{Path(command[0]).name} did not start: {said[-2000:]}")
+                time.sleep(0.02)
+            self._port = int(found[1])
+
+    def stop(self) -> None:
+        """End the server, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def program(name: str, package: str) -> str:
+    """Return the path of a program that a Python package installs, or that is on PATH."""
+    found = shutil.which(name, path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
+    if found is None:
+        raise RuntimeError(f"{name} is not installed: pip install {package}")
+    return found
