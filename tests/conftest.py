@@ -18,6 +18,7 @@ from mdsx import warn
 from mdsx.storage import retry
 from tests import fork_server
 from tools.fault_proxy import Proxy
+from tools.servers.az import AzureServer
 from tools.servers.s3 import S3Server
 
 _NUMBERS = itertools.count()
@@ -75,6 +76,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def az(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """A running server of Azure Blob Storage. The environment does not point to it."""
+    with AzureServer(tmp_path_factory.mktemp("az")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,13 +24,16 @@ class Server:
 
     listening: str
     """A regular expression for what the program prints when it can be used, with the port as its group."""
+    ends_by = signal.SIGKILL
+    """What `stop` sends."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._port = 0
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self, port: int) -> Sequence[str | Path]:
-        """Return the command that starts it on this port, or on a free one if that is 0."""
+        """Return the command that starts it on this port; 0 is any free one."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -49,6 +53,7 @@ class Server:
         with tempfile.NamedTemporaryFile() as log:
             self._process = subprocess.Popen(
                 command,
+                env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -66,7 +71,7 @@ class Server:
     def stop(self) -> None:
         """End the server, if it runs."""
         if self._process is not None:
-            self._process.kill()
+            self._process.send_signal(self.ends_by)
             self._process.wait()
 
 
