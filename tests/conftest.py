@@ -19,6 +19,7 @@ from mdsx.storage import retry
 from tests import fork_server
 from tools.fault_proxy import Proxy
 from tools.servers.az import AzureServer
+from tools.servers.gs import GoogleServer
 from tools.servers.s3 import S3Server
 
 _NUMBERS = itertools.count()
@@ -82,6 +83,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def az(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
     """A running server of Azure Blob Storage. The environment does not point to it."""
     with AzureServer(tmp_path_factory.mktemp("az")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleServer]:
+    """A running server of Google Cloud Storage. The environment does not point to it."""
+    with GoogleServer(tmp_path_factory.mktemp("gs")) as server:
         yield server
 
 
