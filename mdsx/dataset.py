@@ -18,6 +18,7 @@ from mdsx.errors import UsageError, shown
 from mdsx.mosaicml import DATASET, explain
 from mdsx.order import select_fraction, select_run
 from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, View
+from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike, Verdict
 
 Sample = dict[str, Any]
@@ -41,12 +42,12 @@ class Dataset:
     be pickled, forked, and used by several threads. Under PyTorch's DataLoader, use `collate_fn=mdsx.torch.collate`.
 
     Args:
-        url: A path, `file://...` or `s3://bucket/prefix`.
+        url: A path, or a URL with `s3://`, `http://`, `https://` or `file://`.
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         cache: An `mdsx.Cache`, or its directory.
         mmap: Whether to map local shards. Without it they are read by `pread`.
-        connect_timeout: Seconds to retry a first contact that fails (unknown host, refused connection, TLS, no such
-            bucket) instead of raising at once. An endpoint that has answered this process is always retried.
+        storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
+            (docs/clouds.md). They belong to this URL only, and are never stored or shown.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -63,9 +64,9 @@ class Dataset:
         columns: ColumnChoice | None = None,
         cache: CacheLike = None,
         mmap: bool = True,
-        connect_timeout: float | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
-        excerpt = _whole(Shards(url, cache=Cache.of(cache), mmap=mmap, connect_timeout=connect_timeout))
+        excerpt = _whole(Shards(url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options))
         self._show(excerpt if columns is None else excerpt.choose(columns))
 
     @classmethod

@@ -20,6 +20,7 @@ and the way out.
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 __all__ = [
     "ChangedError",
@@ -40,13 +41,25 @@ __all__ = [
 _SECRETS = re.compile(
     r"(?<=://)[^\s/@:]*:[^\s@]*@"  # user:password@, even if the password has slashes, as AWS's do
     r"|(?<=://)[^\s/@]*@"
-    r"|(?<=[?&])(?:X-Amz-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature)=[^\s&#'\"]*",
+    r"|(?<=[?&])(?:X-(?:Amz|Goog)-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature|Policy|sig|token)"
+    r"=[^\s&#'\"]*",
     re.IGNORECASE,
 )
 
 
+_hidden: set[str] = set()
+
+
+def hide(secret: str) -> None:
+    """Let no message of this process show `secret`, if it is long enough to be one."""
+    if len(secret) >= 6:
+        _hidden.update((secret, quote(secret, safe="")))
+
+
 def redacted(text: str) -> str:
-    """Return `text` with "***" in place of secrets in URLs: user, password, and the signature of a signed URL."""
+    """Return `text` with "***" in place of secrets: those in URLs (user, password, signature), and all of `hide`."""
+    for secret in list(_hidden):
+        text = text.replace(secret, "***")
     return _SECRETS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[0].partition('=')[0]}=***", text)
 
 

@@ -14,6 +14,7 @@ from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
 from mdsx.order import Weight, exact_weight
 from mdsx.shards import ColumnChoice, Excerpt, Shards, View
+from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
 
 
@@ -73,7 +74,7 @@ class Mixture:
         epoch_samples: The samples of an epoch. The default is the sum of what `repeat` and `samples` give, or else of
             the datasets' sizes.
         cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs.
-        connect_timeout: As in `mdsx.Dataset`, for the components that are given as URLs.
+        storage_options: As in `mdsx.Dataset`, for the components that are given as URLs.
 
     Raises:
         UsageError: The columns differ (the error shows both), or an argument is invalid.
@@ -87,14 +88,14 @@ class Mixture:
         component_column: str | None = None,
         epoch_samples: int | None = None,
         cache: CacheLike = None,
-        connect_timeout: float | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
         named = components.items() if isinstance(components, Mapping) else enumerate(components)
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
             raise UsageError("a mixture needs a component")
         self.component_column = component_column
-        opened = [_open(component, columns, cache, connect_timeout) for _, component in given]
+        opened = [_open(component, columns, cache, storage_options) for _, component in given]
         amounts = _amounts(
             given, [_size(component, inner) for (_, component), inner in zip(given, opened, strict=True)]
         )
@@ -238,7 +239,7 @@ def _open(
     component: Component,
     columns: ColumnChoice | None,
     cache: CacheLike,
-    connect_timeout: float | None,
+    storage_options: StorageOptions | None,
 ) -> list[_Member]:
     """Return the datasets of a component with their amounts."""
     source = component.dataset
@@ -256,7 +257,7 @@ def _open(
         excerpt = (
             source.excerpt
             if isinstance(source, Dataset)
-            else Excerpt.whole(Shards(source, cache=Cache.of(cache), connect_timeout=connect_timeout))
+            else Excerpt.whole(Shards(source, cache=Cache.of(cache), storage_options=storage_options))
         )
         default_cache = cache is None and not isinstance(source, Dataset)
         members = [_Member("", excerpt, default_cache, Fraction(int(excerpt.subset.counts.sum())))]

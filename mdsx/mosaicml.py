@@ -20,7 +20,7 @@ _CACHE = {
     "predownload": "there is no such number: shards are fetched in the order in which they are needed, as far ahead as "
     "the cache's limit allows",
     "download_retry": "there is no such number: a request is retried for two minutes at most",
-    "download_timeout": "time limits are fixed, see docs/operations.md; mdsx.Dataset(url, connect_timeout=...) is for "
+    "download_timeout": "time limits are fixed, see docs/operations.md; the storage option connect_timeout is for "
     "an endpoint that never answered",
     "allow_unsafe_types": "there is no such choice: nothing is ever unpickled",
 }

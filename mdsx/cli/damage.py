@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, one_line, print_json
+from mdsx.cli.output import Bar, Json, StorageOption, complain, error_fields, one_line, print_json, storage_options
 from mdsx.sizes import format_size
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LISTED = 1000  # damages or shards in JSON; all are counted
 def verify(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
-    connect_timeout: ConnectTimeout = None,
+    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Check every byte of a dataset against every checksum: index, shards, rows. Print a line for each damage, up to 10
@@ -38,7 +38,7 @@ def verify(
     from mdsx.damage import unnamed, verify_stored
     from mdsx.storage import open_storage
 
-    files, storage = Counter[str](), open_storage(url, connect_timeout=connect_timeout)
+    files, storage = Counter[str](), open_storage(url, storage_options(storage_option))
     with Bar("verifying") as bar:
 
         def watch(progress: Progress) -> None:
@@ -93,7 +93,7 @@ def repair(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
-    connect_timeout: ConnectTimeout = None,
+    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Check every byte of a dataset, and repair it: rebuild a missing or damaged index from the shards, and replace
@@ -118,7 +118,7 @@ def repair(
             drop_damaged=drop_damaged,
             dry_run=dry_run,
             threads=threads,
-            connect_timeout=connect_timeout,
+            storage_options=storage_options(storage_option),
             watch=watch,
         )
     if as_json:

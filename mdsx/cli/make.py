@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import typer
 
-from mdsx.cli.output import Bar, ConnectTimeout, Json, complain, error_fields, print_json, print_table
+from mdsx.cli.output import (
+    Bar,
+    Json,
+    SourceOption,
+    StorageOption,
+    complain,
+    error_fields,
+    print_json,
+    print_table,
+    storage_options,
+)
 from mdsx.errors import UsageError, shown
 from mdsx.progress import Progress
 from mdsx.sizes import format_size
@@ -70,7 +80,8 @@ def tar(
     shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many tars to convert at once.")] = 1,
-    connect_timeout: ConnectTimeout = None,
+    storage_option: StorageOption = None,
+    source_option: SourceOption = None,
     as_json: Json = False,
 ) -> None:
     """Convert WebDataset tars, in the order given, to one dataset.
@@ -114,7 +125,8 @@ def tar(
                 shard_size=shard_size,
                 compression=compression,
                 processes=processes,
-                connect_timeout=connect_timeout,
+                storage_options=storage_options(storage_option),
+                source_options=storage_options(source_option),
                 watch=printer.watch,
             )
     except KeyboardInterrupt:
@@ -207,7 +219,7 @@ def merge(
         str | None,
         typer.Option(metavar="JSON", help="The metadata of the whole, an object. Default: the parts', if they agree."),
     ] = None,
-    connect_timeout: ConnectTimeout = None,
+    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Write one index for finished parts, in the order of their numbers. No shard is copied or changed.
@@ -219,8 +231,8 @@ def merge(
     from mdsx.storage import open_storage
 
     given = None if metadata is None else _object(metadata)
-    mdsx.merge(url, overwrite=overwrite, parts=parts, metadata=given, connect_timeout=connect_timeout)
-    storage = open_storage(url, connect_timeout=connect_timeout)
+    mdsx.merge(url, overwrite=overwrite, parts=parts, metadata=given, storage_options=storage_options(storage_option))
+    storage = open_storage(url, storage_options(storage_option))
     index = read_index(storage)
     if as_json:
         print_json({"url": storage.url, "samples": index.samples, "shards": len(index.counts)})

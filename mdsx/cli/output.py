@@ -14,13 +14,12 @@ import typer
 from mdsx.errors import MdsxError, UnsupportedError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-ConnectTimeout = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        metavar="SECONDS",
-        help="How long to retry a first contact: unknown host, refused port, TLS, no such bucket. Default: 0.5",
-    ),
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="An option of the URL's storage (docs/clouds.md), as often as needed."),
+]
+SourceOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
 ]
 
 _EMPTY_LISTS = 100_000  # in the JSON of an array without items
@@ -29,6 +28,17 @@ _EMPTY_LISTS = 100_000  # in the JSON of an array without items
 def complain(problem: object, kind: str = "error: ") -> None:
     """Print one line on stderr."""
     print(f"mdsx: {kind}{one_line(problem)}", file=sys.stderr)
+
+
+def storage_options(given: list[str] | None) -> dict[str, str] | None:
+    """Return the values of `--storage-option`. Raise BadParameter for one without "=", and do not show it."""
+    options = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter("a storage option is KEY=VALUE")
+        options[name] = value
+    return options or None
 
 
 def one_line(problem: object) -> str:

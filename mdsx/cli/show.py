@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsx.cli.output import ConnectTimeout, Json, print_json, print_table
+from mdsx.cli.output import Json, StorageOption, print_json, print_table, storage_options
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import format_size
 
@@ -20,7 +20,7 @@ _BATCH = 64  # samples read at once
 
 def info(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
-    connect_timeout: ConnectTimeout = None,
+    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Show columns, samples, shards, sizes, compression, fingerprint and metadata of a dataset. Long metadata is
@@ -28,7 +28,7 @@ def info(
     from mdsx.shards import read_index
     from mdsx.storage import open_storage
 
-    storage = open_storage(url, connect_timeout=connect_timeout)
+    storage = open_storage(url, storage_options(storage_option))
     index = read_index(storage)
     columns = {column.name: str(column.type) for column in index.schema.columns}
     size, raw_size = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
@@ -80,7 +80,7 @@ def cat(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
-    connect_timeout: ConnectTimeout = None,
+    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Print samples in the order in which they were written; long values are shortened.
@@ -90,7 +90,7 @@ def cat(
     """
     from mdsx import Dataset
 
-    dataset = Dataset(url, connect_timeout=connect_timeout)
+    dataset = Dataset(url, storage_options=storage_options(storage_option))
     if start >= len(dataset) and start > 0:
         samples = f"{len(dataset):,} samples"
         raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)

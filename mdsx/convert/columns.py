@@ -25,6 +25,7 @@ from mdsx.convert.values import NPY_MAGIC, parse_npy, type_of_extension
 from mdsx.convert.webdataset import FIRST_DOT, KEY, Names, TarSample, group_samples, is_hidden
 from mdsx.errors import CorruptError, SampleError, UsageError, shown
 from mdsx.format import ColumnType, Schema, parse_type
+from mdsx.storage import StorageOptions
 
 _SAMPLES = 64  # from which columns are inferred; fewer if they are large
 _BYTES = 2**26
@@ -71,7 +72,12 @@ class _FirstSamples:
 
 
 def find_columns(
-    sources: Sequence[Source], declared: Mapping[str, str], names: Names, *, skip: bool
+    sources: Sequence[Source],
+    declared: Mapping[str, str],
+    names: Names,
+    options: StorageOptions | None = None,
+    *,
+    skip: bool,
 ) -> tuple[ColumnTypes, list[str]]:
     """Return the columns, from the first samples of the first tar that has any, and warnings about likely mistakes.
 
@@ -80,7 +86,7 @@ def find_columns(
     """
     errors: list[str] = []
     for place, source in enumerate(sources):
-        first = _first_samples(source, names, skip)
+        first = _first_samples(source, names, options, skip)
         errors += first.errors
         if first.samples:
             return _judge(first, source.url, declared, names, only=len(sources) == 1, last=place + 1 == len(sources))
@@ -88,9 +94,9 @@ def find_columns(
     raise UsageError("there is no sample in the tars", file=sources[0].url, found=found)
 
 
-def _first_samples(source: Source, names: Names, skip: bool) -> _FirstSamples:
+def _first_samples(source: Source, names: Names, options: StorageOptions | None, skip: bool) -> _FirstSamples:
     first, size = _FirstSamples(), 0
-    with closing(read_chunks(source, lambda count: None)) as chunks:
+    with closing(read_chunks(source, lambda count: None, options)) as chunks:
         members = _noted(read_members(chunks, file=source.url), first.members)
         for item in group_samples(members, file=source.url, names=names):
             if len(first.samples) == _SAMPLES or size > _BYTES or (first.samples and len(first.errors) >= _ERRORS):

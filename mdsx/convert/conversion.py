@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 from mdsx.convert.columns import check_declared, find_columns
-from mdsx.convert.parts import convert_parts, is_finished
+from mdsx.convert.parts import Access, convert_parts, is_finished
 from mdsx.convert.record import Plan, decode_plan, encode_plan, keep_skips, kept_skips, parts_for, total
 from mdsx.convert.sources import find_sources
 from mdsx.convert.tar_blocks import printable
@@ -23,7 +23,7 @@ from mdsx.format import filenames
 from mdsx.progress import Progress
 from mdsx.shards import read_index
 from mdsx.sizes import parse_size
-from mdsx.storage import Storage, open_storage
+from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.warn import warn
 from mdsx.writer import Options, merge
 
@@ -57,7 +57,8 @@ def convert_tars(
     shard_size: int | str = "64MiB",
     compression: str | None = None,
     processes: int = 1,
-    connect_timeout: float | None = None,
+    storage_options: StorageOptions | None = None,
+    source_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
     **member_names: Unpack[MemberNames],
 ) -> Conversion:
@@ -78,7 +79,8 @@ def convert_tars(
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
         processes: How many processes convert.
-        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        source_options: The same for the tars.
         watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
         member_names: How the names of members are read; see `mdsx.MemberNames`.
 
@@ -101,30 +103,31 @@ def convert_tars(
     names.check_declared(declared)
     size = parse_size(shard_size, name="shard_size")
     Options.parse({KEY: "str"}, size, compression)  # raise the writer's errors now, before anything is written
-    storage = _open_output(url, connect_timeout)
-    found = find_sources(sources, connect_timeout=connect_timeout)
-    known, warnings = find_columns(found, declared, names, skip=on_error == "skip")
+    access = Access(storage_options, source_options)
+    storage = _open_output(url, storage_options)
+    found = find_sources(sources, source_options)
+    known, warnings = find_columns(found, declared, names, source_options, skip=on_error == "skip")
     for warning in warnings:
         warn(warning)
     parts = parts_for(len(found), processes)
     plan = Plan(storage.url, tuple(found), known, size, compression, names, nan, on_error, parts)
-    if is_finished(plan.out, connect_timeout):
+    if is_finished(plan.out, storage_options):
         return _finished_before(storage, plan, watch)
     plan = _continued(storage, plan)
     reporter = WatchReporter(plan, watch)
     reporter.advance(0, 0)
     storage.delete(filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
-    tally = total(convert_parts(plan, processes, reporter))
+    tally = total(convert_parts(plan, processes, reporter, access))
     keep_skips(storage, tally)
     if plan.parts > 1:
-        merge(plan.out)
+        merge(plan.out, storage_options=storage_options)
     _remove_plan(storage)
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 
 
-def _open_output(url: str | os.PathLike[str], connect_timeout: float | None) -> Storage:
-    storage = open_storage(url, connect_timeout=connect_timeout)
+def _open_output(url: str | os.PathLike[str], storage_options: StorageOptions | None) -> Storage:
+    storage = open_storage(url, storage_options)
     path = storage.path(filenames.INDEX)
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))

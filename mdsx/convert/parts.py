@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mdsx.convert.record import PartTallies, Plan, Tally
 from mdsx.convert.sources import Source, read_chunks
@@ -26,7 +26,7 @@ from mdsx.convert.webdataset import TarSample, group_samples
 from mdsx.errors import MdsxError, SampleError, UsageError
 from mdsx.format import Encoder, Schema, filenames
 from mdsx.process import end_with_parent, ignoring_interrupts
-from mdsx.storage import answered, believe, open_storage
+from mdsx.storage import StorageOptions, answered, believe, open_storage
 from mdsx.writer import Writer
 
 _REPORT_EVERY = 0.1  # seconds
@@ -42,10 +42,18 @@ class Reporter(Protocol):
         """Note that a sample, or a stretch of a damaged tar, was skipped."""
 
 
-def convert_part(plan: Plan, part: int, reporter: Reporter) -> Tally:
+class Access(NamedTuple):
+    """The storage options of a conversion's output and of its sources. They are not part of its stored plan."""
+
+    out: StorageOptions | None = None
+    sources: StorageOptions | None = None
+
+
+def convert_part(plan: Plan, part: int, reporter: Reporter, access: Access) -> Tally:
     """Convert the tars of a part that are not finished yet. Raise the first error, unless the plan skips errors."""
-    url, sources, done = plan.part_url(part), plan.part_sources(part), PartTallies(plan.out, part)
-    if is_finished(url):
+    url, sources = plan.part_url(part), plan.part_sources(part)
+    done = PartTallies(open_storage(plan.out, access.out), part)
+    if is_finished(url, access.out):
         if len(done.tallies) < len(sources):
             raise UsageError("holds another dataset", file=url, hint="give another output")
         tally = done.total(len(sources))
@@ -59,10 +67,11 @@ def convert_part(plan: Plan, part: int, reporter: Reporter) -> Tally:
         compression=plan.compression,
         resume=True,
         metadata={"converted": {"from": "tar", "digest": plan.digest}},
+        storage_options=access.out,
     ) as out:
         first, samples = done.durable(out.samples)
         reporter.advance(sum(source.size for source in sources[:first]), out.samples)
-        intake = _Intake(plan, out, Encoder(schema), reporter, durable=out.samples - samples)
+        intake = _Intake(plan, access.sources, out, Encoder(schema), reporter, durable=out.samples - samples)
         for place, source in enumerate(sources[first:], first):
             tally = intake.convert(source)
             done.put(place, tally, last=place + 1 == len(sources))
@@ -72,25 +81,34 @@ def convert_part(plan: Plan, part: int, reporter: Reporter) -> Tally:
     return done.total(len(sources))
 
 
-def is_finished(url: str, connect_timeout: float | None = None) -> bool:
+def is_finished(url: str, options: StorageOptions | None) -> bool:
     """Return whether there is an index at `url`."""
-    storage = open_storage(url, connect_timeout=connect_timeout)
+    storage = open_storage(url, options)
     return any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX))
 
 
 class _Intake:
     """Writes the samples of tars, except for the next `durable` ones, which the writer has already."""
 
-    def __init__(self, plan: Plan, out: Writer, encoder: Encoder, reporter: Reporter, *, durable: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        options: StorageOptions | None,
+        out: Writer,
+        encoder: Encoder,
+        reporter: Reporter,
+        *,
+        durable: int,
+    ) -> None:
         self.durable = durable
-        self._plan, self._out, self._encoder, self._reporter = plan, out, encoder, reporter
+        self._plan, self._options, self._out, self._encoder, self._reporter = plan, options, out, encoder, reporter
         self._bytes, self._samples, self._reported = 0, 0, time.monotonic()
 
     def convert(self, source: Source) -> Tally:
         """Convert a whole tar."""
         plan, tally = self._plan, Tally()
         reader = SampleReader(plan.columns, file=source.url, stored=source.size, nan_null=plan.nan == "null")
-        with closing(read_chunks(source, self._count)) as chunks:
+        with closing(read_chunks(source, self._count, self._options)) as chunks:
             for item in group_samples(read_members(chunks, file=source.url), file=source.url, names=plan.names):
                 error = self._take(item, reader) if isinstance(item, TarSample) else item
                 if error is None:
@@ -134,14 +152,14 @@ class _Intake:
 _Pipe: TypeAlias = "Connection[Any, Any]"
 
 
-def convert_parts(plan: Plan, processes: int, reporter: Reporter) -> list[Tally]:
+def convert_parts(plan: Plan, processes: int, reporter: Reporter, access: Access) -> list[Tally]:
     """Convert all parts of `plan`, in this process or in up to `processes` others."""
     processes = min(processes, plan.parts)
     if processes == 1:
-        return [convert_part(plan, part, reporter) for part in range(plan.parts)]
+        return [convert_part(plan, part, reporter, access) for part in range(plan.parts)]
     tallies: dict[int, Tally] = {}
     left = iter(range(plan.parts))
-    with _workers(plan, processes) as workers:
+    with _workers(plan, processes, access) as workers:
         for connection in workers:
             with _noticing_death(workers[connection]):
                 connection.send(next(left))
@@ -176,13 +194,15 @@ def _noticing_death(worker: SpawnProcess) -> Iterator[None]:
 
 
 @contextmanager
-def _workers(plan: Plan, count: int) -> Iterator[dict[_Pipe, SpawnProcess]]:
+def _workers(plan: Plan, count: int, access: Access) -> Iterator[dict[_Pipe, SpawnProcess]]:
     context = multiprocessing.get_context("spawn")
     workers: dict[_Pipe, SpawnProcess] = {}
     try:
         for _ in range(count):
             ours, theirs = context.Pipe()
-            worker = context.Process(target=_work, args=(plan, answered(), theirs), name="mdsx-convert", daemon=True)
+            worker = context.Process(
+                target=_work, args=(plan, access, answered(), theirs), name="mdsx-convert", daemon=True
+            )
             with ignoring_interrupts():  # only the parent handles Ctrl-C; it ends its workers
                 worker.start()
             theirs.close()
@@ -209,13 +229,13 @@ class _PipeReporter:
         self._connection.send(("skip", error))
 
 
-def _work(plan: Plan, known: tuple[str, ...], connection: _Pipe) -> None:
+def _work(plan: Plan, access: Access, known: tuple[str, ...], connection: _Pipe) -> None:
     believe(known)
     end_with_parent()
     while True:
         part: Any = connection.recv()
         try:
-            tally = convert_part(plan, part, _PipeReporter(connection))
+            tally = convert_part(plan, part, _PipeReporter(connection), access)
         except MdsxError as error:
             connection.send(("error", error))
             return

@@ -24,7 +24,7 @@ from mdsx.convert.sources import Source
 from mdsx.convert.webdataset import Names
 from mdsx.errors import CorruptError, MdsxError, MissingError
 from mdsx.format import filenames
-from mdsx.storage import Storage, open_storage
+from mdsx.storage import Storage
 
 MAX_PARTS = 256
 
@@ -160,8 +160,8 @@ def total(tallies: Iterable[Tally]) -> Tally:
 class PartTallies:
     """The tallies of a part's tars, in order, kept in storage."""
 
-    def __init__(self, out: str, part: int) -> None:
-        self._storage, self._key = open_storage(out), filenames.convert_record(part)
+    def __init__(self, storage: Storage, part: int) -> None:
+        self._storage, self._key = storage, filenames.convert_record(part)
         self.tallies: list[Tally] = []
         self._saved = time.monotonic()
         with suppress(MissingError):
@@ -201,7 +201,7 @@ def kept_skips(storage: Storage) -> Tally:
     if filenames.CONVERT_PLAN not in kept:
         return Tally()
     begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
-    return total(PartTallies(begun.out, part).total(len(begun.sources)) for part in range(begun.parts))
+    return total(PartTallies(storage, part).total(len(begun.sources)) for part in range(begun.parts))
 
 
 def _save(storage: Storage, key: str, tallies: list[Tally]) -> None:

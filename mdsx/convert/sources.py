@@ -24,7 +24,7 @@ import xxhash
 
 from mdsx.convert.tar_blocks import printable
 from mdsx.errors import MissingError, UsageError
-from mdsx.storage import Storage, open_storage
+from mdsx.storage import Storage, StorageOptions, open_storage
 
 _RANGE = 2**23  # bytes fetched at once; while they are converted, the next ones are fetched
 _BLOCKS, _BLOCK_SIZE = 8, 4096  # of a local tar that are hashed, to recognize its content
@@ -50,7 +50,7 @@ class Source:
         return self.url, self.size, self.content
 
 
-def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) -> list[Source]:
+def find_sources(names: Sequence[str], options: StorageOptions | None = None) -> list[Source]:
     """Return the tars that `names` name, in that order. Raise MissingError if one is missing."""
     urls = [url for name in names for expanded in expand_braces(name) for url in _expand_glob(expanded)]
     if not urls:
@@ -62,18 +62,18 @@ def find_sources(names: Sequence[str], *, connect_timeout: float | None = None) 
             raise UsageError("tar is named twice", file=url)
         folders[folder].add(name)
     found = {
-        folder: (
-            _remote_sources(folder, inside, connect_timeout) if _is_remote(folder) else _local_sources(folder, inside)
-        )
+        folder: (_remote_sources(folder, inside, options) if _is_remote(folder) else _local_sources(folder, inside))
         for folder, inside in folders.items()
     }
     return [found[folder][name] for folder, name in places]
 
 
-def read_chunks(source: Source, count: Callable[[int], object]) -> Generator[bytes, None, None]:
+def read_chunks(
+    source: Source, count: Callable[[int], object], options: StorageOptions | None = None
+) -> Generator[bytes, None, None]:
     """Yield the bytes of `source` in chunks; `count` is called with the size of each."""
     folder, name = _folder_and_name(source.url)
-    storage = open_storage(folder)
+    storage = open_storage(folder, options if _is_remote(folder) else None)
 
     def fetch(start: int) -> bytes:
         return storage.get(name, start=start, stop=min(start + _RANGE, source.size), etag=source.etag).data
@@ -134,9 +134,9 @@ def _local_source(storage: Storage, path: str, name: str) -> Source:
     return Source(path, piece.total, piece.etag, content.hexdigest())
 
 
-def _remote_sources(folder: str, names: Iterable[str], connect_timeout: float | None) -> dict[str, Source]:
+def _remote_sources(folder: str, names: Iterable[str], options: StorageOptions | None) -> dict[str, Source]:
     """Return the remote sources of one folder, by name, from a listing of their common prefix."""
-    storage = open_storage(folder, connect_timeout=connect_timeout)
+    storage = open_storage(folder, options)
     first, last = min(names), max(names)  # the common prefix of these two is that of all
     shared = next((first[:size] for size in range(len(first)) if first[: size + 1] != last[: size + 1]), first)
     entries = {entry.key: entry for entry in storage.list(shared)}

@@ -24,7 +24,7 @@ from mdsx.damage.verify import Examined, examine, examine_alone, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.progress import Progress
-from mdsx.storage import Storage, file_of, open_storage
+from mdsx.storage import Storage, StorageOptions, file_of, open_storage
 
 _SHOWN = 20  # problems of a shard, kinds of columns
 
@@ -35,7 +35,7 @@ def repair(
     drop_damaged: bool = False,
     dry_run: bool = False,
     threads: int = 4,
-    connect_timeout: float | None = None,
+    storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Repair:
     """Repair the dataset at `url`, and return a report of what was found and done. A sound dataset is left alone.
@@ -51,7 +51,7 @@ def repair(
             or anything that only a damaged index had.
         dry_run: Whether to only report what would be done.
         threads: How many shards to check at once; each is held in memory.
-        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each shard.
 
     Raises:
@@ -59,7 +59,7 @@ def repair(
         MissingError: There is no dataset.
         CorruptError: Nothing of it is sound.
     """
-    storage = open_storage(url, connect_timeout=connect_timeout)
+    storage = open_storage(url, storage_options)
     survey = _survey(storage, read_catalog(storage), threads, watch)
     plan = _plan(storage, survey)
     if not plan.needed or dry_run or (plan.drops and not drop_damaged):

@@ -25,14 +25,14 @@ from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, Miss
 from mdsx.format import Index, Layout, Ranges, Salvage, ShardEntry, StoredIndex, filenames, own_layout, salvage, surplus
 from mdsx.progress import Progress
 from mdsx.shards import download_shard, inspect_shard, read_index
-from mdsx.storage import Entry, Storage, file_of, open_storage
+from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_storage
 
 
 def verify(
     url: str | os.PathLike[str],
     *,
     threads: int = 4,
-    connect_timeout: float | None = None,
+    storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Verification:
     """Check every byte of the dataset at `url`, and return a report of its damages, in the order of the shards.
@@ -43,14 +43,14 @@ def verify(
     Args:
         url: A finished dataset. If its index is damaged, that is the only damage found.
         threads: How many shards to check at once; each is held in memory.
-        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each shard.
 
     Raises:
         MissingError: There is no dataset.
         TransportError: Storage failed.
     """
-    return verify_stored(open_storage(url, connect_timeout=connect_timeout), threads=threads, watch=watch)
+    return verify_stored(open_storage(url, storage_options), threads=threads, watch=watch)
 
 
 def verify_stored(storage: Storage, *, threads: int, watch: Callable[[Progress], object]) -> Verification:
@@ -207,9 +207,10 @@ def _is_sound(storage: Storage, index: StoredIndex, shard: int, name: str | None
 
 def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:
     """Return the first `most` stored bytes, and the object's size. Raise MissingError or TransportError."""
-    size = next((entry.size for entry in storage.list(name) if entry.key == name), None)
-    if size is None:
-        raise MissingError("the shard is not there", file=file_of(storage, name))
+    try:
+        size = storage.get(name, stop=1).total
+    except TruncatedError:  # it is empty
+        return memoryview(b""), 0
     if size > most:
         return memoryview(storage.get(name, stop=most).data), size
     data = bytearray()

@@ -31,7 +31,7 @@ from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import at_fork, keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
 from mdsx.shards.stored import StoredShards, download_shard, read_index, retried
-from mdsx.storage import Storage, file_of, open_storage
+from mdsx.storage import Storage, StorageOptions, file_of, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
 from mdsx.system import network_file_system
 
@@ -61,11 +61,11 @@ class Shards:
         cache: Cache = _DEFAULT_CACHE,
         mmap: bool = True,
         connections: int = 0,
-        connect_timeout: float | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
         """`connections`: how many to open early, while the index is fetched, if the cache is empty."""
         self._trust_cache = cache.verify == "size"
-        self.storage: Storage = open_storage(url, connect_timeout=connect_timeout)
+        self.storage: Storage = open_storage(url, storage_options)
         path = self.storage.path(filenames.INDEX)
         self.cache: CacheDirectory | None = None
         if path is None:

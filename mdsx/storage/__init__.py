@@ -1,34 +1,45 @@
-"""Where bytes are stored: one small protocol (`Storage`), implemented by local disk and S3; and the bounded cache."""
+"""Where bytes are stored: one small protocol (`Storage`), which disks and clouds implement; the bounded cache."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
+from importlib import import_module
 from pathlib import PurePath
 from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
 from mdsx.storage.base import Entry, Piece, Storage, file_of
 from mdsx.storage.local import LocalStorage, map_whole
+from mdsx.storage.options import Options, StorageOptions, parsed
 from mdsx.storage.retry import answered, believe
 
-__all__ = ["Entry", "Piece", "Storage", "answered", "believe", "file_of", "map_whole", "open_storage"]
+__all__ = [
+    "SCHEMES",
+    "Entry",
+    "Piece",
+    "Storage",
+    "StorageOptions",
+    "answered",
+    "believe",
+    "file_of",
+    "map_whole",
+    "open_storage",
+]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)
 
 
-def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None = None) -> Storage:
-    """Return the storage below `url`: a path, `file://...` or `s3://bucket/prefix`. Access nothing yet.
+def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None) -> Storage:
+    """Return the storage below `url`: a path, or a URL with one of the schemes in `SCHEMES`. Access nothing yet.
 
-    `connect_timeout`: seconds for which to retry a first contact that fails in a way that a retry rarely cures (see
-    `S3Storage`); None for half a second. A disk ignores it. Raise UsageError for another scheme.
+    `options`: what the storage needs to know besides its URL, by name (docs/clouds.md). Raise UsageError for another
+    scheme or option.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
-        raise UsageError("a URL is a path, file:// or s3://", found=shown(url))
-    _check_timeout(connect_timeout)
+        raise UsageError(f"a URL is {_KNOWN}", found=shown(url))
     scheme, separator, rest = text.partition("://")
     if "\0" in text or (scheme == "file" and "%00" in text):
         raise UsageError("a URL may not have zero bytes", found=shown(text))
@@ -44,6 +55,7 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
         )
         raise UsageError("a URL has two slashes after the colon", found=shown(text), hint=what)
     if not separator:
+        parsed(Options, options, text)
         return LocalStorage(expanded(text))
     if scheme == "file":
         host, slash, path = rest.partition("/")
@@ -51,12 +63,23 @@ def open_storage(url: str | os.PathLike[str], *, connect_timeout: float | None =
             raise UsageError("file:// names another machine", found=text, hint="write file:///path")
         if not slash:
             raise UsageError("file:// has no path", found=text, hint="write file:///path")
+        parsed(Options, options, text)
         return LocalStorage("/" + unquote(path))  # "?" and "#" are part of the name
-    if scheme == "s3":
-        from mdsx.storage.s3 import S3Storage
+    if scheme not in SCHEMES:
+        raise UsageError(f"there is no storage for {scheme[:30]}://", expected=_KNOWN)
+    module, name = SCHEMES[scheme]
+    storage: Storage = getattr(import_module(f"mdsx.storage.remote.{module}"), name)(text, options)
+    return storage
 
-        return S3Storage(text, connect_timeout)
-    raise UsageError(f"there is no storage for {scheme[:30]}://", expected="a path, file:// or s3://")
+
+SCHEMES = {
+    "s3": ("s3", "S3Storage"),
+    "http": ("web", "WebStorage"),
+    "https": ("web", "WebStorage"),
+}
+"""Where the storage of each scheme is. It is imported when it is used first."""
+
+_KNOWN = "a path, file://, " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
 
 
 def expanded(path: str) -> str:
@@ -66,10 +89,3 @@ def expanded(path: str) -> str:
         user = expanded.partition("/")[0]
         raise UsageError(f"{user} is not a user's home directory", file=path, hint=f"./{user} is a folder of that name")
     return expanded
-
-
-def _check_timeout(seconds: object) -> None:
-    if seconds is None:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise UsageError("connect_timeout must be a number of seconds, at least 0", found=shown(seconds))

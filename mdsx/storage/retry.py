@@ -1,7 +1,8 @@
 """Retries of requests that failed for the moment: when, how often, and for how long.
 
 Pauses grow from 0.1 to 12.8 seconds, half of each at random. After 8 tries (some 20 seconds of pauses), or two minutes
-without progress, the failure becomes an error that says so. This is the only layer that retries.
+without progress, the failure becomes an error that says so. If a server says how long to wait (Retry-After, rate
+limits), the request waits that long instead. This is the only layer that retries.
 
 Some failures are rarely cured by a retry: an unknown host, a refused connection, TLS, a bucket that does not exist. If
 the endpoint or the bucket has never answered before, such a failure is most likely a mistake, so it becomes an error
@@ -21,6 +22,7 @@ from mdsx.errors import MdsxError, redacted
 
 TRIES = 8
 PATIENCE = 120.0  # seconds
+OBEDIENCE = 600.0  # seconds in all that a request waits because its server asks for it
 FIRST_CONTACT = 0.5
 _FIRST_PAUSES = 4  # on first contact, pauses stop growing here
 
@@ -33,6 +35,7 @@ class TransientError(Exception):
     """A failure that a retry may cure, and the error to raise if it does not.
 
     `lasting`: the endpoint, or the bucket, is not there. A retry rarely cures that, unless it was there before.
+    `after`: the seconds that the server asks to wait before the next request.
     """
 
     def __init__(
@@ -40,10 +43,12 @@ class TransientError(Exception):
         kind: type[MdsxError],
         message: str,
         lasting: Literal["endpoint", "bucket"] | None = None,
+        *,
+        after: float | None = None,
         **fields: Any,
     ) -> None:
         super().__init__(message)
-        self.kind, self.lasting = kind, lasting
+        self.kind, self.lasting, self.after = kind, lasting, after
         self._message, self._fields = message, fields
 
     def final(self, tries: str = "") -> MdsxError:
@@ -62,6 +67,7 @@ class Tries:
         self._failures = 0
         self._since = time.monotonic()
         self._limit = limit
+        self._obedience = OBEDIENCE
 
     def progressed(self) -> None:
         """Start counting again: the request made good progress before it failed."""
@@ -69,6 +75,9 @@ class Tries:
 
     def failed(self, failure: TransientError) -> None:
         """Pause before the next try; raise the final error of `failure` if there were enough tries."""
+        if failure.after is not None and 1 <= failure.after <= self._obedience:
+            self._obey(failure, failure.after)
+            return
         self._failures += 1
         limit = self._limit(failure)
         seconds = time.monotonic() - self._since
@@ -83,6 +92,13 @@ class Tries:
             raise failure.final(f"given up after {self._failures} tries in {seconds:.0f} s") from failure.__cause__
         pause(self._failures)
 
+    def _obey(self, failure: TransientError, seconds: float) -> None:
+        """Wait as long as the server asks. This is neither a failure nor a lack of progress."""
+        _log.warning("%s; mdsx waits %.0f s, as the server asks", redacted(str(failure.final())), seconds)
+        self._obedience -= seconds
+        self._since += seconds
+        wait(seconds)
+
 
 def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:
     """Return the result of `attempt`, which is called again after it raises TransientError."""
@@ -92,6 +108,10 @@ def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:
             return attempt()
         except TransientError as failure:
             tries.failed(failure)
+
+
+def wait(seconds: float) -> None:
+    time.sleep(seconds + random.uniform(0, 0.1 * seconds))  # not all ranks at the same moment
 
 
 def pause(failures: int) -> None:

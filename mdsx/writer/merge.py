@@ -13,7 +13,7 @@ from typing import Any
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
-from mdsx.storage import Storage, open_storage
+from mdsx.storage import Storage, StorageOptions, open_storage
 
 _THREADS = 16
 
@@ -24,7 +24,7 @@ def merge(
     parts: int | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
-    connect_timeout: float | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> None:
     """Write the index of the dataset at `url` over its parts: the folders part-00000, part-00001, and so on.
 
@@ -37,13 +37,13 @@ def merge(
         parts: How many parts there must be. Without it, missing parts at the end go unnoticed.
         metadata: The metadata of the whole. The default is that of the parts, which must agree.
         overwrite: Whether to replace an index that is already there.
-        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
 
     Raises:
         MissingError: A part is missing or unfinished; the error names it.
         UsageError: There is an index already, a part differs from the first one, or there are too many shards.
     """
-    storage = open_storage(url, connect_timeout=connect_timeout)
+    storage = open_storage(url, storage_options)
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
         hint = "pass overwrite=True or --overwrite to replace it"
         raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)

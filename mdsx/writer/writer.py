@@ -26,7 +26,7 @@ from mdsx.errors import ChangedError, UsageError
 from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
 from mdsx.mosaicml import WRITER, explain
 from mdsx.process import Owner
-from mdsx.storage import open_storage
+from mdsx.storage import StorageOptions, open_storage
 from mdsx.writer.resume import Folder, Options, begin, load_shard, stored_shards
 from mdsx.writer.uploads import Uploads
 
@@ -60,7 +60,7 @@ class Writer:
         metadata: A JSON object to keep in the index. If runs differ, that of the run that finishes is kept.
         resume: Whether to continue a dataset that a writer with the same arguments began. `samples` is then the number
             of samples that are already stored, which the caller skips.
-        connect_timeout: Seconds to retry a first contact that fails, as in `mdsx.Dataset`.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
 
     Raises:
         UsageError: An argument is invalid, or there is something at `url` already.
@@ -78,12 +78,12 @@ class Writer:
         compression: str | None = None,
         metadata: dict[str, Any] | None = None,
         resume: bool = False,
-        connect_timeout: float | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
         self._options = Options.parse(columns, shard_size, compression)
         build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
-        self._storage = open_storage(url, connect_timeout=connect_timeout)
+        self._storage = open_storage(url, storage_options)
         self._folder = Folder(self._storage, self._options)
         found = begin(self._storage, self._folder, self._options, resume=resume)
         self._finished = isinstance(found, Index)

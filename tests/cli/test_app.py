@@ -72,11 +72,15 @@ def test_a_closed_pipe_prints_no_error(dataset: Path) -> None:
     assert (result.stdout.count("\n"), result.stderr) == (1, "")
 
 
-def test_commands_take_connect_timeout(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_take_storage_options(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server listens there
     commands = [["info"], ["cat"], ["verify"], ["repair"], ["merge"], ["convert", "tar", "s3://bucket/x.tar"]]
     for command in commands:
-        status, _, err = run(*command, "s3://bucket/data", "--connect-timeout", "0")
+        options = ["--storage-option", "connect_timeout=0"]
+        if command[0] == "convert":
+            options += ["--source-option", "connect_timeout=0"]
+        status, _, err = run(*command, "s3://bucket/data", *options)
         assert status == 1
         assert "1 try, on first contact" in err
-    assert run("info", "s3://bucket/data", "--connect-timeout", "-1").status == 2
+    assert run("info", "s3://bucket/data", "--storage-option", "connect_timeout=-1").status == 1
+    assert run("info", "s3://bucket/data", "--storage-option", "connect_timeout").status == 2

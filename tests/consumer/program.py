@@ -34,7 +34,7 @@ def show(progress: mdsx.Progress) -> None:
 
 def read(url: str) -> None:
     cache = mdsx.Cache("cache", limit="2GB", verify="size")
-    ds = mdsx.Dataset(url, columns=["tokens"], cache=cache, connect_timeout=5)
+    ds = mdsx.Dataset(url, columns=["tokens"], cache=cache, storage_options={"region": "eu-west-1"})
     assert_type(ds[0], dict[str, Any])
     assert_type(ds[:9], list[dict[str, Any]])
     assert_type(ds[[3, 1]], list[dict[str, Any]])

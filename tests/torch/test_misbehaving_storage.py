@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.storage import retry, s3_client
+from mdsx.storage import retry
+from mdsx.storage.remote import answer
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
 from tools.fault_proxy import (
@@ -60,8 +61,8 @@ def url(request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.T
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time limits of seconds instead of minutes."""
-    monkeypatch.setattr(s3_client, "SILENCE", 2)
-    monkeypatch.setattr(s3_client, "TRICKLE", 2)
+    monkeypatch.setattr(answer, "SILENCE", 2)
+    monkeypatch.setattr(answer, "TRICKLE", 2)
 
 
 def checked(found: dict[str, Any]) -> int:

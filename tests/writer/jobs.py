@@ -16,7 +16,7 @@ from typing import Any
 
 from botocore.httpsession import URLLib3Session
 
-from mdsx.storage import s3
+from mdsx.storage.remote import s3
 from mdsx.writer import Writer
 from tests.fork_server import CONTEXT
 

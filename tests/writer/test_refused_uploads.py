@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mdsx.errors import ForbiddenError, MdsxError, TransportError
-from mdsx.storage import s3 as s3_module
+from mdsx.storage.remote import s3 as s3_module
 from tests.conftest import Often
 from tests.writer.jobs import contents, write
 from tests.writer.test_failing_disk import attempt

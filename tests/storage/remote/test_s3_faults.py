@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import mdsx
-from mdsx.storage import Storage, open_storage, retry, s3_client
+from mdsx.storage import Storage, open_storage, retry
+from mdsx.storage.remote import answer
 from tools.fault_proxy import (
     Fault,
     Proxy,
@@ -51,8 +52,8 @@ def shared(s3: S3Server) -> Storage:
 @pytest.fixture
 def storage(proxy: Proxy, shared: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Holds DATA as "shard". Its patience is short: seconds, not minutes."""
-    monkeypatch.setattr(s3_client, "SILENCE", 1)
-    monkeypatch.setattr(s3_client, "TRICKLE", 1)
+    monkeypatch.setattr(answer, "SILENCE", 1)
+    monkeypatch.setattr(answer, "TRICKLE", 1)
     shared.put("shard", DATA)
     proxy.clear()
     return shared
@@ -152,8 +153,8 @@ def test_one_byte_per_try_is_no_progress(proxy: Proxy, storage: Storage) -> None
 
 def test_a_slow_link_does_not_raise(proxy: Proxy, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A download with enough bytes a second may take far longer than the limit for a trickle."""
-    monkeypatch.setattr(s3_client, "TRICKLE", 0.5)
-    monkeypatch.setattr(s3_client, "LEAST", 20_000)
+    monkeypatch.setattr(answer, "TRICKLE", 0.5)
+    monkeypatch.setattr(answer, "LEAST", 20_000)
     rule = proxy.add(trickle(0.05, 0, 2**15))
     assert downloaded(storage) == DATA
     assert rule.hits == 1

@@ -1,0 +1,94 @@
+"""Options of a storage, as users give them: `storage_options={"endpoint": "https://..."}`.
+
+Each kind of storage has a dataclass with the options that it knows. They belong to one URL, so that one run can read
+from several clouds and endpoints. No index, state or error ever has their values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from mdsx.errors import UsageError, hide, shown
+
+StorageOptions = Mapping[str, Any]
+O = TypeVar("O", bound="Options")  # noqa: E741 - the one type here
+
+
+def secret() -> Any:
+    """Return the dataclass field of a value that no message may show."""
+    return field(default=None, metadata={"secret": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of every storage.
+
+    `connect_timeout`: seconds for which to retry a first contact that fails in a way that a retry rarely cures (an
+    unknown host, a refused connection, TLS, no such bucket); None for half a second.
+    """
+
+    connect_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.metadata.get("secret") and (value := getattr(self, each.name)):
+                hide(value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    def __repr__(self) -> str:
+        given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return f"{type(self).__name__}({', '.join(f'{name}=...' for name in given)})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RemoteOptions(Options):
+    """The options of every cloud: another `endpoint` than the usual one, and no credentials at all."""
+
+    endpoint: str | None = None
+    anonymous: bool = False
+
+
+def parsed(kind: type[O], given: StorageOptions | None, url: str) -> O:
+    """Return `given` as options of `kind`. Commands give all values as text.
+
+    Raise UsageError for a name that the storage of `url` does not know, or a value of another type.
+    """
+    if given is None:
+        return kind()
+    if not isinstance(given, Mapping):
+        raise UsageError('storage_options must be a dict, like {"region": "eu-west-1"}', found=type(given).__name__)
+    known = {each.name: str(each.type) for each in fields(kind)}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            expected = ", ".join(sorted(known))
+            raise UsageError("the storage has no such option", file=url, place=shown(name), expected=expected)
+        values[name] = None if value is None else _value(name, value, known[name], url)
+    return kind(**{name: value for name, value in values.items() if value is not None})
+
+
+def _value(name: str, value: object, wanted: str, url: str) -> object:
+    """Return `value` as the type `wanted`. An error does not show it: it may be a secret in the wrong place."""
+    if wanted.startswith("bool"):
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "yes", "no"):
+            return value.lower() in ("true", "1", "yes")
+        raise UsageError("the option is not True or False", file=url, place=name)
+    if wanted.startswith("float"):
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 <= number < math.inf:
+            raise UsageError(f"{name} must be a number of seconds, at least 0", file=url)
+        return number
+    if not isinstance(value, str) or not value:
+        raise UsageError("the option must be a text", file=url, place=name, found=type(value).__name__)
+    return value

@@ -1,0 +1,187 @@
+"""Clouds that are asked over plain HTTP: the connections of this process, and one request with all that can go wrong.
+
+All storages of a process share pools of connections (urllib3). A forked child makes its own. Proxies and certificates
+are those of the environment: HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE, REQUESTS_CA_BUNDLE.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import urllib.request
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
+from mdsx.process import at_fork
+from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote.answer import Answer, errors
+from mdsx.storage.remote.storage import RemoteStorage, covering, ranged
+from mdsx.storage.retry import TransientError, tried
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_CONNECTIONS = 72  # to one host: as many as there are threads for requests
+_HOSTS = 16
+_MESSAGE = 64 * 1024  # bytes of an error's body that are read
+_FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
+_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+
+
+class HttpStorage(RemoteStorage):
+    """A cloud whose objects have URLs. Subclasses say which, how to authorise a request, and what errors mean."""
+
+    def _send(
+        self,
+        file: str,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Buffer | None = None,
+        accepted: Collection[int] = (200, 201, 202, 204, 206),
+    ) -> Any:
+        """Return urllib3's open response. Raise an MdsxError or a TransientError; retry nothing."""
+
+        def ask() -> Any:
+            target, sent = self._authorised(method, url, {"Accept-Encoding": "identity", **(headers or {})}, file)
+            response = self._sent(method, target, sent, file=file, body=body)
+            if response.status not in accepted:
+                raise self._error(response.status, said(response), response.headers, file)
+            return response
+
+        return self._asked(file, ask)
+
+    def _ask(self, file: str, method: str, url: str, **options: Any) -> tuple[bytes, Mapping[str, str]]:
+        """Return the whole body of an answer and its headers, after retries."""
+
+        def ask() -> tuple[bytes, Mapping[str, str]]:
+            response = self._send(file, method, url, **options)
+            with errors(file, self.way_out):
+                return response.read(), response.headers
+
+        return tried(ask, self._limit)
+
+    def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
+        url, conditions = self._reading(key, etag)
+        headers = dict(conditions)
+        if wanted := ranged(start, stop):
+            headers["Range"] = wanted
+        file = self._file(key)
+        response = self._send(file, "GET", url, headers=headers)
+        found = self._etag(response.headers)
+        return covering(response, file, start, stop, etag=found, wanted=etag, headers=response.headers)
+
+    @abstractmethod
+    def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers to read an object, under the condition that it has `etag`."""
+
+    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers with credentials. Raise ForbiddenError if there are none."""
+        return url, headers
+
+    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
+        """Return urllib3's open response to one request, without retries and redirects. Raise TransientError."""
+        from urllib3 import Timeout
+
+        with errors(file, self.way_out):
+            return pool(url).request(
+                method,
+                url,
+                headers=headers,
+                body=body,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+                timeout=Timeout(connect=limits.CONNECT, read=limits.SILENCE),
+            )
+
+    def _etag(self, headers: Mapping[str, str]) -> str:
+        return headers.get("ETag", "")
+
+    def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
+        """Return the error for an answer with another status than asked for."""
+        what = f"the server answered {status} {text}".strip()
+        if status in (404, 410):
+            return MissingError(f"it is not there: {what}", file=file)
+        if status in (401, 403):
+            return ForbiddenError(f"refused: {what}", file=file, hint="check the credentials and their permissions")
+        if status == 412:
+            return ChangedError("the object was replaced while it was read", file=file)
+        if status == 416:
+            return TruncatedError("the object ends before the bytes asked for", file=file)
+        if status == 507:
+            return TransportError(what, file=file, hint="free some space or raise the quota, and resume")
+        if status in _FOR_NOW:
+            return TransientError(TransportError, what, file=file, after=asked_pause(headers))
+        return TransportError(what, file=file)
+
+
+def said(response: Any) -> str:
+    """Return what an answer says of an error, and give its connection back."""
+    text = b""
+    with suppress(Exception):
+        text = response.read(_MESSAGE)
+    response.close()
+    return text.decode(errors="replace").strip()
+
+
+def asked_pause(headers: Mapping[str, str]) -> float | None:
+    """Return for how many seconds the server asks to wait; None if it does not say."""
+    after = headers.get("Retry-After") or ""
+    return float(after) if after.isdecimal() else None
+
+
+_lock = threading.Lock()
+_pools: dict[object, Any] = {}
+_of_the_parent: list[Any] = []
+
+
+def pool(url: str) -> Any:
+    """Return this process's pool of connections for `url`: urllib3's PoolManager, or its ProxyManager."""
+    parts = urlsplit(url)
+    proxy = None
+    if not urllib.request.proxy_bypass(parts.hostname or ""):
+        proxies = urllib.request.getproxies()
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+    configuration = (proxy, *(os.environ.get(name) for name in _VARIABLES))
+    with _lock:
+        if configuration not in _pools:
+            _pools[configuration] = _make_pool(proxy)
+        return _pools[configuration]
+
+
+def _make_pool(proxy: str | None) -> Any:
+    import urllib3
+
+    options: dict[str, Any] = {"num_pools": _HOSTS, "maxsize": _CONNECTIONS, "block": False, "ssl_context": _context()}
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    parts = urlsplit(proxy)
+    auth = f"{parts.username}:{parts.password or ''}" if parts.username else None
+    headers = urllib3.make_headers(proxy_basic_auth=auth) if auth else None
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+
+
+def _context() -> ssl.SSLContext:
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE")
+    if bundle and os.path.isdir(bundle):
+        return ssl.create_default_context(capath=bundle)
+    return ssl.create_default_context(cafile=bundle or None)
+
+
+def _forget_in_child() -> None:
+    """Keep the parent's pools forever: closing their connections here could wait for a lock of the parent's."""
+    global _lock
+    _of_the_parent.extend(_pools.values())
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+at_fork(after_in_child=_forget_in_child)

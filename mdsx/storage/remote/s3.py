@@ -1,0 +1,199 @@
+"""Storage in S3 or anything that speaks its protocol, through boto3.
+
+Endpoint, region and credentials come from boto3's own configuration (`AWS_ENDPOINT_URL`, profiles, roles), or from the
+options. Only `retry.py` retries: botocore's own retries would multiply ours, and stop if many requests fail at once.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mdsx.errors import ForbiddenError, MissingError
+from mdsx.storage.base import Entry, check_key
+from mdsx.storage.options import StorageOptions, parsed
+from mdsx.storage.remote.answer import Answer
+from mdsx.storage.remote.s3_client import Client, S3Options, errors, retire, shared_client
+from mdsx.storage.remote.storage import RemoteStorage, bucket_and_prefix, covering, ranged
+from mdsx.storage.retry import tried
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size
+_MOST_PARTS = 10_000
+
+T = TypeVar("T")
+
+
+class S3Storage(RemoteStorage):
+    """The objects below `s3://bucket/prefix`. Each process takes its shared client when it first needs one."""
+
+    way_out = "check AWS_ENDPOINT_URL or the option endpoint"
+
+    def __init__(self, url: str, given: StorageOptions | None = None) -> None:
+        bucket, prefix = bucket_and_prefix(url, credentials=_CREDENTIALS, versions="a versionId")
+        shown = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._options = parsed(S3Options, given, shown)
+        super().__init__(shown, bucket, prefix, self._options.connect_timeout)
+        self._payer: dict[str, Any] = {"RequestPayer": "requester"} if self._options.requester_pays else {}
+        self._held: Client | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_held": None}
+
+    def put(self, key: str, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        file, where = self._file(key), self._where(key)
+        if len(view) <= MULTIPART:
+            self._ask(file, "put_object", view, **where)
+            return
+        try:
+            self._put_parts(file, where, view)
+        except MissingError as error:  # if the answer to its completion was lost, a retry finds no upload
+            if "NoSuchUpload" not in str(error):
+                raise
+            self._put_parts(file, where, view)
+
+    def _put_parts(self, file: str, where: dict[str, Any], view: memoryview) -> None:
+        size = max(MULTIPART, -(-len(view) // _MOST_PARTS))
+        upload = {**where, "UploadId": self._ask(file, "create_multipart_upload", **where)["UploadId"]}
+        try:
+            parts = []
+            for number, start in enumerate(range(0, len(view), size), 1):
+                part = view[start : start + size]
+                answer = self._ask(file, "upload_part", part, **upload, PartNumber=number)
+                parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+            self._ask(file, "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
+        except BaseException:
+            with suppress(Exception):  # report the first failure; a resume aborts the upload
+                self._client.boto.abort_multipart_upload(**upload)
+            raise
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **self._payer}
+        while True:
+            page = self._ask(self.url, "list_objects_v2", **asked)
+            for item in page.get("Contents", ()):
+                key = item["Key"][len(self._prefix) :]
+                if key and not key.endswith("/"):  # a directory marker, as some tools make
+                    yield Entry(key, item["Size"], _quoted(item.get("ETag", "")))
+            if "NextContinuationToken" not in page:
+                return
+            asked["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, key: str) -> None:
+        self._ask(self._file(key), "delete_object", **self._where(key))
+
+    def discard_unfinished(self, prefix: str = "") -> None:
+        file = self.url
+        asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **self._payer}
+        uploads: list[Any] = []
+        try:
+            while True:
+                page = self._ask(file, "list_multipart_uploads", **asked)
+                uploads += page.get("Uploads", ())
+                if not page.get("IsTruncated"):
+                    break
+                asked.update(KeyMarker=page["NextKeyMarker"], UploadIdMarker=page["NextUploadIdMarker"])
+        except MissingError as error:
+            if "NoSuchUpload" not in str(error):  # rclone's answer if a bucket has none
+                raise
+        for upload in uploads:
+            where = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+            with suppress(MissingError):  # it was aborted already
+                self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where, **self._payer)
+
+    def _ask(self, file: str, verb: str, body: memoryview | None = None, **options: Any) -> Any:
+        """Return the answer to the client's `verb`."""
+
+        def ask() -> Any:
+            sent = {} if body is None else {"Body": _Body(body), "ContentLength": len(body)}
+            return self._request(file, lambda client: getattr(client, verb)(**options, **sent))
+
+        return tried(ask, self._limit)
+
+    def _where(self, key: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": self._prefix + check_key(key), **self._payer}
+
+    def _file(self, key: str) -> str:
+        return f"{self.url}/{check_key(key)}"
+
+    @property
+    def _client(self) -> Client:
+        held = self._held
+        if held is None or not held.owner.here:
+            held = self._held = shared_client(self._options)
+        return held
+
+    def _endpoint(self) -> str:
+        return self._client.url
+
+    def _has_endpoint(self) -> bool:
+        return self._held is not None
+
+    def _refused(self, error: ForbiddenError) -> None:
+        client, self._held = self._held, None
+        if client is not None and "AccessDenied" not in error.message:
+            retire(client)
+
+    def _request(self, file: str, ask: Callable[[Any], T]) -> T:
+        """Return what `ask` gets from the client."""
+        client = self._client
+
+        def asked() -> T:
+            with errors(file):
+                return ask(client.boto)
+
+        return self._asked(file, asked)
+
+    def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
+        file, where = self._file(key), self._where(key)
+        if etag:
+            where["IfMatch"] = etag
+        if wanted := ranged(start, stop):
+            where["Range"] = wanted
+        answer = self._request(file, lambda client: client.get_object(**where))
+        headers = {"Content-Length": str(answer["ContentLength"]), "Content-Range": answer.get("ContentRange", "")}
+        raw, found = answer["Body"]._raw_stream, answer.get("ETag", "")  # botocore's read() waits for all bytes
+        return covering(raw, file, start, stop, etag=found, wanted=etag, headers=headers)
+
+
+_CREDENTIALS = "boto3 finds AWS_ACCESS_KEY_ID, a profile or a role"
+
+
+class _Body(io.RawIOBase):
+    """A memory view as a file, to upload it without a copy."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, len(self._view))[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._view[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+
+def _quoted(etag: str) -> str:
+    """Return an ETag from a listing in the form of GET's: rclone lists it without its quotes."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag

@@ -1,0 +1,251 @@
+"""What all remote storages share: ranges, downloads that continue where they broke, and what is known of an endpoint.
+
+Each cloud opens an object (`_open`) and asks its server (`_asked`). Some servers answer a range with 200 instead of
+206, or ignore a condition or a range, so the headers of an answer decide which bytes it holds, and of what object.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
+from mdsx.process import REQUESTS, Share, at_fork
+from mdsx.storage.base import Piece, Sink, check_key
+from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote.answer import Answer
+from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, believe, contact, tried
+
+_PROBE = 1.0  # seconds
+
+T = TypeVar("T")
+
+
+class RemoteStorage(ABC):
+    """The objects below `url`, whose bucket is called `bucket` and whose keys begin with `prefix`.
+
+    `connect_timeout`: see `mdsx.storage.options.Options`.
+    """
+
+    kind = "storage"
+    way_out = "check the endpoint"
+
+    def __init__(self, url: str, bucket: str, prefix: str, connect_timeout: float | None) -> None:
+        self._url = url
+        self._bucket = bucket
+        self._prefix = check_key(prefix) + "/" if prefix else ""
+        self._connect_timeout = connect_timeout
+
+    def __getstate__(self) -> dict[str, object]:
+        """Carry what is known of the endpoint, so that an outage is not mistaken for a wrong URL."""
+        names = self._contacts() if self._has_endpoint() else ()
+        return {**self.__dict__, "answered": tuple(name for name in names if contact(name).answered)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        believe(state.pop("answered"))
+        self.__dict__.update(state)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def path(self, key: str) -> Path | None:
+        check_key(key)
+        return None
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
+        def read() -> Piece:
+            answer = self._open(key, start, stop, etag)
+            return Piece(answer.read(), answer.etag, answer.total)
+
+        return tried(read, self._limit)
+
+    def download(self, key: str, sink: Sink, *, size: int, etag: str | None = None) -> None:
+        file, tries, reached, mark = self._file(key), Tries(self._limit), 0, 0
+        while True:
+            try:
+                answer = self._open(key, reached, None, etag)
+                if answer.total != size:
+                    kind = TruncatedError if answer.total < size else ChangedError
+                    raise kind("the object has another size", file=file, found=answer.total, expected=size)
+                etag = answer.etag or None
+                for chunk in answer.chunks():
+                    sink(chunk)
+                    reached += len(chunk)
+                return
+            except TransientError as failure:
+                if reached - mark >= limits.LEAST:
+                    mark = reached
+                    tries.progressed()
+                tries.failed(failure)
+
+    def connect(self, key: str, count: int) -> None:
+        self._contacts()  # makes the client, once
+
+        def ask() -> None:  # a connection is opened only for a request
+            with suppress(Exception):
+                self._open(key, 0, 1, None).read()
+
+        threads = Share(REQUESTS)
+        for _ in range(count):
+            future = threads.submit(ask)
+            _connecting.add(future)
+            future.add_done_callback(_connecting.discard)
+
+    @abstractmethod
+    def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
+        """Request bytes [start, stop), of the object with `etag` if one is given; return the open answer."""
+
+    @abstractmethod
+    def _endpoint(self) -> str:
+        """Return the URL of the server."""
+
+    def _has_endpoint(self) -> bool:
+        """Whether the server is known already."""
+        return True
+
+    def _refused(self, error: ForbiddenError) -> None:  # noqa: B027 - a cloud without credentials has none to drop
+        """Drop credentials that the server refused, so that the next request reads them again."""
+
+    def _file(self, key: str) -> str:
+        return f"{self.url}/{check_key(key)}"
+
+    def _contacts(self) -> tuple[str, str]:
+        """Return the names of the endpoint and of the bucket."""
+        endpoint = self._endpoint()
+        return endpoint, f"{endpoint} {self._bucket}"
+
+    def _asked(self, file: str, ask: Callable[[], T]) -> T:
+        """Return what `ask` gets from the server. Note what answered."""
+        names = self._contacts()
+        endpoint, bucket = map(contact, names)
+        try:
+            result = ask()
+        except TransientError as failure:
+            if failure.lasting != "endpoint":
+                if not endpoint.answered and failure.kind is TruncatedError and speaks_tls(names[0]):
+                    message = "the endpoint speaks https://, not http://"
+                    lasting = TransientError(TransportError, message, "endpoint", file=file, hint=self.way_out)
+                    raise lasting from failure
+                endpoint.found(names[0])
+            raise
+        except ForbiddenError as error:
+            self._refused(error)
+            raise
+        except MissingError:
+            endpoint.found(names[0])
+            bucket.found(self.url)
+            raise
+        endpoint.found(names[0])
+        bucket.found(self.url)
+        return result
+
+    def _limit(self, failure: TransientError) -> float | None:
+        """Return for how many seconds to retry; None for the usual time."""
+        if failure.lasting is None:
+            return None
+        known = contact(self._contacts()[0 if failure.lasting == "endpoint" else 1])
+        if known.answered:
+            known.lost(str(failure.final()))
+            return None
+        if self._connect_timeout is not None:
+            return self._connect_timeout
+        return 0.0 if failure.lasting == "bucket" else FIRST_CONTACT
+
+
+def covering(
+    raw: Any, file: str, start: int, stop: int | None, *, etag: str, wanted: str | None, headers: Mapping[str, str]
+) -> Answer:
+    """Return the answer `raw` to a GET of bytes [start, stop), whose `headers` say what it holds.
+
+    `etag`: of the answer; `wanted`: the one that was asked for. Raise ChangedError if they differ, and TransientError
+    for another range.
+    """
+    if wanted and etag and etag != wanted:
+        raw.close()
+        raise ChangedError("the object was replaced while it was read", file=file)
+    covered = _CONTENT_RANGE.fullmatch(headers.get("Content-Range") or "")
+    if covered is None:  # the whole object, whatever range was requested
+        length = headers.get("Content-Length") or ""
+        if not length.isdecimal():
+            raw.close()
+            message = "the server does not say how long the object is"
+            raise TransportError(message, file=file, hint="use a server that sends Content-Length")
+        return Answer(raw, file, etag, int(length), skip=start, stop=stop)
+    if int(covered[1]) != start:
+        raw.close()
+        message = "the server answered with another range"
+        expected = ranged(start, stop) or "the whole object"
+        raise TransientError(TransportError, message, file=file, found=covered[0], expected=expected)
+    return Answer(raw, file, etag, int(covered[2]), at=start, stop=stop)
+
+
+def ranged(start: int, stop: int | None) -> str | None:
+    """Return the Range header of bytes [start, stop), which cannot be empty; None for the whole object."""
+    if not start and stop is None:
+        return None
+    return f"bytes={start}-{'' if stop is None else max(stop - 1, start)}"
+
+
+def split(url: str) -> SplitResult:
+    """Return the parts of `url`. Raise UsageError if it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # brackets that hold no IPv6 address
+        raise UsageError(f"this is not a URL: {error}", found=shown(url)) from None
+
+
+def bucket_and_prefix(url: str, *, credentials: str, versions: str = "a version") -> tuple[str, str]:
+    """Return the bucket and the prefix of `scheme://bucket/prefix`, for which mdsx needs `credentials`.
+
+    Raise UsageError. It shows nothing of a wrong URL: a password with a slash in it ends up in the bucket's place and
+    in the path.
+    """
+    parts = split(url)
+    form = f"a URL is {parts.scheme}://bucket/prefix"
+    bucket = parts.netloc.rpartition("@")[2]
+    if not _BUCKET.fullmatch(bucket):
+        hint = f"credentials are not part of it: {credentials}"
+        raise UsageError(form, expected="letters, digits, '.', '_', '-'", hint=hint)
+    if parts.query or parts.fragment:
+        hint = f"remove what follows '?' or '#'; mdsx reads the current version of each object, never {versions}"
+        raise UsageError(f"{form}, without a query or a fragment", hint=hint)
+    return bucket, parts.path.strip("/")
+
+
+def speaks_tls(url: str) -> bool:
+    """Whether the endpoint, configured as http://, expects https://."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        return False
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((parts.hostname, parts.port or 80), timeout=_PROBE) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_connecting: set[Future[None]] = set()
+
+
+def _settle() -> None:
+    """Wait for connections being opened: a fork could copy locks that they hold, and nothing would release them."""
+    wait(set(_connecting), limits.SILENCE)
+
+
+at_fork(before=_settle)

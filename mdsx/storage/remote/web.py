@@ -1,0 +1,99 @@
+"""Reading from any web server: `https://host/path`. A query, as signed URLs have, is kept and never shown."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from mdsx.errors import TransportError, UsageError, hide
+from mdsx.storage.base import Entry, check_key
+from mdsx.storage.options import Options, StorageOptions, parsed, secret
+from mdsx.storage.remote.http import HttpStorage
+from mdsx.storage.remote.storage import split
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_REDIRECTS = 5
+_REDIRECTING = (301, 302, 303, 307, 308)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WebOptions(Options):
+    """`token` is sent as a bearer token."""
+
+    token: str | None = secret()
+
+
+class WebStorage(HttpStorage):
+    """The files below `http(s)://host/path`, which can be read, and neither listed nor written."""
+
+    way_out = "check the URL"
+
+    def __init__(self, url: str, given: StorageOptions | None = None) -> None:
+        parts = split(url)
+        host = parts.netloc.rpartition("@")[2]
+        if not parts.hostname or parts.fragment:
+            raise UsageError("a URL is https://host/path, without a fragment", hint="remove what follows '#'")
+        self._server = f"{parts.scheme}://{host}"
+        self._root = parts.path.rstrip("/")
+        self._query = f"?{parts.query}" if parts.query else ""
+        safe = f"{self._server}{unquote(self._root)}"
+        self._options = parsed(WebOptions, given, safe)
+        super().__init__(safe, host, "", self._options.connect_timeout)
+        self._credentials = f"Bearer {self._options.token}" if self._options.token else ""
+        if parts.username is not None:
+            text = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._credentials = "Basic " + b64encode(text.encode()).decode()
+        self._hide()
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        super().__setstate__(state)
+        self._hide()
+
+    def _hide(self) -> None:
+        for text in (self._query.removeprefix("?"), self._credentials.partition(" ")[2]):
+            hide(text)
+
+    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
+        """Follow redirects, with credentials only to the same host."""
+        for _ in range(_REDIRECTS):
+            response = super()._sent(method, url, headers, file=file, body=body)
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTING or not location:
+                return response
+            response.close()
+            target = urljoin(url, location)
+            if urlsplit(target).hostname != urlsplit(url).hostname:
+                headers = {name: value for name, value in headers.items() if name != "Authorization"}
+            url = target
+        raise TransportError(f"there are more than {_REDIRECTS} redirects", file=file)
+
+    def put(self, key: str, data: Buffer) -> None:
+        self._read_only(key)
+
+    def delete(self, key: str) -> None:
+        self._read_only(key)
+
+    def discard_unfinished(self, prefix: str = "") -> None:
+        self._read_only(prefix or "*")
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        hint = "name the dataset's folder itself, or use its s3://, gs:// or az:// URL"
+        raise TransportError("a web server cannot list its files", file=self.url, hint=hint)
+
+    def _read_only(self, key: str) -> NoReturn:
+        hint = "write to a disk, s3://, gs:// or az://"
+        raise UsageError("a web server is read, not written", file=f"{self.url}/{key}", hint=hint)
+
+    def _endpoint(self) -> str:
+        return self._server
+
+    def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
+        headers = {"If-Match": etag} if etag and not etag.startswith("W/") else {}
+        if self._credentials:
+            headers["Authorization"] = self._credentials
+        return f"{self._server}{self._root}/{quote(check_key(key))}{self._query}", headers
