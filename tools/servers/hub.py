@@ -1,0 +1,301 @@
+"""A local Hugging Face hub: what reading `hf://datasets/ORG/NAME@REVISION/PATH` needs, in threads of this process.
+
+    with Hub(directory) as hub:
+        commit = hub.publish("org/name", source)  # a directory; its files are copied
+        os.environ.update(hub.env())
+
+It answers as huggingface.co does, as far as `huggingface_hub` shows it:
+- `/api/datasets/REPO[/revision/REV]`: the commit (`sha`) of a branch.
+- `/api/datasets/REPO/tree/REV[/PATH]?recursive=true`: entries in pages, with a `Link` to the next.
+- `/datasets/REPO/resolve/REV/PATH`: a small file, by a relative redirect (307) to a cache; a large one (LFS), by a
+  redirect (302) to a signed URL on another host (`localhost`), which expires (403) and answers 400 if it gets a token.
+- An unknown repository is 401 without a token and 404 with one, as is a private one without access; a gated one is 401
+  or 403; a wrong token is 401. The header X-Error-Code distinguishes a missing revision, file and repository.
+
+It lacks Xet's own protocol (files that it stores can also be read over plain HTTP), writing, and models and spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+_ROUTES = {
+    "api": re.compile(r"/api/datasets/([^/]+/[^/]+)(?:/revision/([^/]+))?"),
+    "tree": re.compile(r"/api/datasets/([^/]+/[^/]+)/tree/([^/]+)(?:/(.*))?"),
+    "resolve": re.compile(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)"),
+    "small": re.compile(r"/api/resolve-cache/datasets/([^/]+/[^/]+)/([^/]+)/(.+)"),
+    "signed": re.compile(r"/signed/([^/]+/[^/]+)/([^/]+)/(.+)"),
+}
+
+
+@dataclass
+class Repository:
+    """A dataset repository: the commits of its branches, and who may read it."""
+
+    branches: dict[str, str] = field(default_factory=dict)
+    private: bool = False
+    gated: bool = False
+
+
+class Hub(ThreadingHTTPServer):
+    """The hub on a free port, while the context lasts. Its attributes may be changed at any time."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    token = "hf_mdsxlocal"
+    """The token that may read every repository."""
+    stranger = "hf_mdsxstranger"
+    """A valid token that may read only public repositories."""
+
+    def __init__(self, directory: str | Path, *, large: int = 1024, page: int = 1000) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.directory = Path(directory)
+        self.repositories: dict[str, Repository] = {}
+        self.large = large  # bytes from which on a file is stored in LFS
+        self.page = page  # entries of a listing in one answer
+        self.link_seconds = 3600.0  # for which a signed URL is valid
+        self.requests: Counter[str] = Counter()  # api, tree, resolve, small, signed: answered; "limited": refused
+        self._key = secrets.token_bytes()
+        self._limited: tuple[int, float, str] = (0, 0.0, "")
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="hub")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def env(self) -> dict[str, str]:
+        """The environment in which huggingface_hub, and so mdsx, uses only this hub, without a token."""
+        return {"HF_ENDPOINT": self.endpoint, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "NO_PROXY": "127.0.0.1,localhost"}
+
+    def publish(self, name: str, source: Path, *, branch: str = "main", **access: bool) -> str:
+        """Commit the files of `source` to a branch of a repository ("org/name"). Return the commit.
+
+        `access`: `private` and `gated`, of the repository.
+        """
+        files = sorted(path for path in source.rglob("*") if path.is_file())
+        digest = hashlib.sha1()
+        for path in files:
+            digest.update(f"{path.relative_to(source)}\0{_sha(path, 'sha1')}\n".encode())
+        commit = digest.hexdigest()
+        shutil.copytree(source, self.directory / name / commit, dirs_exist_ok=True)
+        repository = self.repositories.setdefault(name, Repository())
+        repository.branches[branch] = commit
+        for key, value in access.items():
+            setattr(repository, key, value)
+        return commit
+
+    def expire_links(self) -> None:
+        """Expire every signed URL handed out so far."""
+        self._key = secrets.token_bytes()
+
+    def limit(self, requests: int, *, seconds: float = 1.0, kind: str = "") -> None:
+        """Answer the next requests, of one kind if given, with 429 and the time after which to retry."""
+        self._limited = (requests, seconds, kind)
+
+    def refusal(self, kind: str) -> float | None:
+        """Count a request. If it exceeds the limit, return the seconds after which to retry."""
+        with self._lock:
+            left, seconds, limited = self._limited
+            if left and limited in ("", kind):
+                self._limited = (left - 1, seconds, limited)
+                self.requests["limited"] += 1
+                return seconds
+            self.requests[kind] += 1
+            return None
+
+    def signature(self, path: str, expires: str) -> str:
+        return hmac.new(self._key, f"{path}\n{expires}".encode(), "sha256").hexdigest()
+
+
+class _Refused(Exception):
+    """An answer: its status, X-Error-Code ("" for none) and X-Error-Message."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Hub
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        self._query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        found = ((kind, route.fullmatch(url.path)) for kind, route in _ROUTES.items())
+        kind, match = next(((kind, match) for kind, match in found if match), ("", None))
+        if match is None:
+            self._send(404, {}, b'{"error":"Not found"}')
+        elif (seconds := self.server.refusal(kind)) is not None:
+            window = {"RateLimit": f'"{kind}";r=0;t={seconds:.0f}', "Retry-After": f"{seconds:.0f}"}
+            policy = f'"fixed window";"{kind}";q=3000;w=300'
+            self._send(429, {**window, "RateLimit-Policy": policy}, b"Too many requests")
+        else:
+            try:
+                getattr(self, f"_{kind}")(*(unquote(part or "") for part in match.groups()))
+            except _Refused as refused:
+                status, code, message = refused.args
+                headers = {"X-Error-Code": code} if code else {}
+                body = json.dumps({"error": message}).encode()
+                self._send(status, {**headers, "X-Error-Message": message}, body)
+
+    do_HEAD = do_GET  # noqa: N815  http.server's names
+
+    def _api(self, name: str, revision: str) -> None:
+        commit = self._commit(name, revision or "main")
+        repository = self.server.repositories[name]
+        entries = self._entries(name, commit, "", recursive=True)
+        siblings = [{"rfilename": entry["path"]} for entry in entries if entry["type"] == "file"]
+        answer = {"id": name, "sha": commit, "private": repository.private, "siblings": siblings}
+        self._json({**answer, "gated": "auto" if repository.gated else False, "tags": [], "downloads": 0})
+
+    def _tree(self, name: str, revision: str, path: str) -> None:
+        commit = self._commit(name, revision)
+        recursive = self._query.get("recursive", "").lower() in ("true", "1")
+        entries = self._entries(name, commit, path, recursive=recursive)
+        start = int(self._query.get("cursor", 0))
+        page = min(int(self._query.get("limit", self.server.page)), self.server.page)
+        headers = {}
+        if start + page < len(entries):
+            more = urlencode({**self._query, "cursor": str(start + page)})
+            link = f"http://{self.headers['Host']}{urlsplit(self.path).path}?{more}"
+            headers["Link"] = f'<{link}>; rel="next"'
+        self._json(entries[start : start + page], headers)
+
+    def _resolve(self, name: str, revision: str, path: str) -> None:
+        commit = self._commit(name, revision)
+        if self.server.repositories[name].gated and self._token() != self.server.token:
+            raise _Refused(403 if self._token() else 401, "GatedRepo", f"Access to dataset {name} is restricted.")
+        file = self._file(name, commit, path)
+        place = f"{name}/{commit}/{quote(path)}"
+        headers = {"X-Repo-Commit": commit}
+        if file.stat().st_size < self.server.large:
+            etag = f'"{_blob(file.read_bytes())}"'
+            headers |= {"Location": f"/api/resolve-cache/datasets/{place}?{urlencode({'etag': etag})}", "ETag": etag}
+            self._send(307, {**headers, "X-Linked-Size": str(file.stat().st_size)}, b"Temporary Redirect")
+            return
+        expires = str(time.time() + self.server.link_seconds)
+        signed = urlencode({"Expires": expires, "Signature": self.server.signature(f"/signed/{place}", expires)})
+        port = self.headers["Host"].rpartition(":")[2]
+        headers["Location"] = f"http://localhost:{port}/signed/{place}?{signed}"
+        headers |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_sha(file, "sha256")}"'}
+        self._send(302, headers, b"Found. Redirecting")
+
+    def _small(self, name: str, commit: str, path: str) -> None:
+        file = self._file(name, self._commit(name, commit), path)
+        self._bytes(file, {"X-Repo-Commit": commit, "ETag": f'"{_blob(file.read_bytes())}"'})
+
+    def _signed(self, name: str, commit: str, path: str) -> None:
+        if "Authorization" in self.headers:
+            raise _Refused(400, "", "Only one auth mechanism allowed")
+        expires, signature = self._query.get("Expires", "0"), self._query.get("Signature", "")
+        wanted = self.server.signature(urlsplit(self.path).path, expires)
+        if not hmac.compare_digest(signature, wanted) or float(expires) < time.time():
+            raise _Refused(403, "", "Request has expired")
+        file = self._file(name, commit, path)
+        self._bytes(file, {"ETag": f'"{_sha(file, "sha256")}"'})
+
+    def _token(self) -> str:
+        """The request's token, "" for none. Refuse an unknown one."""
+        token = str(self.headers.get("Authorization", "")).removeprefix("Bearer ")
+        if token not in ("", self.server.token, self.server.stranger):
+            raise _Refused(401, "", "Invalid credentials in Authorization header")
+        return token
+
+    def _commit(self, name: str, revision: str) -> str:
+        """The commit of a revision, if the request may see the repository."""
+        token = self._token()
+        repository = self.server.repositories.get(name)
+        if repository is None or (repository.private and token != self.server.token):
+            if not token:
+                raise _Refused(401, "", "Invalid username or password.")
+            raise _Refused(404, "RepoNotFound", "Repository not found")
+        commit = repository.branches.get(revision, revision)
+        if not re.fullmatch("[0-9a-f]{40}", commit) or not (self.server.directory / name / commit).exists():
+            raise _Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return commit
+
+    def _file(self, name: str, commit: str, path: str) -> Path:
+        file = self.server.directory / name / commit / path
+        if ".." in Path(path).parts or not file.is_file():
+            raise _Refused(404, "EntryNotFound", "Entry not found")
+        return file
+
+    def _entries(self, name: str, commit: str, path: str, *, recursive: bool) -> list[dict[str, Any]]:
+        root = self.server.directory / name / commit
+        if ".." in Path(path).parts or not (root / path).is_dir():
+            raise _Refused(404, "EntryNotFound", f"{path} does not exist on {commit}")
+        found = sorted((root / path).rglob("*") if recursive else (root / path).iterdir())
+        return [self._entry(file, file.relative_to(root).as_posix()) for file in found]
+
+    def _entry(self, file: Path, path: str) -> dict[str, Any]:
+        if file.is_dir():
+            return {"type": "directory", "oid": _blob(path.encode()), "size": 0, "path": path}
+        size = file.stat().st_size
+        if size < self.server.large:
+            return {"type": "file", "oid": _blob(file.read_bytes()), "size": size, "path": path}
+        sha = _sha(file, "sha256")
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha}\nsize {size}\n".encode()
+        lfs = {"oid": sha, "size": size, "pointerSize": len(pointer)}
+        return {"type": "file", "oid": _blob(pointer), "size": size, "path": path, "lfs": lfs}
+
+    def _json(self, answer: object, headers: Mapping[str, str] | None = None) -> None:
+        self._send(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(answer).encode())
+
+    def _bytes(self, file: Path, headers: Mapping[str, str]) -> None:
+        """Send a file, or the range that is asked for."""
+        size = file.stat().st_size
+        first, stop, status, headers = 0, size, 200, {**headers, "Accept-Ranges": "bytes"}
+        if match := re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")):
+            first = int(match[1]) if match[1] else max(0, size - int(match[2]))
+            stop = min(size, int(match[2]) + 1) if match[1] and match[2] else size
+            if first >= stop:
+                self._send(416, {"Content-Range": f"bytes */{size}"}, b"")
+                return
+            status, headers["Content-Range"] = 206, f"bytes {first}-{stop - 1}/{size}"
+        with file.open("rb") as opened:
+            opened.seek(first)
+            self._send(status, headers, opened.read(stop - first))
+
+    def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def _sha(file: Path, kind: str) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, kind).hexdigest()
+
+
+def _blob(data: bytes) -> str:
+    """The name that git gives to a blob."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
