@@ -99,7 +99,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--loaders", **_names_of("loader", cases.NAMES))
     add("--cases", **_names_of("case", [case.name for case in cases.CASES]))
     add("--limit", type=float, default=cases.LIMIT, help=f"seconds for each batch (default {cases.LIMIT:.0f})")
-    add("--json", metavar="FILE", help="write all results there")
     add("--docs", action="store_true", help="write the table into docs/reliability.md")
 
     text = "Run mdsx under load and faults, kill and resume readers and writers, and check every delivered sample."

@@ -18,6 +18,7 @@ Key = tuple[int, int]
 """(epoch, position)."""
 
 NEVER: Key = (sys.maxsize, 0)
+SAVED = '"checkpoint"\n'
 Id = int | str
 
 
@@ -53,6 +54,7 @@ class Life:
 
     delivered: list[Delivered] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
+    saved: int = 0  # how many of `delivered` were logged before the line SAVED
     end: Key = NEVER
 
 
@@ -81,7 +83,9 @@ def read_log(path: Path, end: Key = NEVER) -> Life:
     for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
         if line.endswith("\n"):
             value = json.loads(line)
-            if isinstance(value, dict):
+            if line == SAVED:
+                life.saved = len(life.delivered)
+            elif isinstance(value, dict):
                 life.raised.append(Raised(**value))
             else:
                 epoch, start, stop, ids, wrong = value

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import inspect
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
@@ -53,16 +53,11 @@ class Call:
     environment: str | None = None
 
 
-def call(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
-    """Return what the function returned, a dict. Its temporary files go to `scratch`. Raise CallFailed."""
-    *_, result = stream(what, more, scratch=scratch, limit=limit)
-    if not isinstance(result, dict):
-        raise CallFailed(f"returned {type(result).__name__}, not a dict")
-    return result
+def stream(what: Call, *, scratch: Path, limit: float) -> Iterator[Any]:
+    """Yield what the function yields, or its result. Its temporary files go to `scratch`. `limit` is for each value.
 
-
-def stream(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> Iterator[Any]:
-    """Yield what the function yields, or its result. `limit` is for each of them. Raise CallFailed."""
+    Raise CallFailed.
+    """
     python = PeerEnvironment(what.environment).python if what.environment else sys.executable
     environment = {
         "PYTHONPATH": str(ROOT),
@@ -71,8 +66,8 @@ def stream(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) 
         "PATH": os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent))),  # rclone is there
         "TOKENIZERS_PARALLELISM": "false",
     }
-    arguments = json.dumps({**what.arguments, **more})
-    return answers([str(python), "-m", "tools.processes", what.function, arguments], environment, scratch, limit)
+    command = [str(python), "-m", "tools.processes", what.function, json.dumps(what.arguments)]
+    return answers(command, environment, scratch, limit)
 
 
 def answers(command: Sequence[str], environment: Mapping[str, str], scratch: Path, limit: float) -> Iterator[Any]:
@@ -198,22 +193,13 @@ def torchrun_environment(rank: int, world: int, port: int, nodes: bool = False) 
 
 
 def _main() -> NoReturn:
-    """Call the function and print its result, or what it yields, as lines of JSON. Workers that are left die after it.
-
-    `scratch` is given only to a function that has such a parameter.
-    """
+    """Call the function and print its result, or what it yields, as lines of JSON. Workers that are left die then."""
     end_with_parent()
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    module, _, name = sys.argv[1].partition(":")
-    arguments = json.loads(sys.argv[2])
-
     status = 0
     try:
-        function = getattr(importlib.import_module(module), name)
-        if "scratch" not in inspect.signature(function).parameters:
-            arguments.pop("scratch", None)
-        result = function(**arguments)
+        result = pkgutil.resolve_name(sys.argv[1])(**json.loads(sys.argv[2]))
         for value in result if inspect.isgenerator(result) else [result]:
             print(json.dumps(value), file=output, flush=True)
     except BaseException as error:

@@ -24,7 +24,7 @@ from tools.bench.report import Report, load
 from tools.bench.run import Runner
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
-from tools.processes import Call, CallFailed, call, members
+from tools.processes import Call, CallFailed, members, stream
 
 MODULE = "tests.tools.bench_contestants"
 TINY = 0.0001
@@ -50,15 +50,15 @@ class TestRounds:
     def run(self, tmp_path: Path, of: Subject, rounds: int, answers: Mapping[str, list[Any]]) -> list[str]:
         turns: list[str] = []
 
-        def answer(what: Call, more: Mapping[str, Any], *, scratch: Path, limit: float) -> dict[str, Any]:
+        def answer(what: Call, *, scratch: Path, limit: float) -> Iterator[dict[str, Any]]:
             name = what.function.partition(":")[2]
             turns.append(name)
             value = answers[name].pop(0)
             if isinstance(value, str):
                 raise CallFailed(value)
-            return {"samples/s": value}
+            yield {"samples/s": value}
 
-        Runner(tmp_path, rounds, call=answer).run(of)
+        Runner(tmp_path, rounds, stream=answer).run(of)
         return turns
 
     def test_contestants_alternate_and_the_median_counts(self, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ class TestRounds:
     def test_skipped_contestants_are_listed_with_the_reason(self, tmp_path: Path) -> None:
         peer = Contestant("peer", Call("x:y", {}, "grain"))
         ours = Contestant("ours", Call("x:z"), kind="mdsx")
-        runner = Runner(tmp_path, 1, call=lambda *_, **__: {"samples/s": 1.0}, missing={"grain": "no wheel"})
+        runner = Runner(tmp_path, 1, stream=lambda *_, **__: [{"samples/s": 1.0}], missing={"grain": "no wheel"})
         runner.run(of := subject(peer, ours))
         assert [each.failure for each in of.contestants] == ["not installed: no wheel", ""]
         runner.run(of, ["mdsx"])
@@ -106,7 +106,8 @@ class TestProcesses:
     """Each measurement runs in its own process, which always ends."""
 
     def call(self, tmp_path: Path, name: str, limit: float = 60.0, **arguments: Any) -> dict[str, Any]:
-        return call(Call(f"{MODULE}:{name}", arguments), {"scratch": str(tmp_path)}, scratch=tmp_path, limit=limit)
+        *_, found = stream(Call(f"{MODULE}:{name}", arguments), scratch=tmp_path, limit=limit)
+        return dict(found)
 
     def test_figures_come_back_whatever_is_printed(self, tmp_path: Path) -> None:
         found = self.call(tmp_path, "talk", value=3)
@@ -124,7 +125,7 @@ class TestProcesses:
 
     def test_a_hanging_process_is_ended_with_its_children(self, tmp_path: Path) -> None:
         with pytest.raises(CallFailed, match="made no end in 2 s"):
-            self.call(tmp_path, "hang", limit=2.0)
+            self.call(tmp_path, "hang", limit=2.0, scratch=str(tmp_path))
         session = int((tmp_path / "session").read_text())
         assert members(session=session) == []
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.tools import TOOLS
+from tools.account import Delivered, read_log
 from tools.conformance import command
 from tools.conformance.command import Row
 from tools.conformance.matrix import EVEN, Cell, cells
@@ -28,7 +29,7 @@ from tools.conformance.run import (
     global_batches,
     run_loader,
 )
-from tools.conformance.task import Consumed, Task, read_log
+from tools.conformance.task import Task
 from tools.environment import CannotInstall, PeerEnvironment
 from tools.peers import NAMES, Peer, peer
 from tools.tables import put_between_marks
@@ -42,11 +43,15 @@ def cell(name: str) -> Cell:
     return next(each for each in cells() if each.name == name)
 
 
+def took(epoch: int, step: int, *ids: int) -> Delivered:
+    return Delivered(epoch, step, step, ids)
+
+
 class TestCounting:
     """Lost, repeated, in other batches."""
 
     def test_a_global_batch_joins_all_ranks_of_a_step(self) -> None:
-        ranks = [[Consumed(0, 1, (1,)), Consumed(0, 2, (3,)), Consumed(1, 1, (5,))], [Consumed(0, 1, (2,))]]
+        ranks = [[took(0, 1, 1), took(0, 2, 3), took(1, 1, 5)], [took(0, 1, 2)]]
         assert global_batches(ranks) == [Batch(0, (1, 2)), Batch(0, (3,)), Batch(1, (5,))]
 
     def test_each_id_belongs_once_into_each_epoch(self) -> None:
@@ -111,9 +116,10 @@ def test_a_task_crosses_process_borders() -> None:
 
 
 def test_samples_after_the_checkpoint_do_not_count(tmp_path: Path) -> None:
-    lines = [Consumed(0, 1, (1,)).to_line(), '"checkpoint"\n', Consumed(0, 2, (2,)).to_line(), "[0, 3, [4"]
+    lines = [took(0, 1, 1).to_line(), '"checkpoint"\n', took(0, 2, 2).to_line(), "[0, 3, 3, [4"]
     (tmp_path / "log").write_text("".join(lines))
-    assert read_log(tmp_path / "log") == ([Consumed(0, 1, (1,))], [Consumed(0, 1, (1,)), Consumed(0, 2, (2,))])
+    log = read_log(tmp_path / "log")
+    assert (log.delivered[: log.saved], log.delivered) == ([took(0, 1, 1)], [took(0, 1, 1), took(0, 2, 2)])
 
 
 class TestWrongLoaders:

@@ -7,10 +7,11 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from tools import machine
 from tools.bench.measure import Figures
@@ -20,7 +21,7 @@ from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
 from tools.environment import install_missing
-from tools.processes import Call, CallFailed, call
+from tools.processes import Call, CallFailed, stream
 
 _PREPARE_LIMIT = 600.0  # seconds
 
@@ -71,7 +72,7 @@ class Runner:
     rounds: int
     note: Callable[[str], None] = lambda text: None
     missing: Mapping[str | None, str] = field(default_factory=dict)  # environment -> why it does not exist
-    call: Callable[..., Figures] = call
+    stream: Callable[..., Iterable[Any]] = stream
     _failed: dict[Path, str] = field(default_factory=dict)  # data that could not be written -> why
 
     def run(self, subject: Subject, only: Sequence[str] = ()) -> None:
@@ -97,35 +98,33 @@ class Runner:
         return f"not installed: {self.missing[environment]}" if environment in self.missing else ""
 
     def _measure(self, contestant: Contestant, limit: float) -> Figures:
-        more = {}
-        if contestant.prepare is not None:
-            data = self._prepared(contestant.prepare)
-            for path in data.rglob("*"):
-                if path.is_file():
-                    path.read_bytes()  # into the page cache, so that no contestant is the first to read it
-            more["data"] = str(data)
-        return self._call(contestant.call, more, limit)
+        data = self._prepared(contestant.prepare) if contestant.prepare else None
+        for path in data.rglob("*") if data else ():
+            if path.is_file():
+                path.read_bytes()  # into the page cache, so that no contestant is the first to read it
+        return self._call(contestant.call, data, limit)
 
     def _prepared(self, what: Call) -> Path:
-        """The directory with what `what` makes; made now, unless it was before. A failure is remembered too."""
+        """The directory that `what` fills: now, unless it did before. A failure is remembered too."""
         key = hashlib.sha256(json.dumps(asdict(what), sort_keys=True).encode()).hexdigest()[:12]
         directory = self.scratch / "data" / f"{what.environment or 'mdsx'}-{key}"
         done = directory.with_suffix(".done")
-        if directory in self._failed:
-            raise CallFailed(self._failed[directory])
-        if not done.exists():
+        if not done.exists() and directory not in self._failed:
             try:
-                self._call(what, {"data": str(_empty(directory))}, _PREPARE_LIMIT)
+                self._call(what, _empty(directory), _PREPARE_LIMIT)
+                done.touch()
             except CallFailed as error:
                 self._failed[directory] = f"its data could not be written: {error}"
-                raise CallFailed(self._failed[directory]) from None
-            done.touch()
+        if directory in self._failed:
+            raise CallFailed(self._failed[directory])
         return directory
 
-    def _call(self, what: Call, more: Mapping[str, str], limit: float) -> Figures:
+    def _call(self, what: Call, data: Path | None, limit: float) -> Figures:
         scratch = _empty(self.scratch / "scratch")
+        with_data = replace(what, arguments={**what.arguments, "data": str(data)}) if data else what
         try:
-            return self.call(what, more, scratch=scratch, limit=limit)
+            *_, figures = self.stream(with_data, scratch=scratch, limit=limit)
+            return dict(figures)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -8,12 +8,12 @@ every process of the leg gets SIGKILL, and what they left in shared memory is re
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import re
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tools import processes
-from tools.conformance.task import SAVED, Consumed, Task
-from tools.peers import Loader, Peer, use_temporary_files_in
+from tools.account import SAVED, Delivered
+from tools.conformance.task import Task
+from tools.peers import Loader, Peer
 
-_TRACKER = b"multiprocessing.resource_tracker"
-_TRACKERS_END = 10.0  # seconds
 Program = Callable[[], object]
 
 
@@ -62,11 +61,13 @@ def _run_rank(peer: Peer, task: Task, port: int) -> Loader:
         for epoch in range(loader.epoch, task.epochs):
             for step, ids in chain(enumerate(loader.batches(epoch), 1), [(None, ())]):
                 if step is not None:
-                    log.write(Consumed(epoch, step, tuple(ids)).to_line())  # counts before the checkpoint includes it
+                    log.write(
+                        Delivered(epoch, step, step, tuple(ids)).to_line()
+                    )  # counts before the checkpoint includes it
                     left = None if left is None else left - 1
                 if left is None and stop is not None and stop.epoch == epoch and step in (stop.step, None):
                     Path(task.directory, f"state{task.rank}.pickle").write_bytes(pickle.dumps(loader.state()))
-                    log.write(json.dumps(SAVED) + "\n")
+                    log.write(SAVED)
                     left = stop.more
                 if left == 0:
                     return loader
@@ -99,7 +100,7 @@ def _be_program(number: int, program: Program, directory: Path, report: Connecti
         output = os.open(directory / f"output{number}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        use_temporary_files_in(directory / "tmp")
+        os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
         error = ""
         try:
             _kept = program()  # its workers live as long as it is referred to
@@ -131,31 +132,17 @@ def _wait(running: dict[int, int], reports: Connection[Any, Any], deadline: floa
 
 
 def _end(pids: Sequence[int]) -> None:
-    """Kill every process of these groups and remove what they left in shared memory.
-
-    Python's resource trackers are spared: each removes what it knows of once its processes have ended, and ends.
-    What they do not know of is removed here, if some process had it mapped.
-    """
+    """Kill every process of these groups, and remove the shared memory that they had mapped."""
     names: set[str] = set()
-    while left := [pid for pid in processes.members(groups=pids) if _TRACKER not in _read(pid, "cmdline")]:
+    while left := processes.members(groups=pids):
         for pid in left:
-            names.update(re.findall(rf"{processes.SHARED_MEMORY}\S+$", _read(pid, "maps").decode(), re.MULTILINE))
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                names.update(re.findall(rf"{processes.SHARED_MEMORY}\S+$", maps, re.MULTILINE))
         processes.kill(left)
         time.sleep(0.005)
     for pid in pids:
         with contextlib.suppress(ChildProcessError):  # it was waited for
             os.waitpid(pid, 0)
-    deadline = time.monotonic() + _TRACKERS_END
-    while trackers := processes.members(groups=pids):
-        if time.monotonic() > deadline:
-            processes.kill(trackers)
-        time.sleep(0.005)
     for name in names:
         Path(name).unlink(missing_ok=True)
-
-
-def _read(pid: int, name: str) -> bytes:
-    """What the kernel says of a process; nothing if it has ended."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    return b""

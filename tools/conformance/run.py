@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tools.account import Delivered, Id, read_log
 from tools.conformance.legs import LegFailed, run_leg, run_programs
 from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape
-from tools.conformance.task import Consumed, Task, read_log
+from tools.conformance.task import Task
 from tools.peers import Peer, peer
 from tools.processes import Call, CallFailed, stream
 
@@ -61,7 +62,7 @@ def run_loader(
     call = Call("tools.conformance.run:run_cells", {**given, "seed": seed, "limit": limit}, environment)
     done = 0
     try:
-        for answer in stream(call, {}, scratch=directory, limit=_IMPORT + _LEGS * limit):
+        for answer in stream(call, scratch=directory, limit=_IMPORT + _LEGS * limit):
             yield msgspec.convert(answer, Result)
             done += 1
     except CallFailed as error:
@@ -97,7 +98,7 @@ class _Matrix:
             result = Result(cell, error.kind, detail=str(error))
         return replace(result, seconds=round(time.monotonic() - started, 1))
 
-    def _count(self, cell: Cell, legs: list[list[list[Consumed]]]) -> Result:
+    def _count(self, cell: Cell, legs: list[list[list[Delivered]]]) -> Result:
         by_leg = [global_batches(ranks) for ranks in legs]
         batches = [batch for leg in by_leg for batch in leg]
         reference: list[Batch] = []  # an uninterrupted run
@@ -157,7 +158,7 @@ class _Matrix:
             raise self._made[key]
         return self._made[key]
 
-    def _run_legs(self, cell: Cell, legs: Sequence[Leg]) -> list[list[list[Consumed]]]:
+    def _run_legs(self, cell: Cell, legs: Sequence[Leg]) -> list[list[list[Delivered]]]:
         """For each leg, what each of its ranks took: until the checkpoint, or everything in the last leg."""
         result = []
         before = ""
@@ -183,7 +184,7 @@ class _Matrix:
             except LegFailed as error:
                 raise LegFailed(error.kind, f"resumed: {error}" if number else str(error)) from None
             logs = [read_log(task.log_file(rank)) for rank in range(shape.world)]
-            result.append([saved if stop else taken for saved, taken in logs])
+            result.append([log.delivered[: log.saved if stop else None] for log in logs])
         return result
 
 
@@ -194,19 +195,18 @@ class Batch(NamedTuple):
     """The samples that all ranks together took in one step."""
 
     epoch: int
-    ids: tuple[int, ...]
+    ids: tuple[Id, ...]
 
 
-def global_batches(ranks: Iterable[Sequence[Consumed]]) -> list[Batch]:
+def global_batches(ranks: Iterable[Sequence[Delivered]]) -> list[Batch]:
     """The global batches of one leg, in order: a rank's nth batch of an epoch belongs to that epoch's nth step."""
-    batches: dict[tuple[int, int], list[int]] = {}
-    for taken in ranks:
-        for part in taken:
-            batches.setdefault((part.epoch, part.step), []).extend(part.ids)
+    batches: dict[tuple[int, int], list[Id]] = {}
+    for part in chain.from_iterable(ranks):
+        batches.setdefault((part.epoch, part.start), []).extend(part.ids)
     return [Batch(epoch, tuple(batches[epoch, step])) for epoch, step in sorted(batches)]
 
 
-def count(batches: Iterable[Batch], ids: Iterable[int]) -> tuple[int, int]:
+def count(batches: Iterable[Batch], ids: Iterable[Id]) -> tuple[int, int]:
     """(lost, repeated), where each of `ids` must come as often as it is there. A strange id counts as repeated."""
     found, wanted = Counter(number for batch in batches for number in batch.ids), Counter(ids)
     return (wanted - found).total(), (found - wanted).total()
@@ -219,7 +219,9 @@ def count_epochs(batches: Sequence[Batch], ids: Sequence[int], epochs: int) -> l
 
 def first_difference(batches: Sequence[Batch], reference: Sequence[Batch]) -> int | None:
     """The number of the first batch that is not the same set in both, in order."""
-    pairs = zip_longest(*([(each.epoch, sorted(each.ids)) for each in run if each.ids] for run in (batches, reference)))
+    pairs = zip_longest(
+        *([(each.epoch, Counter(each.ids)) for each in run if each.ids] for run in (batches, reference))
+    )
     return next((number for number, (one, other) in enumerate(pairs) if one != other), None)
 
 
@@ -228,7 +230,7 @@ def cut(order: Sequence[Batch], sizes: Iterable[tuple[int, int]]) -> list[Batch]
 
     What `sizes` leave of an epoch is a last batch.
     """
-    lines: dict[int, list[int]] = {}
+    lines: dict[int, list[Id]] = {}
     for batch in order:
         lines.setdefault(batch.epoch, []).extend(batch.ids)
     result = []

@@ -1,13 +1,12 @@
-"""What the processes of a leg share: its settings, its samples, and the log that each rank writes."""
+"""What the processes of a leg share: its settings and its samples."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tools.conformance.matrix import Data, Shape, Stop
 
@@ -33,43 +32,13 @@ class Task:
     rank: int = 0
     remote: str = ""  # if given, the URL of the datasets' parent, instead of `datasets`; copies go to `directory`
 
-    def paths(self) -> list[Path]:
-        """The paths of the datasets, in order."""
-        return [Path(self.datasets, each.name) for each in self.data]
-
     def sources(self) -> list[str]:
-        """Their paths or URLs, in order."""
-        return [f"{self.remote}/{each.name}" for each in self.data] if self.remote else list(map(str, self.paths()))
+        """The paths or URLs of the datasets, in order."""
+        return [f"{self.remote or self.datasets}/{each.name}" for each in self.data]
 
     def log_file(self, rank: int) -> Path:
+        """Where a rank logs what it took; positions are steps (tools/account.py)."""
         return Path(self.directory, f"rank{rank}.jsonl")
-
-
-SAVED = "checkpoint"
-
-
-class Consumed(NamedTuple):
-    """The samples that one rank took in one step of an epoch."""
-
-    epoch: int
-    step: int
-    ids: tuple[int, ...]
-
-    def to_line(self) -> str:
-        return json.dumps(self) + "\n"
-
-
-def read_log(path: Path) -> tuple[list[Consumed], list[Consumed]]:
-    """Return what a rank took until the checkpoint, and in all. A line that a kill cut short does not count."""
-    taken: list[Consumed] = []
-    saved = 0
-    for line in path.read_text().split("\n")[:-1]:
-        value = json.loads(line)
-        if value == SAVED:
-            saved = len(taken)
-        else:
-            taken.append(Consumed(value[0], value[1], tuple(value[2])))
-    return taken[:saved], taken
 
 
 WRONG = -1

@@ -10,7 +10,7 @@ from typing import Any
 
 from tools.conformance.matrix import EVEN, Shape
 from tools.conformance.task import Task, sample_of
-from tools.peers import Layout, ready, use_temporary_files_in
+from tools.peers import Layout, ready
 from tools.processes import free_port, members, torchrun_environment
 
 _BATCH, _SEED = 12, 7
@@ -19,10 +19,9 @@ _FAIL_AT = EVEN.samples * 5 // 8  # the sample at which a writer fails
 _TRACKER = b"resource_tracker"
 
 
-def read(loader: str, scratch: str, workers: int = 0, kill_worker: bool = False, **where: Any) -> Iterator[list[int]]:
+def read(loader: str, workers: int = 0, kill_worker: bool = False, **where: Any) -> Iterator[list[int]]:
     """Yield the ids of each batch of an epoch. `where`: the directories of a `Task`, or the URL."""
     yield []  # in case there are no batches
-    use_temporary_files_in(Path(scratch, "tmp"))
     os.environ.update(torchrun_environment(0, 1, free_port()))
     task = Task(**where, data=(EVEN,), shape=Shape(1, workers, _BATCH), stop=None, epochs=1, seed=_SEED)
     for step, ids in enumerate(ready(loader).open(task, []).batches(0), 1):
@@ -31,7 +30,7 @@ def read(loader: str, scratch: str, workers: int = 0, kill_worker: bool = False,
             _kill_a_worker()
 
 
-def write(loader: str, scratch: str, directory: str, shard: int, deed: str) -> None:
+def write(loader: str, directory: str, shard: int, deed: str) -> None:
     """Write the dataset as an ordinary job does. One sample raises an error or kills the process, if `deed` says so."""
 
     def make(number: int) -> dict[str, Any]:
@@ -41,7 +40,6 @@ def write(loader: str, scratch: str, directory: str, shard: int, deed: str) -> N
             raise ValueError("this sample cannot be made")
         return sample_of(number)
 
-    use_temporary_files_in(Path(scratch, "tmp"))
     ready(loader).write(Path(directory), "text", EVEN.ids, make, Layout(shard=shard))
 
 

@@ -6,7 +6,6 @@ In a case something breaks, a loader reads, and reads again when the fault is ov
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -55,13 +54,6 @@ def run(given: argparse.Namespace) -> int:
                 except CallFailed as error:
                     step.passed, step.result = False, str(error)
     print(table(found) + "\n" + details(found))
-    if given.json:
-        values = [
-            {"case": case.name, "loader": name, "first": vars(both.first), "again": vars(both.again)}
-            for name, outcomes in found.items()
-            for case, both in outcomes.items()
-        ]
-        Path(given.json).write_text(json.dumps(values, indent=1) + "\n")
     if given.docs:
         page = ROOT / "docs" / "reliability.md"
         for part, text in (("table", table(found)), ("details", details(found)), ("versions", _versions(found))):
@@ -182,7 +174,7 @@ class Loaders:
         scratch, ids = self._scratch(), Counter[int]()
         what = Call(f"tools.faults.child:{function}", {"loader": loader, **arguments}, peer(loader).environment)
         try:
-            for some in stream(what, {"scratch": str(scratch)}, scratch=scratch, limit=self.limit):
+            for some in stream(what, scratch=scratch, limit=self.limit):
                 ids.update(some or ())
         except CallFailed as error:
             return ids, str(error), isinstance(error, OutOfTime)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -173,10 +172,3 @@ def drive(loader: str, function: str, **arguments: Any) -> Any:
     """Call `module:name` with a loader. The loader is made ready first, whatever the module imports."""
     found = ready(loader)
     return pkgutil.resolve_name(function)(found, **arguments)
-
-
-def use_temporary_files_in(directory: Path) -> None:
-    """Keep temporary files of killed processes inside `directory`."""
-    directory.mkdir(exist_ok=True)
-    os.environ["TMPDIR"] = str(directory)
-    tempfile.tempdir = None
