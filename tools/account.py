@@ -60,8 +60,6 @@ class Life:
 
 @dataclass
 class Count:
-    """The result of a training."""
-
     delivered: int = 0  # samples, including those that were delivered again after a kill
     counted: int = 0  # samples that a training would have learned from
     epochs: int = 0  # whole ones
@@ -94,7 +92,6 @@ def read_log(path: Path, end: Key = NEVER) -> Life:
 
 
 def counted(lives: Iterable[Life]) -> list[Delivered]:
-    """Return what counts."""
     return [each for life in lives for each in life.delivered if (each.epoch, each.start) < life.end]
 
 

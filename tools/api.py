@@ -37,13 +37,11 @@ _ALIASES = re.compile(r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns
 
 
 def run(given: argparse.Namespace) -> int:
-    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
     return 0
 
 
 def page() -> str:
-    """Return the text of the page."""
     parts = ["# API\n\nEvery public name, from its docstring. `python3 -m tools api` writes this page.\n"]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")

@@ -34,7 +34,6 @@ _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 
 
 def require_python() -> None:
-    """Exit with a message if this Python is too old."""
     if sys.version_info < (3, 11):  # noqa: UP036  an older one gets a message instead of a syntax error
         sys.exit(f"mdsx needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}")
 
@@ -118,7 +117,6 @@ class PeerEnvironment(Environment):
         self._packages = self.directory / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
 
     def install(self) -> None:
-        """Create it. Raise CannotInstall with pip's reason."""
         self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
         (self._packages / "project.pth").write_text(f"{self._shared}\n")
         constraint = self.directory / "torch.txt"  # the PyTorch that is there already
@@ -129,7 +127,6 @@ class PeerEnvironment(Environment):
         self._stamp.write_text(self._wanted())
 
     def version(self, package: str) -> str:
-        """The version of a package in it."""
         found = next(iter(distributions(name=package, path=[str(self._packages), self._shared])), None)
         return found.version if found else "not installed"
 

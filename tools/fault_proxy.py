@@ -72,8 +72,6 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -105,14 +103,12 @@ class Proxy(ThreadingHTTPServer):
         self._connections: WeakSet[socket.socket] = WeakSet()
 
     def add(self, fault: Fault, **where: Any) -> Rule:
-        """Add a rule; `where` are the fields of `Rule`."""
         rule = Rule(fault, **where)
         with self._lock:
             self.rules.append(rule)
         return rule
 
     def clear(self) -> None:
-        """Forget all rules and requests."""
         with self._lock:
             self.rules.clear()
             self.asked.clear()
@@ -199,7 +195,6 @@ class Exchange(BaseHTTPRequestHandler):
         return self.rfile.read(size)
 
     def forward(self) -> Reply:
-        """Return the real server's answer."""
         del self.headers["Connection"], self.headers["Expect"]  # neither is signed
         with closing(HTTPConnection(urlsplit(self.server.server.endpoint).netloc, timeout=_UPSTREAM)) as upstream:
             upstream.request(self.command, self.path, self.body() or None, dict(self.headers))

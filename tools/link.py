@@ -57,7 +57,6 @@ class Link:
         self._process.communicate()  # it ends with its standard input
 
     def counts(self) -> Counts:
-        """What went through it since it started."""
         return Counts(**self._ask()["counts"])
 
     def _ask(self) -> dict[str, Any]:
@@ -102,7 +101,6 @@ class Lane:
         return max(self._free, now)
 
     async def turn(self) -> None:
-        """Return when the caller may read more."""
         async with self._turns:
             if (wait := self._free - self._clock() - _BACKLOG) > 0:
                 await asyncio.sleep(wait)
@@ -122,7 +120,6 @@ class _Proxy:
         self.up, self.down = Lane(rate, clock), Lane(rate, clock)
 
     async def accept(self, listening: socket.socket) -> None:
-        """Accept connections until cancelled."""
         listening.setblocking(False)
         async with asyncio.TaskGroup() as connections:
             while True:

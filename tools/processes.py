@@ -168,7 +168,6 @@ def have_own_shared_memory() -> None:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

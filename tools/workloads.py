@@ -35,7 +35,6 @@ _WORDS = _LOREM.split()
 
 
 def sample(workload: str, number: int) -> dict[str, Any]:
-    """The sample with a number."""
     draw = Random(number)
     if workload == "tokens":
         return {"tokens": np.frombuffer(draw.randbytes(2 * WIDTH), np.uint16)}
@@ -51,7 +50,6 @@ def sample(workload: str, number: int) -> dict[str, Any]:
 
 
 def size_of(sample: dict[str, Any]) -> int:
-    """About how many bytes its values have."""
     values = (value if isinstance(value, bytes | np.ndarray) else str(value).encode() for value in sample.values())
     return sum(np.frombuffer(value, np.uint8).size for value in values)
 
@@ -79,7 +77,6 @@ def _picture(number: int) -> bytes:
 
 
 def permutation(count: int) -> NDArray[np.int64]:
-    """0 up to `count` in a random order."""
     return np.random.default_rng(7).permutation(count)
 
 
@@ -98,15 +95,12 @@ def pixels(image: bytes) -> Any:
 
 
 def decode(sample: dict[str, Any]) -> dict[str, Any]:
-    """A sample of the images with its JPEG decoded, as a tensor."""
     import torch
 
     return {"image": torch.from_numpy(pixels(sample["image"])), "label": sample["label"]}
 
 
 def decoding(dataset: Any) -> Any:
-    """The class of a dataset whose samples are decoded."""
-
     class Decoding(dataset):  # type: ignore[misc]  # it ships no types
         def __getitem__(self, at: Any) -> Any:
             return decode(super().__getitem__(at))

@@ -19,8 +19,7 @@ import pytest
 from tools import workloads
 from tools.__main__ import parse, run
 from tools.bench import measure
-from tools.bench.pages import write_pages
-from tools.bench.report import Report, load
+from tools.bench.report import Report, load, write_pages
 from tools.bench.run import Runner
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects

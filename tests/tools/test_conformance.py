@@ -31,8 +31,8 @@ from tools.conformance.run import (
 )
 from tools.conformance.task import Task
 from tools.environment import CannotInstall, PeerEnvironment
+from tools.pages import put_between_marks
 from tools.peers import NAMES, Peer, peer
-from tools.tables import put_between_marks
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = (*TOOLS, "conformance")

@@ -68,7 +68,6 @@ def rate_of_calls(read: Callable[[int], Any], each: int) -> Figures:
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Return what `work` returns, and the seconds that it takes."""
     started = time.perf_counter()
     result = work()
     return result, time.perf_counter() - started
@@ -104,7 +103,6 @@ def memory_of(process: psutil.Process) -> Counter[str]:
 
 
 def cpu_seconds() -> float:
-    """Processor seconds of this process and its children."""
     seconds = 0.0
     for process in _family():
         with contextlib.suppress(psutil.Error):

@@ -13,10 +13,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tools import machine
+from tools import pages
 from tools.bench.measure import Figures
-from tools.bench.pages import write_pages
-from tools.bench.report import Report, load, section
+from tools.bench.report import Report, load, section, write_pages
 from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
@@ -35,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
             print(f"{subject.name:28} {subject.title}")
         return 0
     console = Console()
-    started, here = time.monotonic(), machine.machine()
+    started, here = time.monotonic(), pages.machine()
     for path in given.load:
         load(Path(path), chosen)
     left = [each for each in chosen if not each.origin]
@@ -49,9 +48,9 @@ def run(given: argparse.Namespace) -> int:
                 runner.note = step.note
                 runner.run(subject, given.loaders)
             console.page(section(subject))
-    versions = machine.versions(name for name in used if name not in missing)
+    versions = pages.versions(name for name in used if name not in missing)
     took = time.monotonic() - started
-    report = Report(chosen, here, versions, machine.commit(), machine.today(), given.rounds, given.scale, took)
+    report = Report(chosen, here, versions, pages.commit(), pages.today(), given.rounds, given.scale, took)
     console.print(f"{report.about().strip()} {took:.0f} s")
     if given.json:
         Path(given.json).write_bytes(report.to_json())

@@ -31,7 +31,6 @@ class Contestant:
         return [float(figures[figure]) for figures in self.rounds if figures.get(figure) is not None]
 
     def median(self, figure: str) -> float | None:
-        """The median of all rounds, None if there is none."""
         values = self.values(figure)
         return median(values) if values else None
 
@@ -90,7 +89,6 @@ class Subject:
                 raise ValueError(f"{self.name}: a goal names {name!r}, which is no contestant")
 
     def verdicts(self) -> list[Verdict]:
-        """Judge the goals."""
         return [self._judge(goal) for goal in self.goals]
 
     def _judge(self, goal: Goal) -> Verdict:

@@ -14,9 +14,9 @@ from tools.conformance.matrix import Cell, cells
 from tools.conformance.run import Result, run_loader
 from tools.console import Console, temporary_directory
 from tools.environment import PeerEnvironment, install_missing
+from tools.pages import put_between_marks, table
 from tools.peers import NAMES, Peer, peer
 from tools.processes import ROOT
-from tools.tables import put_between_marks, table
 
 _COLOURS = {
     "exact": "#7bc47f",
@@ -86,15 +86,12 @@ class Row:
 
     @property
     def heading(self) -> str:
-        """Its title and the version of its first package."""
         return " ".join([self.loader.title, *list(self.versions.values())[:1]])
 
     def finding(self, result: Result) -> str:
-        """Why this cell failed, as found by hand."""
         return self.loader.findings.get(result.cell.name, "") if result.status != "exact" else ""
 
     def count(self, *statuses: str) -> int:
-        """How many cells ended so."""
         return sum(result.status in statuses for result in self.results)
 
 
@@ -125,7 +122,6 @@ def details(rows: Sequence[Row]) -> str:
 
 
 def versions(rows: Sequence[Row]) -> str:
-    """All packages and their versions."""
     found = {name: version for row in rows for name, version in row.versions.items()}
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
@@ -144,7 +140,6 @@ def to_json(rows: Sequence[Row], seed: int) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw the table, with a colour for each kind of result."""
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 

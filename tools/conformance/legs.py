@@ -42,7 +42,6 @@ class LegFailed(Exception):
 
 
 def run_leg(peer: Peer, task: Task, limit: float) -> None:
-    """Run all ranks of a leg. Raise LegFailed."""
     port = processes.free_port()
     ranks = [partial(_run_rank, peer, replace(task, rank=rank), port) for rank in range(task.shape.world)]
     run_programs(ranks, Path(task.directory), limit)

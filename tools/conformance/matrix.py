@@ -71,8 +71,6 @@ Leg = tuple[Shape, Stop | None]
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the matrix."""
-
     name: str
     title: str
     data: tuple[Data, ...]

@@ -45,7 +45,6 @@ class Result:
 
     @property
     def word(self) -> str:
-        """The word for tables."""
         if self.status == "inexact":
             counts = [(self.lost, "lost"), (self.repeated, "repeated")]
             return ", ".join(f"{word} {count}" for count, word in counts if count)
@@ -70,7 +69,6 @@ def run_loader(
 
 
 def run_cells(spec: str, directory: str, chosen: list[Any], seed: int, limit: float) -> Iterator[Any]:
-    """Yield each result, in the loader's environment."""
     loader = peer(spec)
     loader.warm()
     matrix = _Matrix(loader, Path(directory), seed, limit)
@@ -142,7 +140,6 @@ class _Matrix:
         return Result(cell, status, lost, repeated, order, "; ".join(notes))
 
     def _reference(self, cell: Cell, shape: Shape) -> list[Batch]:
-        """The global batches of an uninterrupted run."""
         key = (cell.data, shape, cell.phases, cell.nodes)
         (ranks,) = self._once(key, "uninterrupted", partial(self._run_legs, cell, ((shape, None),)))
         return global_batches(ranks)

@@ -45,12 +45,10 @@ WRONG = -1
 
 
 def text_of(number: int) -> str:
-    """The text of a sample, of varying length."""
     return f"sample {number} " + "x" * (number * 7919 % 97)
 
 
 def sample_of(number: int) -> dict[str, Any]:
-    """A sample of the matrix."""
     return {"id": number, "text": text_of(number)}
 
 
@@ -60,6 +58,5 @@ def checked(ids: Iterable[int], texts: Iterable[str]) -> list[int]:
 
 
 def shards_of(data: Data) -> list[range]:
-    """The ids in each shard."""
     starts = accumulate(data.shards[:-1], initial=data.first)
     return [range(start, start + count) for start, count in zip(starts, data.shards, strict=True)]

@@ -1,12 +1,19 @@
-"""The faults, and which loaders meet them."""
+"""The faults, which loaders meet them, and what a loader does in a fresh process of its environment."""
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from tools.conformance.matrix import EVEN
+from tools.conformance.matrix import EVEN, Shape
+from tools.conformance.task import Task, sample_of
 from tools.fault_proxy import Fault, cut, reset, status
+from tools.peers import Layout, ready
+from tools.processes import free_port, members, torchrun_environment
 
 DATA = EVEN
 REMOTE = ("mdsx", "mosaicml", "litdata", "webdataset")
@@ -14,6 +21,10 @@ REMOTE = ("mdsx", "mosaicml", "litdata", "webdataset")
 
 NAMES = (*REMOTE, "huggingface", "grain")
 LIMIT = 120.0  # seconds: mosaicml gives a shard 60
+
+_BATCH, _SEED = 12, 7
+_KILL_AT = 5  # batches
+_FAIL_AT = DATA.samples * 5 // 8  # the sample at which a writer fails
 
 
 @dataclass(frozen=True)
@@ -49,3 +60,38 @@ CASES = (
     Case("writer-error", "an exception while a dataset is written", "writer", deed="raise"),
     Case("writer-killed", "SIGKILL while a dataset is written", "writer", deed="kill"),
 )
+
+
+def read(loader: str, workers: int = 0, kill_worker: bool = False, **where: Any) -> Iterator[list[int]]:
+    """Yield the ids of each batch of an epoch. `where`: the directories of a `Task`, or the URL."""
+    yield []  # in case there are no batches
+    os.environ.update(torchrun_environment(0, 1, free_port()))
+    task = Task(**where, data=(DATA,), shape=Shape(1, workers, _BATCH), stop=None, epochs=1, seed=_SEED)
+    for step, ids in enumerate(ready(loader).open(task, []).batches(0), 1):
+        yield ids
+        if kill_worker and step == _KILL_AT:
+            _kill_a_worker()
+
+
+def write(loader: str, directory: str, shard: int, deed: str) -> None:
+    """Write the dataset as an ordinary job does. One sample raises an error or kills the process, if `deed` says so."""
+
+    def make(number: int) -> dict[str, Any]:
+        if number == _FAIL_AT and deed == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == _FAIL_AT and deed == "raise":
+            raise ValueError("this sample cannot be made")
+        return sample_of(number)
+
+    ready(loader).write(Path(directory), "text", DATA.ids, make, Layout(shard=shard))
+
+
+def prepare(loader: str, directory: str) -> None:
+    """Write the dataset that is read."""
+    ready(loader).prepare(Path(directory), DATA)
+
+
+def _kill_a_worker() -> None:
+    left = set(members(session=os.getsid(0))) - {os.getpid()}
+    workers = [pid for pid in left if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(min(workers), signal.SIGKILL)

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tools import tables
+from tools import pages
 from tools.console import Console, temporary_directory
 from tools.environment import install_missing
 from tools.fault_proxy import Proxy, flip
 from tools.faults.cases import CASES, DATA, LIMIT, NAMES, REMOTE, Case
-from tools.machine import machine, today, versions
+from tools.pages import machine, today, versions
 from tools.peers import peer
 from tools.processes import ROOT, Call, CallFailed, OutOfTime, stream
 from tools.servers.s3 import S3Server
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
     if given.docs:
         page = ROOT / "docs" / "reliability.md"
         for part, text in (("table", table(found)), ("details", details(found)), ("versions", _versions(found))):
-            tables.put_between_marks(page, "faults", part, text)
+            pages.put_between_marks(page, "faults", part, text)
     return int(not all(both.kept() for both in found.get("mdsx", {}).values()))
 
 
@@ -75,7 +75,6 @@ class Outcome:
 
     @property
     def word(self) -> str:
-        """The word for the table."""
         parts = [f"{count} {word}" for count, word in ((self.wrong, "wrong"), (self.repeated, "repeated")) if count]
         if self.hung:
             parts.append("hang")
@@ -87,8 +86,6 @@ class Outcome:
 
 
 class Found(NamedTuple):
-    """Both runs of a case."""
-
     first: Outcome
     again: Outcome
 
@@ -172,7 +169,7 @@ class Loaders:
     def _call(self, loader: str, function: str, **arguments: Any) -> tuple[Counter[int], str, bool]:
         """Return the ids of the samples that were read, the error that ended it, if any, and whether it hung."""
         scratch, ids = self._scratch(), Counter[int]()
-        what = Call(f"tools.faults.child:{function}", {"loader": loader, **arguments}, peer(loader).environment)
+        what = Call(f"tools.faults.cases:{function}", {"loader": loader, **arguments}, peer(loader).environment)
         try:
             for some in stream(what, scratch=scratch, limit=self.limit):
                 ids.update(some or ())
@@ -212,7 +209,6 @@ def place_of(whole: bytes) -> int:
 
 @contextmanager
 def flipped(path: Path) -> Iterator[None]:
-    """Flip one bit of a file during the block."""
     whole = path.read_bytes()
     place = place_of(whole)
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -236,7 +232,7 @@ def table(found: Results) -> str:
         return "; then ".join(dict.fromkeys(found[name][case].words(case))) if case in found[name] else ""
 
     rows = [[case.title, *(cell(name, case) for name in found)] for case in CASES]
-    return tables.table(["", *(peer(name).title for name in found)], [row for row in rows if any(row[1:])])
+    return pages.table(["", *(peer(name).title for name in found)], [row for row in rows if any(row[1:])])
 
 
 def details(found: Results) -> str:

@@ -122,7 +122,6 @@ class Peer:
         return self.no_phases if cell.phases else None
 
     def warm(self) -> None:
-        """Import what every process needs. Called once, before ranks are forked."""
         os.environ.update(self.settings)
         for module in self.imports:
             importlib.import_module(module)

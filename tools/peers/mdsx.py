@@ -42,7 +42,6 @@ class _Loader(Loader):
             yield checked(batch["id"].tolist(), batch["text"])
 
     def _position(self) -> int:
-        """Samples since the run began."""
         state = self._loader.state_dict()
         return int(state["epoch"] * state["epoch_samples"] + state["position"])
 

@@ -44,8 +44,6 @@ class StatefulLoader(Loader):
 
 
 class StatefulPeer(Peer):
-    """A peer that uses StatefulDataLoader."""
-
     rank_loader = StatefulLoader
 
     def unsupported(self, cell: Cell) -> str | None:
@@ -96,8 +94,6 @@ class Torchdata(StatefulPeer):
 
 
 class _Samples:
-    """A map-style dataset over lines of JSON."""
-
     def __init__(self, directory: str) -> None:
         self._lines = Path(directory, "samples.jsonl").read_text().splitlines()
 

@@ -56,7 +56,6 @@ class Reading:
         return self.files.with_suffix(".state")
 
     def last_state(self) -> dict[str, Any] | None:
-        """The state that it saved last, or the one that it began with."""
         return json.loads(self.saved.read_text()) if self.saved.exists() else self.state
 
 
@@ -153,7 +152,6 @@ def _raised(error: Exception) -> Raised:
 
 
 def write(url: str, data: Data, pause: float = _PAUSE) -> None:
-    """Write all of `data`, from where it was left."""
     columns = {name: COLUMNS[name] for name in data.columns}
     try:
         with mdsx.Writer(url, columns, shard_size=data.shard_size, compression=data.compression, resume=True) as out:

@@ -43,8 +43,6 @@ def look(pid: int, at: float) -> Look | None:
 
 
 class Watched:
-    """The looks at each process, by its title."""
-
     def __init__(self) -> None:
         self._looks: dict[str, list[Look]] = defaultdict(list)
 
@@ -53,7 +51,6 @@ class Watched:
             self._looks[title].append(found)
 
     def highest(self, what: str) -> dict[str, int]:
-        """The highest value of each process."""
         return {title: max(getattr(each, what) for each in looks) for title, looks in self._looks.items()}
 
     def growth(self, what: str, least: float) -> dict[str, float]:
@@ -63,7 +60,6 @@ class Watched:
         return {title: value for title, value in found.items() if value is not None}
 
     def problems(self, least: float) -> list[str]:
-        """What is above these limits."""
         grew = [
             f"{title}: its {what} grew by {value:,.0f}"
             for what, most in MOST.items()

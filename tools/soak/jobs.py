@@ -49,7 +49,6 @@ class Process(ForkServerProcess):
         return self
 
     def run(self) -> None:
-        """Run the target, in the new process."""
         end_with_parent()  # in case all of it is killed
         parent = multiprocessing.parent_process()
         if parent is None or not parent.is_alive():  # killed before the line above
@@ -71,7 +70,6 @@ class Process(ForkServerProcess):
         return self._status
 
     def workers(self) -> list[int]:
-        """The other processes of its session."""
         return [pid for pid in members(session=self.session) if pid != self.session]
 
     def end(self, *, workers: bool = True) -> None:
@@ -142,7 +140,6 @@ class Job:
         return min((reader.reading.last_state() for reader in self.readers), key=key_of)
 
     def stop(self) -> None:
-        """Ask all to end; `stopped` waits for it."""
         for reader in self.readers:
             if reader.status is None:
                 reader.terminate()
@@ -156,11 +153,9 @@ class Job:
                 self._failed(reader, f"was asked to end, and ended with {reader.status}")
 
     def lives(self) -> list[Life]:
-        """Return the logs of all readers."""
         return [read_log(reader.reading.log, reader.counts_until) for reader in self._all]
 
     def left(self) -> list[int]:
-        """All processes that remain of readers and their workers."""
         return members(groups={reader.session for reader in self._all})
 
     def _start(self, reading: Reading) -> Reader:

@@ -83,7 +83,6 @@ class Event(NamedTuple):
 
 
 def events(seed: int) -> Iterator[Event]:
-    """Yield events in order, without end."""
     chance = random.Random(f"events {seed}")
     for number in itertools.count():
         times = [(chance.uniform(0, ROUND), kind) for kind, times in _EVENTS.items() for _ in range(times)]
@@ -104,7 +103,6 @@ def reshaped(ranks: int, draw: int) -> tuple[Shape, Shape]:
 
 
 def weather(draw: int) -> tuple[str, list[Rule]]:
-    """Return a kind of faults, and its rules."""
     chance = random.Random(draw)
     return chance.choice(list(weathers(chance).items()))
 

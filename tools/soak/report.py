@@ -10,7 +10,7 @@ import msgspec
 
 from mdsx.sizes import format_size
 from tools.account import Count
-from tools.tables import table
+from tools.pages import table
 
 
 @dataclass
@@ -42,7 +42,6 @@ class Report:
         return sum(getattr(count, what) for count in self.counts.values())
 
     def problems(self) -> list[str]:
-        """Everything that makes the exit status 1."""
         found = [
             f"{name}: {count.wrong} wrong, {count.lost} lost, {count.repeated} repeated, {count.strayed} batches of "
             f"other samples ({count.first})"
@@ -54,7 +53,6 @@ class Report:
         return found + self.failures
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and text of each row."""
         counts = self.counts.values()
         yield "time", f"{self.minutes:.1f} minutes, seed {self.seed}; {self.version}; {self.machine}"
         yield "samples delivered", f"{self.total('delivered'):,}, in {sum(each.epochs for each in counts)} epochs"
@@ -81,7 +79,6 @@ class Report:
         return msgspec.json.format(value, indent=1).decode() + "\n"
 
     def verdict(self) -> str:
-        """The last line."""
         problems = self.problems()
         if problems:
             return f"THE SOAK FAILED: {len(problems)} problems, the first: {problems[0].splitlines()[0]}"

@@ -21,7 +21,7 @@ import mdsx
 from tools.account import count, once_each
 from tools.conformance.matrix import Shape
 from tools.fault_proxy import Proxy, Rule
-from tools.machine import commit, machine, today
+from tools.pages import commit, machine, put_between_marks, today
 from tools.processes import ROOT, kill, members
 from tools.servers.s3 import S3Server
 from tools.soak import growth, plan
@@ -29,7 +29,6 @@ from tools.soak.child import Reading, dataset_of, write
 from tools.soak.jobs import Job, WriterJob, contents, end_all
 from tools.soak.plan import DATASETS, JOBS, OUTPUT, Event
 from tools.soak.report import Report
-from tools.tables import put_between_marks
 from tools.watch import CacheWatch
 
 _TICK = 0.05  # seconds
@@ -111,7 +110,6 @@ class Soak:
             job.begin(job.plan.shape)
 
     def _storm(self) -> None:
-        """Let the planned events happen, until the time is over."""
         seconds, begun = 60 * self.report.minutes, time.monotonic()
         coming, waiting = plan.events(self.report.seed), list[Event]()
         event = next(coming)
@@ -215,7 +213,6 @@ class Soak:
             job.stopped(deadline)
 
     def _conclude(self, watch: CacheWatch) -> None:
-        """Count everything."""
         report = self.report
         self._change_weather("", [])
         for job in self._jobs:

@@ -17,7 +17,6 @@ COLUMNS = {"id": "int64", "tokens": f"uint16[{_WIDTH}]", "text": "str", "more": 
 
 
 def columns_of(names: Iterable[str], ids: Sequence[int]) -> dict[str, Any]:
-    """The samples numbered `ids`, column by column."""
     return {name: _MAKE[name](ids) for name in names}
 
 

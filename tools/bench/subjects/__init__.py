@@ -86,18 +86,15 @@ def reads(
 
 
 def prepare(peer: Peer, data: str, workload: str, samples: int, **layout: Any) -> Figures:
-    """Write the dataset that is read."""
     peer.write(Path(data), workload, range(samples), partial(sample, workload), Layout(**layout))
     return {}
 
 
 def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
-    """The names of some loaders among the contestants."""
     titles = [TITLES[loader] for loader in loaders]
     return tuple(each.name for each in contestants if each.name.partition(",")[0] in titles)
 
 
 def all_subjects(scale: float) -> tuple[Subject, ...]:
-    """Every subject, at a size of `scale`."""
     modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
     return tuple(subject for module in modules for subject in module.subjects(scale))

@@ -49,7 +49,6 @@ def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Fi
 def _workers(
     loader: str, workload: Workload, words: str = "", measurement: Measurement = read, **how: Any
 ) -> list[Contestant]:
-    """A loader with 0 and with 2 workers."""
     return [reads(loader, measurement, f"{words}{n} workers", workload, workers=n, **how) for n in (0, 2)]
 
 

@@ -41,7 +41,6 @@ def _iterate(workload: Workload, shuffle: bool) -> Subject:
 
 
 def iterate(peer: Peer, data: str, workload: str, samples: int, **how: Any) -> Figures:
-    """Read sample by sample, without a loader."""
     dataset = peer.samples(Reading(data, workload, **how))
     return rate_of_epochs(lambda: dataset, 1, samples)
 

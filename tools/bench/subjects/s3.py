@@ -100,7 +100,6 @@ def _first_batch(name: str, title: str, data: dict[str, Any], compressed: bool =
 def _driven(
     loader: str, data: dict[str, Any], link: dict[str, Any], words: str = "", compressed: bool = False, **how: Any
 ) -> Contestant:
-    """A loader that reads its dataset over a link."""
     written: dict[str, Any] = {"compression": _CODECS[loader]} if compressed else {}
     if loader == "litdata" and not compressed:
         written, how = TOKENS_LOADER, how | TOKENS_LOADER
@@ -194,7 +193,6 @@ def resume(peer: Peer, data: str) -> Figures:
 
 
 def url_of(data: str) -> str:
-    """The URL of a dataset that is served."""
     return f"s3://{Path(data).parent.name}/{Path(data).name}"
 
 
@@ -208,7 +206,6 @@ def served(data: str, *, rtt: float = 0.0, rate: float | None = None) -> Iterato
 
 
 def size_of(data: str) -> int:
-    """Bytes of all files of a dataset."""
     return sum(path.stat().st_size for path in Path(data).rglob("*") if path.is_file())
 
 
@@ -231,5 +228,4 @@ def _reading(data: str, **how: Any) -> Reading:
 
 
 def _rows(batch: Any) -> int:
-    """The number of samples in a batch of tokens."""
     return len(batch["tokens"] if isinstance(batch, dict) else batch)

@@ -143,5 +143,4 @@ def _anonymous() -> int:
 
 
 def _peak() -> float:
-    """The most that this process has had in memory, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6

@@ -1,4 +1,4 @@
-"""What the figures were measured on: machine, versions, commit, date."""
+"""What tools write in Markdown: tables, marked parts of pages, and on what the figures were measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,7 +34,6 @@ def machine() -> dict[str, str]:
 
 
 def versions(environments: Iterable[str]) -> dict[str, str]:
-    """The versions of the packages that matter in these environments."""
     found = {name: version(name) for name in _OURS}
     for environment in environments:
         for name in peer(environment).packages:
@@ -50,5 +49,22 @@ def commit() -> str:
 
 
 def today() -> str:
-    """The date, in UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    """A table with the columns numbered in `right` aligned to the right."""
+    rule = "".join("|--:" if number in right else "|---" for number in range(len(heads)))
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([f"| {' | '.join(heads)} |", f"{rule}|", *lines]) + "\n"
+
+
+def put_between_marks(path: Path, kind: str, name: str, text: str) -> None:
+    """Replace the text between `<!-- kind: name -->` and `<!-- end of kind: name -->` in a Markdown file."""
+    whole = path.read_text()
+    begin, end = f"<!-- {kind}: {name} -->", f"<!-- end of {kind}: {name} -->"
+    before, found, rest = whole.partition(begin)
+    _, also_found, after = rest.partition(end)
+    if not found or not also_found:
+        raise ValueError(f"{path} has no marks {begin} and {end}")
+    path.write_text(f"{before}{begin}\n{text}{end}{after}")
