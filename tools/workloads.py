@@ -20,6 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tools.peers import Lazy
+
+Image, torch = Lazy("PIL.Image"), Lazy("torch")
+
 WIDTH = 2048
 PIXELS = (384, 512, 3)  # of an image: height, width, colours
 SIZES = {"tokens": 60_000, "images": 6_000, "text": 200_000, "mixed": 100_000}
@@ -64,8 +68,6 @@ def jpeg(number: int) -> bytes:
 @cache
 def _picture(number: int) -> bytes:
     """Smooth shapes with some noise, as in photographs: about 100 kB."""
-    from PIL import Image
-
     height, width, _ = PIXELS
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     noise = np.random.default_rng(number).integers(-28, 29, PIXELS)
@@ -89,14 +91,10 @@ def columns_of(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def pixels(image: bytes) -> Any:
     """uint8 [height, width, 3]"""
-    from PIL import Image
-
     return np.array(Image.open(io.BytesIO(image)).convert("RGB"))
 
 
 def decode(sample: dict[str, Any]) -> dict[str, Any]:
-    import torch
-
     return {"image": torch.from_numpy(pixels(sample["image"])), "label": sample["label"]}
 
 

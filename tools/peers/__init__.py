@@ -1,7 +1,7 @@
 """The loaders that are compared: a module each, which drives its loader as documented, at its best.
 
-Bench, conformance and faults all use these modules. A module imports its loader only inside methods, since a loader is
-installed only in its own environment: see tools/environment.py.
+Bench, conformance and faults all use these modules. A module imports its loader lazily, since a loader is installed
+only in its own environment: see tools/environment.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,16 @@ from tools.processes import have_own_shared_memory
 NAMES = ("mdsx", "mosaicml", "litdata", "webdataset", "huggingface", "grain", "torchdata")
 Make = Callable[[int], dict[str, Any]]
 """Returns the sample with a number."""
+
+
+class Lazy:
+    """A module that is imported when it is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
 
 
 @dataclass(frozen=True)

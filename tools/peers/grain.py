@@ -13,26 +13,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgpack
 import numpy as np
 
 from tools.conformance.task import Task, checked
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
+from tools.workloads import columns_of
 
+grain, experimental = Lazy("grain"), Lazy("grain.experimental")
+module, sources = Lazy("array_record.python.array_record_module"), Lazy("array_record.python.array_record_data_source")
 _FOR_RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0,index_storage_option:in_memory"
 
 
 class _Loader(Loader):
     def __init__(self, task: Task, states: list[Any]) -> None:
-        import grain
-        from grain.experimental import ElasticIterator
-
         self._samples = sum(data.samples for data in task.data)
         parts = [grain.MapDataset.source(_source(path)).shuffle(seed=task.seed).repeat() for path in task.sources()]
         dataset = grain.MapDataset.mix(parts, weights=task.weights) if task.weights else parts[0]
         dataset = dataset[: self._samples * task.epochs].map(_id_of)
         shard, workers = grain.sharding.ShardOptions(task.rank, task.shape.world), task.shape.workers
         how = {"multiprocessing_options": grain.multiprocessing.MultiprocessingOptions(workers)} if workers else {}
-        super().__init__(iter(ElasticIterator(dataset, task.shape.global_batch, shard, **how)), task, states)
+        elastic = experimental.ElasticIterator(dataset, task.shape.global_batch, shard, **how)
+        super().__init__(iter(elastic), task, states)
         self.epoch = self._position() // self._samples
         self._rest: list[int] | None = None  # of a batch that continues in the next epoch
 
@@ -81,8 +83,6 @@ class Grain(Peer):
         return _Loader(task, states)
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        from array_record.python.array_record_module import ArrayRecordWriter
-
         directory.mkdir(parents=True, exist_ok=True)
         options, size = ("group_size:1,uncompressed", 2**30) if kind == "lorem" else ("group_size:1", layout.size)
         out, files, room = None, 0, 0  # room: samples or bytes that the open file still takes
@@ -91,7 +91,7 @@ class Grain(Peer):
             if out is None or room < needed:
                 if out is not None:
                     out.close()
-                out = ArrayRecordWriter(str(directory / f"{files:05}.array_record"), options)
+                out = module.ArrayRecordWriter(str(directory / f"{files:05}.array_record"), options)
                 files, room = files + 1, layout.shard or size
             out.write(record)
             room -= needed
@@ -102,24 +102,17 @@ class Grain(Peer):
         return _dataset(reading).to_iter_dataset()
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        from array_record.python.array_record_data_source import ArrayRecordDataSource
-        from array_record.python.array_record_module import ArrayRecordReader
-
         if reading.kind == "lorem":  # whose records are values
             (file,) = _files(reading.source)
             if reading.reader:
-                one_by_one = ArrayRecordReader(file, _FOR_RANDOM_ACCESS)
-                return lambda at: one_by_one.read([at]), ArrayRecordReader(file).read
-            records = ArrayRecordDataSource(file)
+                one_by_one = module.ArrayRecordReader(file, _FOR_RANDOM_ACCESS)
+                return lambda at: one_by_one.read([at]), module.ArrayRecordReader(file).read
+            records = sources.ArrayRecordDataSource(file)
             return records.__getitem__, records.__getitems__
         source, decode = _source(reading.source), _decoder(reading.kind)
         return lambda at: decode(source[at]), lambda numbers: [decode(each) for each in source.__getitems__(numbers)]
 
     def loader(self, reading: Reading) -> Any:
-        import grain
-
-        from tools.workloads import columns_of
-
         batches = _dataset(reading).batch(reading.batch_size, batch_fn=columns_of).to_iter_dataset()
         if reading.workers:
             batches = batches.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=reading.workers))
@@ -128,15 +121,11 @@ class Grain(Peer):
 
 def _encode(sample: dict[str, Any]) -> bytes:
     """A record: the only value itself, or all of them."""
-    import msgpack
-
     values = {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in sample.items()}
     return bytes(msgpack.packb(values) if len(values) > 1 else next(iter(values.values())))
 
 
 def _decode(record: bytes) -> dict[str, Any]:
-    import msgpack
-
     sample: dict[str, Any] = msgpack.unpackb(record)
     if "vector" in sample:
         sample["vector"] = np.frombuffer(sample["vector"], np.float32)
@@ -162,14 +151,10 @@ def _files(directory: str) -> list[str]:
 
 
 def _source(directory: str) -> Any:
-    import grain
-
     return grain.sources.ArrayRecordDataSource(_files(directory))
 
 
 def _dataset(reading: Reading) -> Any:
-    import grain
-
     dataset = grain.MapDataset.source(_source(reading.source))
     return (dataset.shuffle(seed=7) if reading.shuffle else dataset).map(_decoder(reading.kind))
 

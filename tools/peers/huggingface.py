@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tools.peers import Layout, Make, Reading
-from tools.peers.torchdata import StatefulPeer
+from tools.peers import Layout, Lazy, Make, Reading
+from tools.peers.torchdata import StatefulPeer, stateful_dataloader
 
+datasets, distributed = Lazy("datasets"), Lazy("datasets.distributed")
+pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 _ROWS = 1000
 
 
@@ -35,10 +37,6 @@ class HuggingFace(StatefulPeer):
         _write_files(directory, batch)
 
     def loader(self, reading: Reading) -> Any:
-        import datasets
-        from datasets.distributed import split_dataset_by_node
-        from torchdata.stateful_dataloader import StatefulDataLoader
-
         assert reading.leg is not None
         how: dict[str, Any] = {"split": "train", "streaming": True, "cache_dir": f"{reading.leg.directory}/cache"}
         files = [sorted(map(str, Path(source).glob("*.parquet"))) for source in reading.sources]
@@ -47,15 +45,12 @@ class HuggingFace(StatefulPeer):
         if reading.weights:
             mixture = {"probabilities": reading.weights, "stopping_strategy": "first_exhausted"}
             dataset = datasets.interleave_datasets(parts, seed=reading.seed, **mixture)
-        dataset = split_dataset_by_node(dataset, rank=reading.leg.rank, world_size=reading.leg.shape.world)
-        return StatefulDataLoader(dataset, batch_size=reading.batch_size, num_workers=reading.workers)
+        part = distributed.split_dataset_by_node(dataset, reading.leg.rank, reading.leg.shape.world)
+        return stateful_dataloader.StatefulDataLoader(part, reading.batch_size, num_workers=reading.workers)
 
 
 def _write_files(directory: Path, batch: dict[str, Any], each: int | None = None) -> None:
     """Write files with `each` samples, by default of about 64 MiB."""
-    import pyarrow
-    from pyarrow import parquet
-
     directory.mkdir(parents=True, exist_ok=True)
     table = pyarrow.table({name: _column(values) for name, values in batch.items()})
     each = each or max(Layout.size * len(table) // table.nbytes, 1)
@@ -64,8 +59,6 @@ def _write_files(directory: Path, batch: dict[str, Any], each: int | None = None
 
 
 def _column(values: Any) -> Any:
-    import pyarrow
-
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
     return values

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
+from tools.workloads import columns_of, decoding
 
+litdata, torch = Lazy("litdata"), Lazy("torch")
+downloader, item_loader = Lazy("litdata.streaming.downloader"), Lazy("litdata.streaming.item_loader")
 _MIXTURES = (
     '"CombinedStreamingDataset and ParallelStreamingDataset resume only with the same world_size, num_workers, and '
     'batch_size" (README, Pause and resume)'
@@ -60,16 +63,16 @@ class LitData(Peer):
         return _MIXTURES if cell.mixture and len(set(cell.shapes)) > 1 else None
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        import litdata
-        from litdata.streaming.item_loader import TokensLoader
-
         global _make
         _make = make
         how: dict[str, Any] = {"chunk_bytes": "64MB" if layout.size == Layout.size else layout.size}
         if layout.shard:
             how = {"chunk_size": layout.shard}
         elif layout.tokens_loader:
-            how = {"chunk_size": layout.size // (2 * _WIDTH) * _WIDTH, "item_loader": TokensLoader()}
+            how = {
+                "chunk_size": layout.size // (2 * _WIDTH) * _WIDTH,
+                "item_loader": item_loader.TokensLoader(),
+            }
         litdata.optimize(
             fn=_tokens_of if layout.tokens_loader else _sample_of,
             inputs=list(ids),
@@ -82,46 +85,34 @@ class LitData(Peer):
         )
 
     def samples(self, reading: Reading) -> Any:
-        from litdata import CombinedStreamingDataset, StreamingDataset
-        from litdata.streaming import downloader
-        from litdata.streaming.item_loader import TokensLoader
-
-        from tools.workloads import decoding
-
         how: dict[str, Any] = {"shuffle": reading.shuffle, "seed": reading.seed, "max_cache_size": "100GB"}
         if reading.tokens_loader:
-            how["item_loader"] = TokensLoader(block_size=_WIDTH)
+            how["item_loader"] = item_loader.TokensLoader(block_size=_WIDTH)
         elif reading.kind == "images" and reading.shuffle:
             how["batch_decode"] = 1  # else it decodes windows of samples, many times each if not read in order
         if reading.cache:
             downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # its own S3 client insists on TLS otherwise
             how |= {"cache_dir": reading.cache, "storage_options": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
-        kind = decoding(StreamingDataset) if reading.decoded else StreamingDataset
+        kind = decoding(litdata.StreamingDataset) if reading.decoded else litdata.StreamingDataset
         parts = [kind(source, drop_last=False, **how) for source in reading.sources]
         if not reading.weights:
             return parts[0]
-        return CombinedStreamingDataset(parts, seed=reading.seed, weights=reading.weights, iterate_over_all=False)
+        how = {"seed": reading.seed, "weights": reading.weights, "iterate_over_all": False}
+        return litdata.CombinedStreamingDataset(parts, **how)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        from litdata import StreamingDataset
-
-        dataset = StreamingDataset(reading.source, max_cache_size="100GB", batch_decode=1)
+        dataset = litdata.StreamingDataset(reading.source, max_cache_size="100GB", batch_decode=1)
         return dataset.__getitem__, lambda numbers: [dataset[number] for number in numbers]
 
     def loader(self, reading: Reading) -> Any:
-        from litdata import StreamingDataLoader
-        from torch import distributed
-
-        from tools.workloads import columns_of
-
         if reading.leg:
-            distributed.init_process_group("gloo")
+            torch.distributed.init_process_group("gloo")
         how: dict[str, Any] = {"num_workers": reading.workers, "drop_last": False}
         if reading.kind == "mixed" or reading.views:
             how["collate_fn"] = columns_of  # its own refuses vectors of several lengths, and memoryviews
         elif reading.kind == "images" and not reading.decoded:
             how["collate_fn"] = _images_of
-        return StreamingDataLoader(self.samples(reading), batch_size=reading.batch_size, **how)
+        return litdata.StreamingDataLoader(self.samples(reading), batch_size=reading.batch_size, **how)
 
 
 def _sample_of(number: int) -> Any:
@@ -129,15 +120,11 @@ def _sample_of(number: int) -> Any:
 
 
 def _tokens_of(number: int) -> Iterator[Any]:
-    import torch
-
     yield torch.from_numpy(_make(number)["tokens"])
 
 
 def _images_of(samples: list[Any]) -> Any:
     """Copies memoryviews of its chunks, which cannot go to another process: a batch has bytes, as the others' do."""
-    from tools.workloads import columns_of
-
     return columns_of([{"image": bytes(sample["image"]), "label": sample["label"]} for sample in samples])
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import mdsx
 from tools.conformance.task import Task, checked
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
+from tools.workloads import PIXELS, decode, pixels
+
+loaders, torch = Lazy("mdsx.torch"), Lazy("torch")
 
 _SAMPLE_BYTES = 100  # of the matrix's samples, about
 _AT_ONCE = 1000
@@ -60,8 +64,6 @@ class Mdsx(Peer):
                 out.write(sample)
 
     def merge(self, directory: str) -> None:
-        import mdsx
-
         mdsx.merge(directory)
 
     def write_batches(self, directory: Path, kind: str, batch: dict[str, Any]) -> None:
@@ -69,26 +71,17 @@ class Mdsx(Peer):
             for first in range(0, len(next(iter(batch.values()))), _AT_ONCE):
                 out.write_batch({name: values[first : first + _AT_ONCE] for name, values in batch.items()})
 
-    def samples(self, reading: Reading) -> Iterable[Any]:
+    def samples(self, reading: Reading) -> Any:
         """Those of a StreamingDataset, or of a Dataset if `dicts`."""
-        import mdsx
-        from mdsx.torch import StreamingDataset
-
         if reading.dicts:
             return mdsx.Dataset(reading.source)
-        return StreamingDataset(reading.source, shuffle=reading.shuffle, seed=7)
+        return loaders.StreamingDataset(reading.source, shuffle=reading.shuffle, seed=7)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
-        import mdsx
-
         dataset = mdsx.Dataset(reading.source)
         return dataset.__getitem__, dataset.__getitem__ if reading.dicts else dataset.take
 
-    def loader(self, reading: Reading) -> Iterable[Any]:
-        import mdsx
-        from mdsx.torch import StreamingDataLoader, StreamingDataset
-        from tools.workloads import decode
-
+    def loader(self, reading: Reading) -> Any:
         transform: Any = _identity if reading.dicts else None
         collate: Any = list if reading.dicts else None
         if reading.decoded and reading.workers:
@@ -99,14 +92,12 @@ class Mdsx(Peer):
         if reading.weights:
             source = mdsx.Mixture(list(zip(reading.sources, reading.weights, strict=True)))
         how: dict[str, Any] = {"cache": reading.cache, "zero_copy": reading.views, "transform": transform}
-        dataset = StreamingDataset(source, seed=reading.seed, **how)
+        dataset = loaders.StreamingDataset(source, seed=reading.seed, **how)
         how = {"num_workers": reading.workers, "drop_last": False, "collate_fn": collate}
-        return StreamingDataLoader(dataset, reading.batch_size, **how)
+        return loaders.StreamingDataLoader(dataset, reading.batch_size, **how)
 
 
 def _writer(directory: Path, kind: str, layout: Layout) -> Any:
-    import mdsx
-
     size = layout.shard * _SAMPLE_BYTES if layout.shard else layout.size
     resume = layout.shard is not None
     return mdsx.Writer(directory, _COLUMNS[kind], shard_size=size, compression=layout.compression, resume=resume)
@@ -118,10 +109,6 @@ def _identity(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _decode_in_threads() -> Callable[[list[Any]], dict[str, Any]]:
     """A `collate_fn` that decodes JPEGs straight into the batch; Pillow releases Python's lock meanwhile."""
-    import torch
-
-    from tools.workloads import PIXELS, pixels
-
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
 
     def collate(batch: list[Any]) -> dict[str, Any]:

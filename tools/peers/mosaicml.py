@@ -11,8 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tools.peers import Layout, Loader, Make, Peer, Reading
+import numpy as np
 
+from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
+from tools.workloads import columns_of, decoding
+
+streaming, base, torch = Lazy("streaming"), Lazy("streaming.base"), Lazy("torch")
 _HASH = "xxh64"
 _SAMPLE_BYTES = 70  # of the matrix's samples, about
 _COLUMNS = {
@@ -57,38 +61,26 @@ class MosaicML(Peer):
 
         PyPI's torchvision is compiled for CUDA. With a CPU's PyTorch it lacks operators, which its import needs.
         """
-        import torch
-
         if torch.version.cuda is None:
             for name in _OPERATORS:
                 torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         super().warm()
 
     def clean(self) -> None:
-        from streaming.base.util import clean_stale_shared_memory
-
-        clean_stale_shared_memory()
+        base.util.clean_stale_shared_memory()
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        from streaming import MDSWriter
-
         how: dict[str, Any] = {"size_limit": layout.size, "compression": layout.compression}
         if layout.shard:  # the matrix and the faults have hashes, as benchmarks do not
             how = {"size_limit": layout.shard * _SAMPLE_BYTES, "hashes": [_HASH]}
-        with MDSWriter(out=str(directory), columns=_COLUMNS[kind], **how) as out:
+        with streaming.MDSWriter(out=str(directory), columns=_COLUMNS[kind], **how) as out:
             for sample in map(make, ids):
                 out.write(sample)
 
     def merge(self, directory: str) -> None:
-        from streaming.base.util import merge_index
-
-        merge_index(directory, keep_local=True)
+        base.util.merge_index(directory, keep_local=True)
 
     def samples(self, reading: Reading) -> Any:
-        from streaming import Stream, StreamingDataset
-
-        from tools.workloads import decoding
-
         which: dict[str, Any] = {"local": reading.source}
         if reading.cache:
             which = {"remote": reading.source, "local": reading.cache, "validate_hash": _HASH if reading.leg else None}
@@ -98,9 +90,9 @@ class MosaicML(Peer):
             which = {"remote": reading.source, "local": local, "num_canonical_nodes": 12}
         if reading.leg and reading.weights:
             pairs = zip(reading.sources, reading.weights, strict=True)
-            which = {"streams": [Stream(local=source, proportion=weight) for source, weight in pairs]}
+            which = {"streams": [streaming.Stream(local=source, proportion=weight) for source, weight in pairs]}
             which["epoch_size"] = sum(data.samples for data in reading.leg.data)
-        kind = decoding(StreamingDataset) if reading.decoded else StreamingDataset
+        kind = decoding(streaming.StreamingDataset) if reading.decoded else streaming.StreamingDataset
         return kind(shuffle=reading.shuffle, shuffle_seed=reading.seed, batch_size=reading.batch_size, **which)
 
     def random(self, reading: Reading) -> tuple[Callable[[int], Any], Callable[[list[int]], Any]]:
@@ -108,24 +100,16 @@ class MosaicML(Peer):
         return dataset.__getitem__, dataset.__getitem__  # which takes a list too
 
     def loader(self, reading: Reading) -> Any:
-        from streaming import StreamingDataLoader
-
-        from tools.workloads import columns_of
-
         how: dict[str, Any] = {"batch_size": reading.batch_size, "num_workers": reading.workers, "drop_last": False}
         if reading.kind == "mixed":
             how["collate_fn"] = columns_of  # vectors of several lengths
-        return StreamingDataLoader(self.samples(reading), **how)
+        return streaming.StreamingDataLoader(self.samples(reading), **how)
 
 
 def make_order(samples: int, shards: int) -> None:
     """Make the order of an epoch, as it does at each epoch's start, for one node of one rank and worker."""
-    import numpy as np
-    from streaming.base.partition import get_partitions
-    from streaming.base.shuffle import get_shuffle
-
-    partition = get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # one node, rank and worker, batch 32
-    shuffled = get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
+    partition = base.partition.get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # batches of 32
+    shuffled = base.shuffle.get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
     np.where(partition != -1, shuffled[partition], -1)
 
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.conformance.matrix import Cell
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
+
+nodes, data = Lazy("torchdata.nodes"), Lazy("torch.utils.data")
+stateful_dataloader = Lazy("torchdata.stateful_dataloader")
 
 _NOT_ACROSS_RANKS = (
     '"StatefulDataLoader handles aggregation and distribution of state across multiprocess workers (but not across '
@@ -66,30 +70,25 @@ class Torchdata(StatefulPeer):
         (directory / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in map(make, ids)))
 
     def loader(self, reading: Reading) -> Any:
-        from torch.utils.data import default_collate
-        from torchdata import nodes
-        from torchdata.nodes.samplers.stop_criteria import StopCriteria
-        from torchdata.stateful_dataloader import StatefulDataLoader
-        from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
-
         assert reading.leg is not None
         rank, world = reading.leg.rank, reading.leg.shape.world
         parts: list[Any] = [_Samples(source) for source in reading.sources]
-        samplers = [StatefulDistributedSampler(part, world, rank, shuffle=True, seed=reading.seed) for part in parts]
+        shuffled = partial(stateful_dataloader.sampler.StatefulDistributedSampler, shuffle=True, seed=reading.seed)
+        samplers = [shuffled(part, world, rank) for part in parts]
         if not reading.weights:
             how = {"sampler": samplers[0], "num_workers": reading.workers}
-            return StatefulDataLoader(parts[0], reading.batch_size, **how)
+            return stateful_dataloader.StatefulDataLoader(parts[0], reading.batch_size, **how)
         pairs = zip(samplers, parts, strict=True)
         sources = [nodes.Mapper(nodes.SamplerWrapper(sampler), part.__getitem__) for sampler, part in pairs]
         node: Any = nodes.MultiNodeWeightedSampler(
             dict(zip(reading.sources, sources, strict=True)),
             dict(zip(reading.sources, reading.weights, strict=True)),
-            StopCriteria.FIRST_DATASET_EXHAUSTED,
+            nodes.samplers.stop_criteria.StopCriteria.FIRST_DATASET_EXHAUSTED,
             rank,
             world,
             seed=reading.seed,
         )
-        node = nodes.Mapper(nodes.Batcher(node, reading.batch_size, drop_last=False), default_collate)
+        node = nodes.Mapper(nodes.Batcher(node, reading.batch_size, drop_last=False), data.default_collate)
         return nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2), restart_on_stop_iteration=False)
 
 

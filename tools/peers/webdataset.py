@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from tools.conformance.matrix import Cell
-from tools.peers import Layout, Loader, Make, Peer, Reading
+from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
+from tools.workloads import columns_of
 
+boto3, webdataset = Lazy("boto3"), Lazy("webdataset")
 _NO_STATE = (
     "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
     "you have already read. [...] WebDataset can't really do this for you.\" (its author, webdataset issue 271)"
@@ -42,8 +44,6 @@ class WebDataset(Peer):
         return _NO_STATE if cell.resumes or cell.phases else None
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
-        import webdataset
-
         directory.mkdir(parents=True, exist_ok=True)
         how = {"maxcount": layout.shard} if layout.shard else {"maxsize": layout.size}
         with webdataset.ShardWriter(str(directory / "%05d.tar"), verbose=0, encoder=False, **how) as out:
@@ -52,8 +52,6 @@ class WebDataset(Peer):
                 out.write({"__key__": f"{number:09}", **members})
 
     def samples(self, reading: Reading) -> Any:
-        import webdataset
-
         if reading.cache:
             Path(reading.cache).mkdir(exist_ok=True)
         parts = [
@@ -76,10 +74,6 @@ class WebDataset(Peer):
         return dataset.compose(webdataset.map(_decode))
 
     def loader(self, reading: Reading) -> Any:
-        import webdataset
-
-        from tools.workloads import columns_of
-
         batches = webdataset.batched(reading.batch_size, collation_fn=columns_of, partial=True)
         how = {"num_workers": reading.workers, "persistent_workers": reading.leg is not None and reading.workers > 0}
         return webdataset.WebLoader(self.samples(reading).compose(batches), batch_size=None, **how)
@@ -110,10 +104,7 @@ def _decode(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _signed(source: str) -> list[str]:
     """URLs for curl, which fetches them: it has no client of S3."""
-    import boto3
-    from botocore.config import Config
-
-    client: Any = boto3.client("s3", config=Config(signature_version="s3v4"))
+    client = boto3.client("s3", config=boto3.session.Config(signature_version="s3v4"))
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]]
     return [client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}) for key in sorted(keys)]

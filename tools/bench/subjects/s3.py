@@ -14,13 +14,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mdsx.format import build_index, parse_index
 from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import TOKENS_LOADER, alone, call, contestant, prepare
 from tools.link import Link
-from tools.peers import Peer, Reading
+from tools.peers import Lazy, Peer, Reading
 from tools.servers.s3 import S3Server
 from tools.workloads import WIDTH
+
+boto3 = Lazy("boto3")
 
 SAMPLE_BYTES = 2 * WIDTH
 _NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
@@ -121,14 +124,11 @@ def read(peer: Peer, data: str, link: dict[str, Any], samples: int, batches: int
 
 def bare(data: str, link: dict[str, Any], threads: int) -> Figures:
     """All objects of mdsx's dataset, `threads` at a time, one GET each, by a client like mdsx's own."""
-    import boto3
-    from botocore.config import Config
-
     source, target = Path(data), tempfile.mkdtemp()
 
     def epoch() -> None:
         checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
-        client: Any = boto3.client("s3", config=Config(max_pool_connections=64, **checksums))
+        client = boto3.client("s3", config=boto3.session.Config(max_pool_connections=64, **checksums))
 
         def store(name: str) -> None:
             body = client.get_object(Bucket=source.parent.name, Key=f"{source.name}/{name}")["Body"]
@@ -158,8 +158,6 @@ def _resume(data: dict[str, Any]) -> Subject:
 
 def prepare_repeated(peer: Peer, data: str) -> Figures:
     """Make a dataset whose index names many equal shards. Only one of them is stored."""
-    from mdsx.format import build_index, parse_index
-
     prepare(peer, data, "tokens", 256)
     path = Path(data, "index.json")
     index = parse_index(path.read_bytes(), file=str(path))

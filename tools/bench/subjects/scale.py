@@ -16,6 +16,7 @@ from tools.bench.measure import Figures, at_once, memory_of, timed
 from tools.bench.subject import Goal, Subject
 from tools.bench.subjects import alone, call, contestant
 from tools.peers import Peer
+from tools.peers.mosaicml import make_order
 
 _STREAMED = 10_000_000  # samples
 _BATCH = 512
@@ -70,8 +71,6 @@ def order(samples: int, streamed: int) -> Figures:
 
 def whole_order(peer: Peer, samples: int) -> Figures:
     """That of mosaicml-streaming, which is made as a whole."""
-    from tools.peers.mosaicml import make_order
-
     _, took = timed(lambda: make_order(samples, max(samples // _PER_SHARD, 1)))
     return {"construct, s": took, "ns/sample": took / samples * 1e9}
 
