@@ -143,7 +143,7 @@ class Proxy(ThreadingHTTPServer):
         with self._lock:
             fault = next((rule.fault for rule in self.rules if rule.meets(exchange, self._chance)), None)
             self.asked.append(Asked(exchange.range, fault is not None))
-        return fault or _pass_through
+        return fault or (lambda exchange: exchange.send(exchange.forward()))
 
     def _serve(self) -> None:
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="proxy")
@@ -251,10 +251,6 @@ class Exchange(BaseHTTPRequestHandler):
 
 
 # --- faults
-
-
-def _pass_through(exchange: Exchange) -> None:
-    exchange.send(exchange.forward())
 
 
 def status(code: int, name: str) -> Fault:

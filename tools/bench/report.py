@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import msgspec
+from matplotlib.figure import Figure
 
 from tools.bench.subject import Contestant, Subject, number
 from tools.pages import put_between_marks, table
@@ -142,35 +142,23 @@ def write_pages(report: Report, root: Path = ROOT) -> None:
 
 def draw(path: Path, subjects: Sequence[Subject]) -> None:
     """Draw a panel for each subject and a bar for each contestant, with its spread across the end."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     columns = min(_COLUMNS, len(subjects))
     rows = -(-len(subjects) // columns)
     size = (6.2 * columns, (0.6 + 0.24 * max(len(_shown(subject)) for subject in subjects)) * rows)
-    figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for axes, subject in zip_longest(grid.flat, subjects):
-        if subject is None:
-            axes.set_visible(False)
-        else:
-            _panel(axes, subject)
+    figure = Figure(size, layout="constrained")
+    for place, subject in enumerate(subjects, 1):
+        _panel(figure.add_subplot(rows, columns, place), subject)
     figure.savefig(path, dpi=90)
-    pyplot.close(figure)
 
 
 def _panel(axes: Any, subject: Subject) -> None:
     lines = _shown(subject)
     values = [line.values(subject.figure) for line in lines]
-    medians = [median(each) for each in values]
-    below = [middle - min(each) for middle, each in zip(medians, values, strict=True)]
-    above = [max(each) - middle for middle, each in zip(medians, values, strict=True)]
-    colours = [_COLOURS[line.kind] for line in lines]
-    names = [line.name for line in lines]
-    axes.barh(names, medians, color=colours, xerr=(below, above), error_kw={"ecolor": "#555555", "lw": 0.8})
-    for place, middle in enumerate(medians):
-        axes.annotate(number(middle), (middle, place), (4, 6), textcoords="offset points", fontsize=7)
+    middles = list(map(median, values))
+    spread = [[middle - min(each), max(each) - middle] for middle, each in zip(middles, values, strict=True)]
+    bars = {"color": [_COLOURS[line.kind] for line in lines], "error_kw": {"ecolor": "#555555", "lw": 0.8}}
+    drawn = axes.barh([line.name for line in lines], middles, xerr=list(zip(*spread, strict=True)), **bars)
+    axes.bar_label(drawn, list(map(number, middles)), padding=4, fontsize=7)
     axes.tick_params("y", labelsize=7.5)
     axes.invert_yaxis()
     axes.set_title(f"{subject.title} ({subject.unit or subject.figure})", fontsize=9, loc="left")

@@ -80,7 +80,10 @@ class Runner:
         `only`: the environments that have turns; "mdsx" and "limit" are those of the project's own.
         """
         for each in subject.contestants:
-            each.failure = self._absent(each, only)
+            where = each.call.environment
+            each.failure = f"not installed: {self.missing[where]}" if where in self.missing else ""
+            if only and (where or each.kind) not in only:
+                each.failure = "left out"
         for number in range(1, self.rounds + 1):
             for each in subject.contestants:
                 if not each.failure:
@@ -89,12 +92,6 @@ class Runner:
                         each.rounds.append(self._measure(each, subject.limit))
                     except CallFailed as error:
                         each.failure = f"round {number}: {error}"
-
-    def _absent(self, contestant: Contestant, only: Sequence[str]) -> str:
-        environment = contestant.call.environment
-        if only and (environment or contestant.kind) not in only:
-            return "left out"
-        return f"not installed: {self.missing[environment]}" if environment in self.missing else ""
 
     def _measure(self, contestant: Contestant, limit: float) -> Figures:
         data = self._prepared(contestant.prepare) if contestant.prepare else None

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
 from tools.conformance.matrix import Cell, cells
 from tools.conformance.run import Result, run_loader
 from tools.console import Console, temporary_directory
@@ -140,9 +143,6 @@ def to_json(rows: Sequence[Row], seed: int) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
-
     lines = _lines(rows)
     size = (1.5 + 1.25 * (len(rows) + 2), 1.2 + 0.27 * len(lines))
     figure = Figure(size, layout="constrained")

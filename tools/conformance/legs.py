@@ -86,7 +86,20 @@ def run_programs(programs: Sequence[Program], directory: Path, limit: float) -> 
                     _be_program(number, program, directory, report)
                 with contextlib.suppress(PermissionError, ProcessLookupError):
                     os.setpgid(pids[-1], pids[-1])
-            _wait(dict(enumerate(pids)), reports, time.monotonic() + limit)
+            running, deadline = dict(enumerate(pids)), time.monotonic() + limit
+            while running:
+                if time.monotonic() > deadline:
+                    raise LegFailed("hang", f"ranks {sorted(running)} made no end")
+                if reports.poll(0.05):
+                    number, error = reports.recv()
+                    if error:
+                        raise LegFailed("error", f"rank {number}: {error}")
+                    del running[number]
+                for number, pid in running.items():
+                    ended, status = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        code = os.waitstatus_to_exitcode(status)
+                        raise LegFailed("error", f"rank {number} ended with status {code}")
         finally:
             _end(pids)
 
@@ -112,22 +125,6 @@ def _be_program(number: int, program: Program, directory: Path, report: Connecti
             signal.pause()
     finally:
         os._exit(1)
-
-
-def _wait(running: dict[int, int], reports: Connection[Any, Any], deadline: float) -> None:
-    """Return when each of the running programs, by number, is done. Raise LegFailed."""
-    while running:
-        if time.monotonic() > deadline:
-            raise LegFailed("hang", f"ranks {sorted(running)} made no end")
-        if reports.poll(0.05):
-            number, error = reports.recv()
-            if error:
-                raise LegFailed("error", f"rank {number}: {error}")
-            del running[number]
-        for number, pid in running.items():
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                raise LegFailed("error", f"rank {number} ended with status {os.waitstatus_to_exitcode(status)}")
 
 
 def _end(pids: Sequence[int]) -> None:

@@ -236,19 +236,14 @@ def table(found: Results) -> str:
 
 
 def details(found: Results) -> str:
-    """The errors, in the loaders' own words, cut to a line."""
+    """The errors, in the loaders' own words: the first line, without characters that would break a table."""
     lines = []
     for name, outcomes in found.items():
         lines += [f"### {peer(name).title} in faults", ""]
         for case, both in outcomes.items():
-            words = dict.fromkeys(f"`{_line(each.error)}`" for each in both if each.error)
-            if words:
-                lines.append(f"- {case.title}: {'; then '.join(words)}")
+            errors = [each.error.strip().partition("\n")[0] for each in both if each.error]
+            short = [_TEMPORARY.sub("...", error).replace("`", "'").replace("|", "/")[:_WIDTH] for error in errors]
+            if short:
+                lines.append(f"- {case.title}: {'; then '.join(f'`{error}`' for error in dict.fromkeys(short))}")
         lines.append("")
     return "\n".join(lines)
-
-
-def _line(error: str) -> str:
-    """The first line, without characters that would break a table."""
-    line = error.strip().partition("\n")[0]
-    return _TEMPORARY.sub("...", line).replace("`", "'").replace("|", "/")[:_WIDTH]

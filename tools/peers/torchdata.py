@@ -72,7 +72,8 @@ class Torchdata(StatefulPeer):
     def loader(self, reading: Reading) -> Any:
         assert reading.leg is not None
         rank, world = reading.leg.rank, reading.leg.shape.world
-        parts: list[Any] = [_Samples(source) for source in reading.sources]
+        files = [Path(source, "samples.jsonl").read_text().splitlines() for source in reading.sources]
+        parts = [list(map(json.loads, lines)) for lines in files]  # map-style datasets
         shuffled = partial(stateful_dataloader.sampler.StatefulDistributedSampler, shuffle=True, seed=reading.seed)
         samplers = [shuffled(part, world, rank) for part in parts]
         if not reading.weights:
@@ -90,17 +91,6 @@ class Torchdata(StatefulPeer):
         )
         node = nodes.Mapper(nodes.Batcher(node, reading.batch_size, drop_last=False), data.default_collate)
         return nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2), restart_on_stop_iteration=False)
-
-
-class _Samples:
-    def __init__(self, directory: str) -> None:
-        self._lines = Path(directory, "samples.jsonl").read_text().splitlines()
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, index: int) -> Any:
-        return json.loads(self._lines[index])
 
 
 PEER = Torchdata()

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import mdsx
 from mdsx.sizes import format_size
@@ -171,8 +172,6 @@ def _compare(console: Console, runs: Sequence[Run], losses: Sequence[Points], lo
 
 def _draw(titles: Sequence[str], losses: Sequence[Points], read: Sequence[Points], resumed_at: int) -> None:
     """Draw each run's losses, (position, loss), and the order in which it read: (position, sample)."""
-    from matplotlib.figure import Figure
-
     figure = Figure((9, 9), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     for title, line, points in zip(titles, losses, read, strict=True):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 _WARM = 0.4  # of the watched time: growth in it may be a cache that fills
@@ -35,10 +34,9 @@ class Look(NamedTuple):
 
 def look(pid: int, at: float) -> Look | None:
     """Return None if the process has ended."""
-    with contextlib.suppress(OSError, KeyError):
-        values = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        memory = int(values["VmRSS"].split()[0]) * 1024
-        return Look(at, memory, len(os.listdir(f"/proc/{pid}/fd")), int(values["Threads"]))
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return Look(at, process.memory_info().rss, process.num_fds(), process.num_threads())
     return None
 
 

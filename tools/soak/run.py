@@ -10,7 +10,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
@@ -135,39 +135,33 @@ class Soak:
 
     def _happen(self, event: Event) -> bool:
         """Do what an event says; return whether it was possible."""
-        if event.what == plan.WEATHER:
-            self._change_weather(*plan.weather(event.draw))
-            return True
-        chance = random.Random(event.draw)
+        chance, done = random.Random(event.draw), True
         job = chance.choice(self._mortal)
-        deeds: dict[str, Callable[[], bool | None]] = {
-            plan.KILL_READER: lambda: job.kill(event.draw, workers=False),
-            plan.KILL_GROUP: lambda: job.kill(event.draw, workers=True),
-            plan.KILL_WORKER: lambda: self._kill_a_worker(chance),
-            plan.RESHAPE: lambda: self._reshape(chance, event.draw),
-            plan.FLIP: lambda: flip_cached(self._work / "cache", chance),
-            plan.KILL_WRITER: lambda: chance.choice(self._writers).kill(),
-            plan.DOWN: self._refuse_connections,
-        }
-        done = deeds[event.what]() is not False
+        match event.what:
+            case plan.WEATHER:
+                self._change_weather(*plan.weather(event.draw))
+                return True
+            case plan.KILL_READER | plan.KILL_GROUP:
+                job.kill(event.draw, workers=event.what == plan.KILL_GROUP)
+            case plan.KILL_WORKER:
+                workers = [pid for job in self._mortal for reader in job.readers for pid in reader.workers()]
+                kill(chance.sample(workers, min(len(workers), 1)))
+                done = bool(workers)
+            case plan.RESHAPE:
+                pair = chance.sample(self._mortal, 2)
+                shapes = plan.reshaped(sum(job.shape.world for job in pair), event.draw)
+                states = [job.kill_all() for job in pair]
+                for job, shape, state in zip(pair, shapes, states, strict=True):
+                    job.begin(shape, state)
+            case plan.FLIP:
+                done = flip_cached(self._work / "cache", chance)
+            case plan.KILL_WRITER:
+                chance.choice(self._writers).kill()
+            case plan.DOWN:
+                with self._proxy.down():
+                    time.sleep(_DOWN)
         self.report.events[event.what] += done
         return done
-
-    def _kill_a_worker(self, chance: random.Random) -> bool:
-        found = [pid for job in self._mortal for reader in job.readers for pid in reader.workers()]
-        kill(chance.sample(found, min(len(found), 1)))
-        return bool(found)
-
-    def _reshape(self, chance: random.Random, draw: int) -> None:
-        pair = chance.sample(self._mortal, 2)
-        shapes = plan.reshaped(sum(job.shape.world for job in pair), draw)
-        states = [job.kill_all() for job in pair]
-        for job, shape, state in zip(pair, shapes, states, strict=True):
-            job.begin(shape, state)
-
-    def _refuse_connections(self) -> None:
-        with self._proxy.down():
-            time.sleep(_DOWN)
 
     def _change_weather(self, name: str, rules: list[Rule]) -> None:
         """End the current kind of faults, record how often it occurred, and begin another."""
