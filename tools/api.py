@@ -72,24 +72,16 @@ def _name(name: str) -> Iterator[str]:
             yield _text(member)
 
 
-class _AsIs(str):
-    """Text that inspect shows without quotes."""
-
-    __repr__ = str.__str__
-
-
 def _signature(name: str, function: Any, *, bound: bool = False) -> str:
     """Return a function as it is called; `bound`: without its first parameter."""
-    found = inspect.signature(function)
-    parameters = list(found.parameters.values())[bound:]
-    kinds = [each.kind for each in parameters]
-    arguments = []
-    for each in parameters:
-        shown = _AsIs("..." if callable(each.default) else repr(each.default).replace("'", '"'))
-        default = each.empty if each.default is each.empty else shown
-        arguments.append(str(each.replace(annotation=_AsIs(_type(each.annotation, function)), default=default)))
-    if inspect.Parameter.KEYWORD_ONLY in kinds:
-        arguments.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    found, arguments = inspect.signature(function), list[str]()
+    for each in list(found.parameters.values())[bound:]:
+        if each.kind is each.KEYWORD_ONLY and "*" not in arguments:
+            arguments.append("*")
+        shown = "..." if callable(each.default) else repr(each.default).replace("'", '"')
+        default = "" if each.default is each.empty else f" = {shown}"
+        name_only = each.replace(annotation=each.empty, default=each.empty)  # with its asterisks
+        arguments.append(f"{name_only}: {_type(each.annotation, function)}{default}")
     returns = found.return_annotation
     end = "" if returns in (None, "None", found.empty) else f" -> {_type(returns, function)}"
     text = f"{name}({', '.join(arguments)}){end}"

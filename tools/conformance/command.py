@@ -120,7 +120,19 @@ def details(rows: Sequence[Row]) -> str:
     """What each loader did where it was not exact, in Markdown: measured, found by hand, by its documentation."""
     lines = []
     for row in rows:
-        lines += [f"### {row.heading}", "", *(_details(row) or ["Every cell is exact."]), ""]
+        measured: dict[str, list[str]] = {}  # what was found by hand -> the cells that it explains
+        said: dict[str, list[str]] = {}  # what the documentation says -> its cells
+        for result in row.results:
+            if result.status in _NOT_RUN:
+                said.setdefault(f"{result.word}: {result.detail}", []).append(result.cell.title)
+            elif result.status != "exact" or result.detail:
+                detail = f" ({result.detail})" if result.detail else ""
+                measured.setdefault(row.finding(result), []).append(f"**{result.cell.title}**: {result.word}{detail}")
+        resuming = [result.cell.title for result in row.results if result.cell.resumes]
+        found = [f"- {finding + ' ' if finding else ''}{'; '.join(cells)}" for finding, cells in measured.items()]
+        for sentence, titles in said.items():
+            found.append(f"- *{'every cell that resumes' if titles == resuming else '; '.join(titles)}*: {sentence}")
+        lines += [f"### {row.heading}", "", *(found or ["Every cell is exact."]), ""]
     return "\n".join(lines)
 
 
@@ -161,19 +173,3 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for cell in drawn.get_celld().values():
         cell.set_edgecolor("white")
     figure.savefig(path, dpi=90)
-
-
-def _details(row: Row) -> list[str]:
-    measured: dict[str, list[str]] = {}  # what was found by hand -> the cells that it explains
-    said: dict[str, list[str]] = {}  # what the documentation says -> its cells
-    for result in row.results:
-        if result.status in _NOT_RUN:
-            said.setdefault(f"{result.word}: {result.detail}", []).append(result.cell.title)
-        elif result.status != "exact" or result.detail:
-            detail = f" ({result.detail})" if result.detail else ""
-            measured.setdefault(row.finding(result), []).append(f"**{result.cell.title}**: {result.word}{detail}")
-    resuming = [result.cell.title for result in row.results if result.cell.resumes]
-    lines = [f"- {finding + ' ' if finding else ''}{'; '.join(cells)}" for finding, cells in measured.items()]
-    for sentence, titles in said.items():
-        lines.append(f"- *{'every cell that resumes' if titles == resuming else '; '.join(titles)}*: {sentence}")
-    return lines
