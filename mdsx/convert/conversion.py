@@ -127,7 +127,7 @@ def convert_tars(
 
 
 def _open_output(url: str | os.PathLike[str], storage_options: StorageOptions | None) -> Storage:
-    storage = open_storage(url, storage_options)
+    storage = open_storage(url, storage_options, write=True)
     path = storage.path(filenames.INDEX)
     if storage.url.encode(errors="ignore").decode() != storage.url:
         raise UsageError("the output's name is not UTF-8", file=printable(storage.url))

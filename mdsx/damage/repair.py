@@ -59,7 +59,7 @@ def repair(
         MissingError: There is no dataset.
         CorruptError: Nothing of it is sound.
     """
-    storage = open_storage(url, storage_options)
+    storage = open_storage(url, storage_options, write=True)
     survey = _survey(storage, read_catalog(storage), threads, watch)
     plan = _plan(storage, survey)
     if not plan.needed or dry_run or (plan.drops and not drop_damaged):

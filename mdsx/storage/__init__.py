@@ -31,11 +31,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)
 
 
-def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None) -> Storage:
+def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
     """Return the storage below `url`: a path, or a URL with one of the schemes in `SCHEMES`. Access nothing yet.
 
     `options`: what the storage needs to know besides its URL, by name (docs/clouds.md). Raise UsageError for another
-    scheme or option.
+    scheme or option, and for one that is only read if it is to `write`.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
@@ -69,11 +69,14 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
         raise UsageError(f"there is no storage for {scheme[:30]}://", expected=_KNOWN)
     module, name = SCHEMES[scheme]
     storage: Storage = getattr(import_module(f"mdsx.storage.remote.{module}"), name)(text, options)
+    if write and (instead := getattr(storage, "instead", None)):
+        raise UsageError("this storage is read, not written", file=storage.url, hint=instead)
     return storage
 
 
 SCHEMES = {
     "s3": ("s3", "S3Storage"),
+    "hf": ("hub", "HubStorage"),
     "http": ("web", "WebStorage"),
     "https": ("web", "WebStorage"),
 }

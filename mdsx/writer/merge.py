@@ -43,7 +43,7 @@ def merge(
         MissingError: A part is missing or unfinished; the error names it.
         UsageError: There is an index already, a part differs from the first one, or there are too many shards.
     """
-    storage = open_storage(url, storage_options)
+    storage = open_storage(url, storage_options, write=True)
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
         hint = "pass overwrite=True or --overwrite to replace it"
         raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)

@@ -83,7 +83,7 @@ class Writer:
         self._options = Options.parse(columns, shard_size, compression)
         build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
-        self._storage = open_storage(url, storage_options)
+        self._storage = open_storage(url, storage_options, write=True)
         self._folder = Folder(self._storage, self._options)
         found = begin(self._storage, self._folder, self._options, resume=resume)
         self._finished = isinstance(found, Index)

@@ -13,10 +13,10 @@ import urllib.request
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
-from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.process import at_fork
 from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import Answer, errors
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
 _MESSAGE = 64 * 1024  # bytes of an error's body that are read
+REDIRECTS = (301, 302, 303, 307, 308)
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
 _VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
@@ -121,6 +122,24 @@ class HttpStorage(RemoteStorage):
         if status in _FOR_NOW:
             return TransientError(TransportError, what, file=file, after=asked_pause(headers))
         return TransportError(what, file=file)
+
+
+class ReadOnlyStorage(HttpStorage):
+    """A cloud that mdsx only reads; `instead` says what to do to write."""
+
+    instead: str
+
+    def put(self, key: str, data: Buffer) -> None:
+        self._refuse(key)
+
+    def delete(self, key: str) -> None:
+        self._refuse(key)
+
+    def discard_unfinished(self, prefix: str = "") -> None:
+        self._refuse(prefix or "*")
+
+    def _refuse(self, key: str) -> NoReturn:
+        raise UsageError("this storage is read, not written", file=f"{self.url}/{key}", hint=self.instead)
 
 
 def said(response: Any) -> str:

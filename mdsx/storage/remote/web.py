@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from mdsx.errors import TransportError, UsageError, hide
 from mdsx.storage.base import Entry, check_key
 from mdsx.storage.options import Options, StorageOptions, parsed, secret
-from mdsx.storage.remote.http import HttpStorage
+from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage
 from mdsx.storage.remote.storage import split
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_REDIRECTS = 5
-_REDIRECTING = (301, 302, 303, 307, 308)
+_HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_HOPS = 5
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -28,16 +29,18 @@ class WebOptions(Options):
     token: str | None = secret()
 
 
-class WebStorage(HttpStorage):
+class WebStorage(ReadOnlyStorage):
     """The files below `http(s)://host/path`, which can be read, and neither listed nor written."""
 
     way_out = "check the URL"
+    instead = "write to a disk, s3://, gs:// or az://"
 
     def __init__(self, url: str, given: StorageOptions | None = None) -> None:
         parts = split(url)
         host = parts.netloc.rpartition("@")[2]
-        if not parts.hostname or parts.fragment:
-            raise UsageError("a URL is https://host/path, without a fragment", hint="remove what follows '#'")
+        if not _HOST.fullmatch(host) or parts.fragment:  # nothing of it is shown: it may have a password with a slash
+            hint = "write https://host/path; '/' in a password is %2F, and '#' in a name is %23"
+            raise UsageError("this is not the URL of a file on a web server", hint=hint)
         self._server = f"{parts.scheme}://{host}"
         self._root = parts.path.rstrip("/")
         self._query = f"?{parts.query}" if parts.query else ""
@@ -60,40 +63,33 @@ class WebStorage(HttpStorage):
 
     def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
         """Follow redirects, with credentials only to the same host."""
-        for _ in range(_REDIRECTS):
+        for _ in range(_HOPS):
             response = super()._sent(method, url, headers, file=file, body=body)
             location = response.headers.get("Location")
-            if response.status not in _REDIRECTING or not location:
+            if response.status not in REDIRECTS or not location:
                 return response
             response.close()
             target = urljoin(url, location)
             if urlsplit(target).hostname != urlsplit(url).hostname:
                 headers = {name: value for name, value in headers.items() if name != "Authorization"}
             url = target
-        raise TransportError(f"there are more than {_REDIRECTS} redirects", file=file)
-
-    def put(self, key: str, data: Buffer) -> None:
-        self._read_only(key)
-
-    def delete(self, key: str) -> None:
-        self._read_only(key)
-
-    def discard_unfinished(self, prefix: str = "") -> None:
-        self._read_only(prefix or "*")
+        raise TransportError(f"there are more than {_HOPS} redirects", file=file)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         hint = "name the dataset's folder itself, or use its s3://, gs:// or az:// URL"
-        raise TransportError("a web server cannot list its files", file=self.url, hint=hint)
-
-    def _read_only(self, key: str) -> NoReturn:
-        hint = "write to a disk, s3://, gs:// or az://"
-        raise UsageError("a web server is read, not written", file=f"{self.url}/{key}", hint=hint)
+        raise UsageError("a web server cannot list its files", file=self.url, hint=hint)
 
     def _endpoint(self) -> str:
         return self._server
 
+    def _etag(self, headers: Mapping[str, str]) -> str:
+        return headers.get("ETag") or headers.get("Last-Modified") or ""
+
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
-        headers = {"If-Match": etag} if etag and not etag.startswith("W/") else {}
+        """Use the ETag, or the time of a server that has none; a weak ETag is only compared with the answer's."""
+        headers = {}
+        if etag and not etag.startswith("W/"):
+            headers["If-Match" if etag.startswith('"') else "If-Unmodified-Since"] = etag
         if self._credentials:
             headers["Authorization"] = self._credentials
         return f"{self._server}{self._root}/{quote(check_key(key))}{self._query}", headers

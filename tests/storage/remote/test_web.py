@@ -1,0 +1,198 @@
+"""Reading from web servers: what every storage promises about reading, and what only web servers do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage import open_storage, retry
+from mdsx.torch import StreamingDataset
+from tools.servers.http import HttpServer
+
+DATA = bytes(range(256)) * 20
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["ETag", "Last-Modified"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    with HttpServer(tmp_path_factory.mktemp("web"), etags=request.param) as running:
+        yield running
+
+
+def test_ranges_and_whole_files_are_read(server: HttpServer) -> None:
+    (server.directory / "a b").mkdir()
+    (server.directory / "a b" / "x%y.bin").write_bytes(DATA)
+    storage = open_storage(server.url("a b"))
+    assert storage.get("x%y.bin").data == DATA
+    assert storage.get("x%y.bin", start=3, stop=7).data == DATA[3:7]
+    assert storage.get("x%y.bin", start=len(DATA) - 2, stop=len(DATA) + 99).data == DATA[-2:]
+    assert storage.get("x%y.bin", start=3, stop=7).total == len(DATA)
+    with pytest.raises(mdsx.TruncatedError, match="x%y"):
+        storage.get("x%y.bin", start=len(DATA), stop=len(DATA) + 5)
+    chunks: list[bytes] = []
+    storage.download("x%y.bin", chunks.append, size=len(DATA))
+    assert b"".join(chunks) == DATA
+    with pytest.raises(mdsx.MissingError, match="absent"):
+        storage.get("absent")
+
+
+def test_a_replaced_file_is_noticed(server: HttpServer) -> None:
+    file = server.directory / "replaced.bin"
+    file.write_bytes(DATA)
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    storage = open_storage(server.endpoint)
+    etag = storage.get("replaced.bin").etag
+    assert storage.get("replaced.bin", start=1, stop=2, etag=etag).data == DATA[1:2]
+    file.write_bytes(DATA[::-1])
+    with pytest.raises(mdsx.ChangedError, match=r"replaced\.bin"):
+        storage.get("replaced.bin", start=1, stop=2, etag=etag)
+    with pytest.raises(mdsx.ChangedError, match=r"replaced\.bin"):
+        storage.download("replaced.bin", lambda chunk: None, size=len(DATA), etag=etag)
+
+
+def test_a_dataset_is_streamed_and_verified(server: HttpServer, tmp_path: Path) -> None:
+    with mdsx.Writer(server.directory / "set", {"n": "int64"}, shard_size=2000) as out:
+        for n in range(1000):
+            out.write({"n": n})
+    url = server.url("set")
+    assert mdsx.verify(url).ok
+    batches = StreamingDataset(url, cache=tmp_path / "cache", batch_size=10)
+    read = [n for batch in batches for n in batch["n"].tolist()]
+    assert sorted(read) == list(range(1000))
+
+
+def test_it_is_neither_listed_nor_written(server: HttpServer) -> None:
+    storage = open_storage(server.endpoint)
+    with pytest.raises(mdsx.UsageError, match="cannot list"):
+        list(storage.list())
+    with pytest.raises(mdsx.UsageError, match="read, not written"):
+        mdsx.Writer(server.url("new"), {"n": "int64"})
+
+
+def test_a_password_is_used_and_not_shown(tmp_path: Path) -> None:
+    with HttpServer(tmp_path, login=("reader", "pass/word%")) as server:
+        (tmp_path / "x").write_bytes(DATA)
+        url = server.endpoint.replace("http://", "http://reader:pass%2Fword%25@")
+        assert open_storage(url).get("x").data == DATA
+        with pytest.raises(mdsx.ForbiddenError) as caught:
+            open_storage(url.replace("word", "ward")).get("x")
+        assert "ward" not in str(caught.value)
+        assert "reader" not in repr(open_storage(url)) + open_storage(url).url
+
+
+# --- servers that do only a part of it
+
+Reply = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def answering(reply: Reply) -> Iterator[str]:
+    """Serve `reply` to each GET, and yield the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            reply(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+def send(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
+    request.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        request.send_header(name.replace("_", "-"), value)
+    request.end_headers()
+    request.wfile.write(body)
+
+
+def test_a_server_without_ranges_is_read_exactly() -> None:
+    with answering(lambda request: send(request, 200, DATA)) as url:
+        assert open_storage(url).get("x", start=5, stop=9).data == DATA[5:9]
+
+
+def test_a_server_that_hides_the_size_is_refused() -> None:
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(DATA)
+
+    with answering(reply) as url, pytest.raises(mdsx.TransportError, match="Content-Length"):
+        open_storage(url).get("x")
+
+
+def test_credentials_follow_redirects_only_to_the_same_host() -> None:
+    seen: dict[str, str | None] = {}
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        host = request.headers["Host"].partition(":")[0]
+        seen[f"{host}{request.path}"] = request.headers.get("Authorization")
+        match request.path:
+            case "/set/x":
+                send(request, 302, Location="/moved/x")
+            case "/moved/x":
+                port = request.headers["Host"].partition(":")[2]
+                send(request, 307, Location=f"http://localhost:{port}/elsewhere/x?sig=of-the-link")
+            case "/loop/x":
+                send(request, 301, Location="/loop/x")
+            case _:
+                send(request, 200, DATA)
+
+    with answering(reply) as url:
+        storage = open_storage(f"{url}/set", {"token": "TOKEN-of-mine"})
+        assert storage.get("x").data == DATA
+        assert seen == {
+            "127.0.0.1/set/x": "Bearer TOKEN-of-mine",
+            "127.0.0.1/moved/x": "Bearer TOKEN-of-mine",
+            "localhost/elsewhere/x?sig=of-the-link": None,
+        }
+        with pytest.raises(mdsx.TransportError, match="redirects"):
+            open_storage(f"{url}/loop").get("x")
+
+
+def test_a_signed_query_is_sent_and_not_shown() -> None:
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        send(request, *((200, DATA) if request.path == "/set/x?st=1&sig=SIGNATURE" else (403, request.path.encode())))
+
+    with answering(reply) as url:
+        assert open_storage(f"{url}/set?st=1&sig=SIGNATURE").get("x").data == DATA
+        with pytest.raises(mdsx.ForbiddenError) as caught:
+            open_storage(f"{url}/set?st=2&sig=SIGNATURE").get("x")
+        assert "SIGNATURE" not in str(caught.value)
+
+
+def test_a_pause_that_the_server_asks_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(retry, "wait", waits.append)
+    replies = iter([(429, 7), (503, 11), (200, 0)])
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        status, seconds = next(replies)
+        send(request, status, DATA if status == 200 else b"", **({"Retry_After": str(seconds)} if seconds else {}))
+
+    with answering(reply) as url:
+        assert open_storage(url).get("x").data == DATA
+    assert waits == [7, 11]
+
+
+@pytest.mark.parametrize("url", ["https://user:12ab/cd@host/x", "https://", "http://host/x#part", "https://a b/x"])
+def test_what_is_no_url_of_a_server_raises(url: str) -> None:
+    with pytest.raises(mdsx.UsageError) as caught:
+        open_storage(url)
+    assert "12ab" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"region": "x"}, {"token": 5}, {"connect_timeout": "soon"}, ["token"]])
+def test_an_option_of_another_storage_or_type_raises(options: dict[str, object]) -> None:
+    with pytest.raises(mdsx.UsageError, match=r"option|seconds"):
+        open_storage("https://host/x", options)
