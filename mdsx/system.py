@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import re
@@ -26,6 +27,7 @@ _MAP_FIXED = 0x10  # on Linux, macOS and the BSDs; Python's mmap does not name i
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|afs|9p|ceph|lustre|gpfs|beegfs|wekafs|glusterfs|pvfs2|fuse\..+")
 _ESCAPED = re.compile(r"\\(\d{3})")
+_FLOCK = re.compile(r"^\d+: FLOCK +ADVISORY +(?:READ|WRITE) +(\d+) ([0-9a-f]+:[0-9a-f]+):(\d+) ", re.MULTILINE)
 
 _mappings: set[int] = set()  # one id for each live mapping; adding and removing need no lock
 
@@ -80,6 +82,39 @@ def _file_system(path: Path) -> str:
         if (path == Path(mount) or Path(mount) in path.parents) and len(mount) >= best:
             best, kind = len(mount), rest.split(" ")[0]
     return kind
+
+
+def lock_holders(directory: Path) -> dict[int, set[int]] | None:
+    """Return the processes (pids) that hold a flock(2) lock on a file, by the file's inode, for all files of the
+    directory's file system. Return None if the system does not say, as only Linux does.
+
+    Processes of other containers are not among them.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # our own lock shows the kernel's name of the device
+        ours = str(os.getpid()), str(os.fstat(descriptor).st_ino)
+        locks = _FLOCK.findall(Path("/proc/locks").read_text())
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    device = next((device for pid, device, inode in locks if (pid, inode) == ours), None)
+    if device is None:
+        return None
+    found: dict[int, set[int]] = {}
+    for pid, where, inode in locks:
+        if where == device and (pid, inode) != ours:
+            found.setdefault(int(inode), set()).add(int(pid))
+    return found
+
+
+def process_name(pid: int) -> str:
+    """Return the name of a process's program, without arguments; "" if it is unknown."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def map_file(descriptor: int, size: int) -> mmap.mmap:

@@ -78,7 +78,7 @@ def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.M
                     command = shlex.split(line)
                     subprocess.run([sys.executable, "-m", *command], check=True, stdin=subprocess.DEVNULL)
                     commands.add(command[1])
-    assert commands == {"cat", "convert", "info", "merge", "repair", "verify"}
+    assert commands == {"cache", "cat", "convert", "info", "merge", "repair", "verify"}
     assert sessions["README.md"]["remaining"] == (1000 // 32 - 10) * 32
     assert sessions["docs/training.md"]["remaining"] == (5000 // 32 - 10) * 32
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000

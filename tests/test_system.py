@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 import subprocess
@@ -110,3 +111,23 @@ def test_an_unmappable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="device"):
         system.map_file(descriptor, 10)
     os.close(descriptor)
+
+
+def test_lock_holders_names_the_processes_with_a_lock(tmp_path: Path) -> None:
+    with open(tmp_path / "held", "w") as held, open(tmp_path / "free", "w"):
+        fcntl.flock(held, fcntl.LOCK_SH)
+        found = system.lock_holders(tmp_path)
+        assert found is not None
+        assert found[os.stat(tmp_path / "held").st_ino] == {os.getpid()}
+        assert os.stat(tmp_path / "free").st_ino not in found
+        assert os.stat(tmp_path).st_ino not in found  # its own lock, by which it finds the device
+    assert system.process_name(os.getpid())
+    assert system.process_name(2**30) == ""
+
+
+def test_unknown_lock_holders_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: "1: POSIX  ADVISORY  WRITE 1 00:01:2 0 EOF\n")
+    assert system.lock_holders(tmp_path) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "read_text", lambda path: (_ for _ in ()).throw(FileNotFoundError()))
+    assert system.lock_holders(tmp_path) is None

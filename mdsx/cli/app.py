@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import damage, make, show
+from mdsx.cli import cache, damage, make, show
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -33,11 +33,20 @@ class _Commands(TyperGroup):
         return result
 
 
-def _typer(name: str, help: str, example: str) -> typer.Typer:
+class _CacheCommands(_Commands):
+    """`mdsx cache` without a command, or with options only, is `mdsx cache show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def _typer(name: str, help: str, example: str, kind: type[TyperGroup] = _Commands) -> typer.Typer:
     settings = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(
         name=name,
-        cls=_Commands,
+        cls=kind,
         help=help,
         epilog=f"Example: {example}",
         no_args_is_help=True,
@@ -67,6 +76,17 @@ _add(app, damage.verify, damage.VERIFY_EXAMPLE)
 _add(app, damage.repair, damage.REPAIR_EXAMPLE)
 _add(app, show.cat, show.CAT_EXAMPLE)
 _add(app, make.merge, make.MERGE_EXAMPLE)
+caches = _typer(
+    "cache",
+    "Show what the local cache holds, and remove or add shards while jobs use it. Without a command: show.",
+    cache.CACHE_EXAMPLE,
+    _CacheCommands,
+)
+_add(caches, cache.show, cache.SHOW_EXAMPLE)
+_add(caches, cache.prune, cache.PRUNE_EXAMPLE)
+_add(caches, cache.clear, cache.CLEAR_EXAMPLE)
+_add(caches, cache.warm, cache.WARM_EXAMPLE)
+app.add_typer(caches)
 
 
 @converters.callback()

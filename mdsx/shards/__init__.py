@@ -5,6 +5,7 @@ from mdsx.shards.gather import Columns, joined, present
 from mdsx.shards.shards import Shards
 from mdsx.shards.stored import download_shard, inspect_shard, read_index, retried, stream_shard
 from mdsx.shards.view import ColumnChoice, Excerpt, View
+from mdsx.shards.warm import Warmed, warm
 
 __all__ = [
     "ColumnChoice",
@@ -13,6 +14,7 @@ __all__ = [
     "Selection",
     "Shards",
     "View",
+    "Warmed",
     "download_shard",
     "inspect_shard",
     "joined",
@@ -20,4 +22,5 @@ __all__ = [
     "read_index",
     "retried",
     "stream_shard",
+    "warm",
 ]

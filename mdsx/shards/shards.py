@@ -273,7 +273,8 @@ class Shards:
             download_shard(self.storage, self.index, shard, counted)
             made = True
 
-        return retried(lambda: cache.fetch(self.key(shard), fill, needed_in=needed_in, needs=needs)), made
+        key, url = self.key(shard), self.storage.url
+        return retried(lambda: cache.fetch(key, fill, needed_in=needed_in, needs=needs, source=url)), made
 
     def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:
         """Copy `samples` of a shard in the cache, which is not kept open; None if it is not there."""

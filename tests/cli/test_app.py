@@ -13,7 +13,17 @@ import mdsx
 from tests.cli.conftest import Run
 from tools.servers.s3 import S3Server
 
-COMMANDS = [[], ["convert"], ["convert", "tar"], ["info"], ["verify"], ["repair"], ["cat"], ["merge"]]
+COMMANDS = [
+    [],
+    ["convert"],
+    ["convert", "tar"],
+    ["info"],
+    ["verify"],
+    ["repair"],
+    ["cat"],
+    ["merge"],
+    *(["cache", *command] for command in ([], ["show"], ["prune"], ["clear"], ["warm"])),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -23,7 +33,17 @@ def test_each_command_has_help_with_an_example(run: Run, command: list[str]) -> 
     assert f"Example: mdsx {' '.join(command)}".strip() in out
 
 
-WRONG = ["nonsense", "info", "info a b", "cat x --start -1", "cat x --count many", "verify x -y", "convert tar only"]
+WRONG = [
+    "nonsense",
+    "info",
+    "info a b",
+    "cat x --start -1",
+    "cat x --count many",
+    "verify x -y",
+    "convert tar only",
+    "cache nonsense",
+    "cache warm",
+]
 
 
 @pytest.mark.parametrize("line", WRONG)
@@ -33,7 +53,16 @@ def test_a_wrong_command_line_exits_with_status_2(run: Run, line: str) -> None:
     assert "Usage: mdsx" in err
 
 
-MISTAKES = [["info"], ["verify"], ["repair"], ["cat"], ["merge"], ["convert", "tar", "missing.tar"]]
+MISTAKES = [
+    ["info"],
+    ["verify"],
+    ["repair"],
+    ["cat"],
+    ["merge"],
+    ["convert", "tar", "missing.tar"],
+    ["cache", "warm"],
+    ["cache", "show", "--cache"],
+]
 
 
 @pytest.mark.parametrize("command", MISTAKES)
@@ -75,6 +104,7 @@ def test_a_closed_pipe_prints_no_error(dataset: Path) -> None:
 def test_commands_take_storage_options(run: Run, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # no server listens there
     commands = [["info"], ["cat"], ["verify"], ["repair"], ["merge"], ["convert", "tar", "s3://bucket/x.tar"]]
+    commands += [["cache", "warm"]]
     for command in commands:
         options = ["--storage-option", "connect_timeout=0"]
         if command[0] == "convert":

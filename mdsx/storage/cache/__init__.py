@@ -1,6 +1,7 @@
 """The bounded cache on local disk, and `Cache`, what a user says about it.
 
-`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave.
+`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave. `contents.py` and
+`removal.py` are for people: what the cache holds, and removing some of it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,30 @@ from typing import Literal, TypeAlias
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import parse_size
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
+from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
 from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds
 from mdsx.storage.cache.files import held
+from mdsx.storage.cache.removal import Amount, Removal, clear, prune
 
-__all__ = ["Cache", "CacheDirectory", "CacheKey", "CacheLike", "Needs", "ShardNames", "ShardNeeds", "Verdict", "held"]
+__all__ = [
+    "Amount",
+    "Cache",
+    "CacheDirectory",
+    "CacheKey",
+    "CacheLike",
+    "CachedDataset",
+    "Contents",
+    "Needs",
+    "Removal",
+    "ShardNames",
+    "ShardNeeds",
+    "Verdict",
+    "clear",
+    "contents_of",
+    "fingerprints_of",
+    "held",
+    "prune",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +49,9 @@ class Cache:
 
     Args:
         directory: A path. The default is `$MDSX_CACHE`, or else `~/.cache/mdsx`. Processes and jobs may share it.
-        limit: The most that the directory may hold, downloads in flight included: bytes, or text such as "200GB".
-            The default is 80 % of the free space. The smallest limit that any process gave counts for all.
+        limit: The most that the cache may hold, downloads in flight included: bytes, or text such as "200GB". The
+            default is 80 % of the free space. The smallest limit that any process gave counts for all. Files in the
+            directory that are not the cache's neither count nor are ever removed.
         verify: What to check of a shard that an earlier run left in the cache. "full" checks every byte before it is
             used. "size" checks only size and header: it starts faster, for a disk that you trust. A shard that fails
             the check is downloaded again.

@@ -163,14 +163,21 @@ class CacheDirectory:
         return mapped
 
     def fetch(
-        self, key: CacheKey, fill: Callable[[Write], None], *, needed_in: float = 0.0, needs: Needs = _UNKNOWN
+        self,
+        key: CacheKey,
+        fill: Callable[[Write], None],
+        *,
+        needed_in: float = 0.0,
+        needs: Needs = _UNKNOWN,
+        source: str = "",
     ) -> mmap.mmap | Verdict:
         """Return the shard, leased as by `open`, made by `fill` if it is not here; or at once the reason why not.
 
         `fill(write)` writes the shard's raw bytes in order, and raises if they are damaged: then none of them stay, and
         the caller gets the error. `needed_in`: 0 if the shard is needed now, which may evict any file without a lease;
         else the seconds until then: only files needed later than that are evicted for it. `needs`: when this process
-        needs the shards of some datasets next, which decides what to evict. If the directory is full, removed or
+        needs the shards of some datasets next, which decides what to evict. `source`: the dataset's URL, without
+        credentials; the directory records it for `mdsx cache`. If the directory is full, removed or
         read-only, there is no room. Raise MdsxError if it cannot be used at all.
         """
         if (mapped := self.open(key)) is not None:
@@ -178,7 +185,7 @@ class CacheDirectory:
         path = self.path(key)
         part = path.with_name(filenames.unfinished(path.name))
         try:
-            found = self._admit(key, path, part, needed_in, needs)
+            found = self._admit(key, path, part, needed_in, needs, source)
             if not isinstance(found, Hold):
                 return found
             try:
@@ -238,7 +245,7 @@ class CacheDirectory:
             ledger.write_tally(process.evictor.shrink(ledger.limit()))
 
     def _admit(
-        self, key: CacheKey, path: Path, part: Path, needed_in: float, needs: Needs
+        self, key: CacheKey, path: Path, part: Path, needed_in: float, needs: Needs, source: str
     ) -> Hold | mmap.mmap | Verdict:
         """Return the exclusive hold on a new `.part` at its full size, or the present shard, or why neither."""
         process = self._process()
@@ -264,6 +271,9 @@ class CacheDirectory:
                 return Verdict.NO_ROOM
             hold = allocate(part, key.raw_size)
             ledger.write_tally(total + key.raw_size)
+            if source:
+                with suppress(OSError):  # only for people
+                    (part.parent / filenames.source(source)).touch(0o600)
             return hold
 
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:

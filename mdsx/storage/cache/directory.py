@@ -45,6 +45,15 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def entries(directory: str | Path) -> list[os.DirEntry[str]]:
+    """Return what is in a directory; nothing if it was removed, or is not ours."""
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, PermissionError):
+        return []
+
+
 def disk_size(directory: Path) -> int:
     """Bytes of the disk on which `directory` is, or would be; very many if the file system is no disk."""
     return shutil.disk_usage(_nearest(directory)).total or _UNKNOWN_SIZE
@@ -65,7 +74,7 @@ def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: b
     elif (impossible or error.errno in _REFUSED) and not limited and not os.path.lexists(directory):
         why = f"it cannot be made ({error.strerror})"
     else:
-        raise _failure(directory, error) from error
+        raise failure(directory, error) from error
     text = (
         f"{directory}: the cache takes no more shards: {why}; what is not there is read by range, in each epoch again"
     )
@@ -73,7 +82,8 @@ def go_around(directory: Path, error: OSError, *, costs: bool = True, limited: b
         warn(f"{text}; {_OWN}", seen_by="node")
 
 
-def _failure(directory: Path, error: OSError) -> MdsxError:
+def failure(directory: Path, error: OSError) -> MdsxError:
+    """Return the error of mdsx for an error of the file system that prevents work on the cache."""
     file = str(directory)
     if (too_many := exhausted(error, file)) is not None:
         return too_many
@@ -85,6 +95,9 @@ def _failure(directory: Path, error: OSError) -> MdsxError:
                 hint=f"{_OWN}; each user needs one, unless its owner lets others read it (chmod -R a+rX)",
             )
         above = _nearest(directory)
+        if above == directory:
+            owner = _owner(directory)
+            return ForbiddenError(f"this cache may only be read ({error.strerror}); it belongs to {owner}", file=file)
         return ForbiddenError(
             f"the cache cannot be made: {above} belongs to {_owner(above)} ({error.strerror})", file=file, hint=_OWN
         )

@@ -4,27 +4,57 @@
 |---|---|
 | `<fingerprint>/<raw hash>.mdsx` | a shard: whole, verified and uncompressed |
 | `<fingerprint>/<raw hash>.mdsx.part` | a shard that is being fetched |
+| `<fingerprint>/from.<URL>` | empty: where shards of the dataset were fetched from, with "/" as %2F |
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
 | `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes with this limit, given or default |
+
+Any other file is not the cache's: it neither counts nor is ever removed.
 """
 
 from __future__ import annotations
 
 import re
+from urllib.parse import quote, unquote
+
+from mdsx.errors import redacted
 
 LOCK = "lock"
 LIMITS = "limits"
 SHARDS = "*/*.mdsx"
 """A glob of all shards."""
 
-_SHARD, _UNFINISHED, _DEFAULT = ".mdsx", ".part", ".default"
+_SHARD, _UNFINISHED, _DEFAULT, _SOURCE = ".mdsx", ".part", ".default", "from."
+_FOLDER = re.compile(r"[0-9a-f]{32}")
+_SHARDS = re.compile(r"[0-9a-f]{32}\.mdsx(\.part)?")
+_URL_END = 100  # characters kept of each end of a long URL: a file's name has at most 255
 _TALLY = re.compile(r"tally\.([^.]+)\.([0-9]+)")
 _LIMIT = re.compile(r"[0-9]+(\.default)?")
 
 
 def shard(raw_hash: str) -> str:
     return f"{raw_hash}{_SHARD}"
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file of this name, in a dataset's folder, is a shard or one that is being fetched."""
+    return _SHARDS.fullmatch(name) is not None
+
+
+def is_folder(name: str) -> bool:
+    """Whether a folder of this name is a dataset's."""
+    return _FOLDER.fullmatch(name) is not None
+
+
+def source(url: str) -> str:
+    """Return the name that records a dataset's URL."""
+    name = quote(redacted(url), safe=" :*+,=@~", errors="surrogateescape")
+    return _SOURCE + (name if len(name) <= 2 * _URL_END else f"{name[:_URL_END]}...{name[-_URL_END:]}")
+
+
+def url_of(name: str) -> str | None:
+    """Return the URL that a name records, without the middle if it is long; None for any other file."""
+    return unquote(name.removeprefix(_SOURCE)) if name.startswith(_SOURCE) else None
 
 
 def raw_hash(path: str) -> str:

@@ -174,8 +174,9 @@ def map_held(hold: Hold, path: Path) -> mmap.mmap | None:
     return mapped
 
 
-def evict(path: str | Path) -> bool:
-    """Remove a file unless it is held, or another user's. Call it with the ledger's lock held."""
+def evict(path: str | Path, *, dry_run: bool = False) -> bool:
+    """Remove a file unless it is held, or another user's; return whether it is (with `dry_run`: would be) removed. Call
+    it with the ledger's lock held."""
     try:
         hold = Hold(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -187,7 +188,8 @@ def evict(path: str | Path) -> bool:
     try:
         if hold is not None and not hold.try_lock(fcntl.LOCK_EX):
             return False
-        Path(path).unlink(missing_ok=True)
+        if not dry_run:
+            Path(path).unlink(missing_ok=True)
         return True
     except PermissionError:
         return False

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.directory import make_folder
+from mdsx.storage.cache.directory import entries, make_folder
 from mdsx.storage.cache.files import Cached, Hold
 from mdsx.system import boot
 
@@ -77,24 +77,15 @@ class Ledger:
             (self._directory / filenames.tally(boot(), total)).touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
-        """Return all files that take space, unfinished ones too."""
+        """Return all shards, unfinished ones too: the only files that take space."""
         found: list[Cached] = []
-        directories = [str(self._directory)]
-        while directories:
-            try:
-                entries = os.scandir(directories.pop())
-            except (FileNotFoundError, PermissionError):  # it is being removed, or not ours
+        for folder in entries(self._directory):
+            if not filenames.is_folder(folder.name) or not folder.is_dir(follow_symlinks=False):
                 continue
-            with entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        directories.append(entry.path)
-                        continue
-                    try:
+            for entry in entries(folder.path):
+                if filenames.is_shard(entry.name) and not entry.is_dir(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue
-                    if status.st_size or filenames.is_unfinished(entry.name):
                         found.append(Cached(entry.path, status.st_size, status.st_atime))
         return found
 

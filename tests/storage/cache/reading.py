@@ -100,6 +100,26 @@ PLACES: dict[str, Callable[[int], None]] = {
 # --- processes
 
 
+def background(work: Callable[[], object]) -> int:
+    """Return a forked process that calls `work` again and again, until it is killed or fails."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            while True:
+                work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def killed(pid: int) -> int:
+    """Kill a child and return its exit status: -SIGKILL, unless it ended by itself before."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 class Reader:
     """A forked process that reads random shards of `job` until the test stops it, and compares every byte."""
 
@@ -153,8 +173,7 @@ class Reader:
 
     def kill(self) -> int:
         """Kill it and return its exit status: -SIGKILL, even if it was killed before."""
-        os.kill(self.pid, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return killed(self.pid)
 
     def ended(self) -> int | None:
         """Its exit status if it ended by itself."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import mdsx
-from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict
+from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict, clear, prune
 from mdsx.storage.cache.files import Hold, Write
 from mdsx.storage.cache.ledger import Ledger
 
@@ -237,6 +237,21 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(number=numbers, needed_in=st.sampled_from([0.0, 10.0, 100.0]))
     def touch(self, number: int, needed_in: float) -> None:
         self.caches[0].touch(key(number), needed_in)
+
+    @precondition(lambda self: (self.caches[0].directory / "lock").exists())
+    @rule(kept=st.integers(0, 3))
+    def prune(self, kept: int) -> None:
+        before = usage(self.caches[0])
+        found = prune(self.caches[0].directory, size=kept * SIZE)
+        assert found.left.size == usage(self.caches[0]) == before - found.removed.size
+        assert found.left.files <= max(kept, found.held.files + found.needed.files)
+        assert found.held.files <= len(self.leases)
+
+    @precondition(lambda self: (self.caches[0].directory / "lock").exists())
+    @rule()
+    def clear(self) -> None:
+        clear(self.caches[0].directory)
+        assert there(self.caches[0]) == names(*self.leases)
 
     @rule()
     def die_in_mid_admission(self) -> None:

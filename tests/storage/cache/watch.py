@@ -13,6 +13,8 @@ from types import TracebackType
 
 import xxhash
 
+from mdsx.storage.cache import filenames
+
 _FORMAT = struct.Struct("QQQ")
 
 
@@ -88,7 +90,9 @@ def check(directory: Path, limit: int) -> None:
     """Assert that only whole shards remain, the tally agrees with the directory, and the limit is kept."""
     files = {path: path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     shards = {
-        path: size for path, size in files.items() if path.parent.parent == directory and len(path.parent.name) == 32
+        path: size
+        for path, size in files.items()
+        if path.parent.parent == directory and len(path.parent.name) == 32 and filenames.url_of(path.name) is None
     }
     for path in shards:
         assert path.suffix == ".mdsx", f"leaked: {path}"

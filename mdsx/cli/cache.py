@@ -1,0 +1,293 @@
+"""`mdsx cache`: show, prune, clear and warm the local cache."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsx.cli.output import Bar, Json, StorageOption, complain, print_json, storage_options
+from mdsx.errors import MdsxError, UsageError, shown
+from mdsx.progress import Progress
+from mdsx.sizes import format_size, parse_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mdsx.storage.cache import Amount, CachedDataset, Contents, Removal
+
+CACHE_EXAMPLE = "mdsx cache"
+SHOW_EXAMPLE = "mdsx cache show s3://bucket/corpus"
+PRUNE_EXAMPLE = "mdsx cache prune --older-than 7d --size 100GB"
+CLEAR_EXAMPLE = "mdsx cache clear s3://bucket/corpus"
+WARM_EXAMPLE = "mdsx cache warm s3://bucket/corpus --cache-limit 1TB"
+_FOREIGN = 5  # files of others that are printed; all are counted
+_LISTED = 1000  # the same in JSON
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
+
+CacheOption = Annotated[
+    str | None,
+    typer.Option("--cache", metavar="DIR", help="The cache's directory. Default: $MDSX_CACHE, else ~/.cache/mdsx"),
+]
+OneDataset = Annotated[
+    str | None,
+    typer.Argument(metavar="[URL]", help="Only this dataset: its URL, or 8 or more digits of its fingerprint."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")]
+
+
+def show(dataset: OneDataset = None, cache: CacheOption = None, as_json: Json = False) -> None:
+    """Show what the cache holds, by dataset: shards, bytes, when they were last used, and how many a process holds.
+    Then the processes that use the cache, the last used dataset first."""
+    from mdsx.storage.cache import contents_of
+
+    directory, now = _directory(cache), time.time()
+    only = _fingerprints(directory, dataset)
+    found = contents_of(directory, now)
+    datasets = [each for each in found.datasets if only is None or each.fingerprint in only]
+    if as_json:
+        print_json(_fields(found, datasets, now))
+        return
+    _print_contents(found, datasets, now)
+
+
+def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: float) -> None:
+    total = sum(each.shards for each in found.datasets)
+    limit = "" if found.limit is None else f", of at most {format_size(found.limit)}"
+    print(f"{found.directory}: {format_size(found.size)} in {_count(total, 'shard')}{limit}")
+    if datasets:
+        print()
+        _print_columns(
+            [
+                ("dataset", "fingerprint", "shards", "size", "last used", "held"),
+                *(
+                    (
+                        " ".join(each.urls) or "(unknown URL)",
+                        each.fingerprint[:12],
+                        f"{each.shards:,}" + (f" + {each.fetching:,} unfinished" if each.fetching else ""),
+                        format_size(each.size),
+                        _ago(now - each.used),
+                        "unknown" if each.held is None else f"{each.held:,}",
+                    )
+                    for each in datasets
+                ),
+            ]
+        )
+    if found.users:
+        print()
+        _print_columns(
+            [
+                ("process", "program", "holds", "limit"),
+                *(
+                    (str(user.pid), user.name, f"{user.held:,}", "" if user.limit is None else format_size(user.limit))
+                    for user in found.users
+                ),
+            ]
+        )
+    if found.foreign:
+        names = ", ".join(found.foreign[:_FOREIGN]) + (", ..." if len(found.foreign) > _FOREIGN else "")
+        print(f"\nnot the cache's, and never removed: {names} ({len(found.foreign):,} in all)")
+
+
+def _fields(found: Contents, datasets: Sequence[CachedDataset], now: float) -> dict[str, object]:
+    import socket
+
+    return {
+        "directory": str(found.directory),
+        "host": socket.gethostname(),
+        "size": found.size,
+        "limit": found.limit,
+        "datasets": [
+            {
+                "urls": each.urls,
+                "fingerprint": each.fingerprint,
+                "shards": each.shards,
+                "unfinished": each.fetching,
+                "size": each.size,
+                "held": each.held,
+                "idle_seconds": max(0.0, now - each.used),
+            }
+            for each in datasets
+        ],
+        "processes": None
+        if found.users is None
+        else [{"pid": user.pid, "program": user.name, "held": user.held, "limit": user.limit} for user in found.users],
+        "foreign": found.foreign[:_LISTED],
+    }
+
+
+def prune(
+    dataset: OneDataset = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Remove shards not used for that long: 90s, 30m, 12h, 7d, 2w."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Then remove shards, least needed first, until that much is left: 100GB."),
+    ] = None,
+    cache: CacheOption = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove shards that are not needed, while jobs use the cache.
+
+    Shards that a process holds stay, and so do those that a job needs within ten minutes. A job that needs a removed
+    shard later fetches it again.
+    """
+    from mdsx.storage.cache import prune
+
+    if older_than is None and size is None:
+        hint = "or `mdsx cache clear` to remove all that no process holds"
+        raise UsageError("say what to remove: --older-than AGE, --size SIZE or both", hint=hint)
+    idle = None if older_than is None else _seconds(older_than)
+    most = None if size is None else parse_size(size, name="--size")
+    directory = _directory(cache)
+    only = _fingerprints(directory, dataset)
+    _report(prune(directory, idle=idle, size=most, fingerprints=only, dry_run=dry_run), dry_run, as_json)
+
+
+def clear(
+    dataset: OneDataset = None,
+    cache: CacheOption = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove all shards that no process holds, or those of one dataset.
+
+    Running jobs continue: they fetch again what they need. Files that are not the cache's stay.
+    """
+    from mdsx.storage.cache import clear
+
+    directory = _directory(cache)
+    only = _fingerprints(directory, dataset)
+    _report(clear(directory, fingerprints=only, dry_run=dry_run), dry_run, as_json)
+
+
+def _report(found: Removal, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        amounts = {"removed": found.removed, "held": found.held, "needed": found.needed, "left": found.left}
+        print_json({"dry_run": dry_run, **{name: {"files": n.files, "size": n.size} for name, n in amounts.items()}})
+        return
+    print(f"{'would remove' if dry_run else 'removed'} {_amount(found.removed)}; {_amount(found.left)} in the cache")
+    if found.held.files:
+        print(f"left {_amount(found.held)} that a process holds: see `mdsx cache`")
+    if found.needed.files:
+        print(f"left {_amount(found.needed)} that a job has just used or needs soon")
+
+
+def warm(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="A finished dataset: in remote storage, or a compressed local one.")
+    ],
+    shards: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N shards. Default: all of them.")
+    ] = None,
+    cache: CacheOption = None,
+    cache_limit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="The most that the cache may hold. Default: 80 % of the free space."),
+    ] = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a dataset's shards into the cache before a run needs them, several at a time. Each is checked.
+
+    Run it again to continue after an interruption. Only shards that were not used for a day are evicted for new ones.
+    Exit status: 0 all of them are cached; 1 an error, or there was no room for some.
+    """
+    from mdsx.shards import Shards, warm
+    from mdsx.storage.cache import Cache
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            opened = Shards(url, cache=Cache(cache, limit=cache_limit), storage_options=storage_options(storage_option))
+            with Bar("fetching") as bar:
+
+                def watch(progress: Progress) -> None:
+                    bar.expect(progress.of_size)
+                    bar.reach(progress.size, f"{progress.shards:,} of {progress.of_shards:,} shards")
+
+                done = warm(opened, first=shards, watch=watch)
+        finally:
+            for warning in caught:
+                complain(warning.message, kind="warning: ")
+    assert opened.cache is not None
+    if as_json:
+        print_json(
+            {
+                "url": opened.storage.url,
+                "directory": str(opened.cache.directory),
+                "shards": done.shards,
+                "size": done.size,
+                "cached": done.cached,
+                "fetched": done.fetched,
+                "fetched_size": done.fetched_size,
+                "busy": done.busy,
+            }
+        )
+    else:
+        fetched = f"{done.fetched:,} fetched now, {format_size(done.fetched_size)}"
+        print(f"{done.cached:,} of {_count(done.shards, 'shard')} are in {opened.cache.directory}; {fetched}")
+    if done.busy:
+        complain(f"{_count(done.busy, 'shard')} left to another process, which is fetching them", kind="")
+    if done.cached + done.busy < done.shards:
+        missing = _count(done.shards - done.cached - done.busy, "shard")
+        complain(f"no room for {missing}: what is cached was used within a day; see `mdsx cache prune`", kind="")
+    if done.cached < done.shards:
+        raise typer.Exit(1)
+
+
+# --- arguments and text
+
+
+def _directory(given: str | None) -> Path:
+    from mdsx.storage.cache import Cache
+
+    return Cache(given).open().directory
+
+
+def _fingerprints(directory: Path, dataset: str | None) -> set[str] | None:
+    from mdsx.storage import open_storage
+    from mdsx.storage.cache import fingerprints_of
+
+    if dataset is None:
+        return None
+    try:
+        url = open_storage(dataset).url  # as it was recorded
+    except MdsxError:  # it needs options, or a package that is not installed
+        url = dataset
+    return fingerprints_of(directory, dataset, url)
+
+
+def _seconds(age: str) -> float:
+    match = _DURATION.fullmatch(age.strip())
+    if match is None:
+        raise UsageError("--older-than is not an age", found=shown(age), hint="write it like 30m, 12h, 7d or 2w")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _ago(seconds: float) -> str:
+    unit = next((unit for unit in "wdhm" if seconds >= 2 * _SECONDS[unit]), "s")
+    return f"{max(0, int(seconds // _SECONDS[unit]))} {unit} ago"
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _amount(amount: Amount) -> str:
+    return f"{_count(amount.files, 'shard')} ({format_size(amount.size)})"
+
+
+def _print_columns(rows: Sequence[Iterable[str]]) -> None:
+    rows = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip())

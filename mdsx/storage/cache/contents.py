@@ -1,0 +1,178 @@
+"""What a cache holds: which datasets, how much of each, when it was last used, and which processes hold what.
+
+It takes no lock and changes nothing, so it also works for a cache that may only be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mdsx.errors import MissingError, UsageError
+from mdsx.storage.cache import filenames
+from mdsx.storage.cache.directory import entries, failure
+from mdsx.system import lock_holders, process_name
+
+_ID = re.compile("[0-9a-f]{8,32}")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDataset:
+    """A dataset that the cache holds shards for.
+
+    Attributes:
+        fingerprint: The dataset's, which names its folder.
+        urls: Where its shards were fetched from, without credentials; equal datasets share a fingerprint.
+        shards: Whole shards.
+        size: Bytes of all files, those that are being fetched included.
+        fetching: Files that are being fetched, or that a dead process left unfinished.
+        held: Files that a process holds; None if the system does not say.
+        used: When any of its shards was last used, in seconds since 1970.
+    """
+
+    fingerprint: str
+    urls: tuple[str, ...]
+    shards: int
+    size: int
+    fetching: int
+    held: int | None
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUser:
+    """A process that uses a cache: its limit, if it has given one or has the default, and how many files it holds."""
+
+    pid: int
+    name: str
+    limit: int | None
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a cache holds.
+
+    Attributes:
+        directory: Where it is.
+        datasets: The last used first.
+        users: The processes that use it; None if the system does not say.
+        limit: The smallest limit of these processes; None if there is none.
+        foreign: Files and folders in the directory that are not the cache's.
+    """
+
+    directory: Path
+    datasets: tuple[CachedDataset, ...]
+    users: tuple[CacheUser, ...] | None
+    limit: int | None
+    foreign: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all shards."""
+        return sum(dataset.size for dataset in self.datasets)
+
+
+def last_used(status: os.stat_result, now: float) -> float:
+    """Return when a shard was last used, in seconds since 1970.
+
+    Its access time is that of its last use, or in the future that of its next need. Then the time of its last change is
+    when a process noted the need.
+    """
+    return status.st_ctime if status.st_atime > now else max(status.st_atime, status.st_ctime)
+
+
+def check_is_cache(directory: Path) -> None:
+    """Raise an error unless a cache is at `directory`."""
+    try:
+        os.lstat(directory / filenames.LOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        hint = "give its directory (--cache), or set $MDSX_CACHE"
+        raise MissingError("no cache is here", file=str(directory), hint=hint) from None
+    except OSError as error:
+        raise failure(directory, error) from error
+
+
+def contents_of(directory: Path, now: float) -> Contents:
+    """Return what the cache at `directory` holds. `now`: seconds since 1970."""
+    check_is_cache(directory)
+    try:
+        holders = lock_holders(directory)
+    except OSError as error:
+        raise failure(directory, error) from error
+    held = Counter[int]()
+    datasets, foreign = [], []
+    for entry in entries(directory):
+        if filenames.is_folder(entry.name) and entry.is_dir(follow_symlinks=False):
+            dataset, others = _dataset(Path(entry.path), now, holders, held)
+            foreign += others
+            if dataset.shards or dataset.fetching:
+                datasets.append(dataset)
+        elif entry.name not in (filenames.LOCK, filenames.LIMITS) and filenames.parse_tally(entry.name) is None:
+            foreign.append(entry.name)
+    datasets.sort(key=lambda dataset: (-dataset.used, dataset.fingerprint))
+    limits = _limits(directory, holders or {})
+    users = tuple(CacheUser(pid, process_name(pid), limits.get(pid), held[pid]) for pid in sorted({*limits, *held}))
+    limit = min(limits.values(), default=None)
+    return Contents(directory, tuple(datasets), None if holders is None else users, limit, tuple(sorted(foreign)))
+
+
+def _dataset(
+    folder: Path, now: float, holders: dict[int, set[int]] | None, held: Counter[int]
+) -> tuple[CachedDataset, list[str]]:
+    """Return a dataset and the files in its folder that are not the cache's. Add to `held` the files that each process
+    holds."""
+    shards = size = fetching = holding = 0
+    used, urls, foreign = 0.0, [], []
+    for entry in entries(folder):
+        if (url := filenames.url_of(entry.name)) is not None:
+            urls.append(url)
+            continue
+        if not filenames.is_shard(entry.name) or entry.is_dir(follow_symlinks=False):
+            foreign.append(f"{folder.name}/{entry.name}")
+            continue
+        try:
+            status = os.lstat(entry.path)
+        except FileNotFoundError:  # just evicted
+            continue
+        unfinished = filenames.is_unfinished(entry.name)
+        shards, fetching, size = shards + (not unfinished), fetching + unfinished, size + status.st_size
+        used = max(used, last_used(status, now))
+        pids = (holders or {}).get(status.st_ino, ())
+        holding += bool(pids)
+        held.update(pids)
+    taken = None if holders is None else holding
+    return CachedDataset(folder.name, tuple(sorted(urls)), shards, size, fetching, taken, used), foreign
+
+
+def _limits(directory: Path, holders: dict[int, set[int]]) -> dict[int, int]:
+    """Return the smallest limit of each process that has one."""
+    found: dict[int, int] = {}
+    for entry in entries(directory / filenames.LIMITS):
+        if (limit := filenames.limit_of(entry.name)) is not None:
+            for pid in holders.get(entry.inode(), ()):
+                found[pid] = min(limit, found.get(pid, limit))
+    return found
+
+
+def fingerprints_of(directory: Path, dataset: str, url: str) -> set[str]:
+    """Return the fingerprints of the cached datasets that a user means by `dataset`: its URL, or the first 8 or more
+    digits of its fingerprint. `url`: the same as its storage writes it.
+
+    Raise MissingError if none is cached, UsageError if several have fingerprints that begin so.
+    """
+    check_is_cache(directory)
+    folders = [entry for entry in entries(directory) if filenames.is_folder(entry.name)]
+    name = filenames.source(url)
+    found = {entry.name for entry in folders if os.path.lexists(os.path.join(entry.path, name))}
+    if not found and _ID.fullmatch(dataset):
+        found = {entry.name for entry in folders if entry.name.startswith(dataset)}
+        if len(found) > 1:
+            raise UsageError("several cached datasets have fingerprints that begin so", found=dataset)
+    if not found:
+        hint = "`mdsx cache` lists what is cached, by URL and fingerprint"
+        raise MissingError(f"no shard of {url} is in this cache", file=str(directory), hint=hint)
+    return found

@@ -1,0 +1,225 @@
+"""Pruning and clearing a cache: leases, needs, other files and the tally are respected, also while jobs read."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict, clear, contents_of, prune
+from mdsx.storage.cache.ledger import Ledger
+from mdsx.storage.cache.removal import Removal
+from tests.conftest import Often
+from tests.forks import as_another_user, let_through
+from tests.storage.cache import reading
+from tests.storage.cache.reading import Reader, background, killed
+from tests.storage.cache.test_cache import SIZE, content, fetch, key, names, there, usage
+from tests.storage.cache.test_kills import DEADLINE, read_all, wait_for_progress
+from tests.storage.cache.watch import Watch, check
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> CacheDirectory:
+    """Shards 0 to 4, used 0, 1, 2, 3 and 4 days ago."""
+    cache = CacheDirectory(tmp_path / "cache", 10 * SIZE)
+    for number in range(5):
+        fetch(cache, number)
+    gc.collect()
+    for number in range(5):
+        age(cache, number, number * DAY)
+    return cache
+
+
+def age(cache: CacheDirectory, number: int, seconds: float) -> None:
+    os.utime(cache.path(key(number)), (time.time() - seconds, time.time()))
+
+
+@pytest.fixture(autouse=True)
+def _use_is_in_the_access_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call sets a file's time of change, which a real shard's last use sets too."""
+    monkeypatch.setattr("mdsx.storage.cache.removal.last_used", lambda status, now: min(status.st_atime, now))
+
+
+def tally(cache: CacheDirectory) -> int:
+    (path,) = cache.directory.glob("tally.*")
+    return int(path.suffix[1:])
+
+
+def amounts(found: Removal) -> tuple[int, int, int, int]:
+    """Return the number of files removed, held, needed and left."""
+    for amount in (found.removed, found.held, found.needed, found.left):
+        assert amount.size == amount.files * SIZE
+    return found.removed.files, found.held.files, found.needed.files, found.left.files
+
+
+def test_prune_removes_what_was_not_used_for_that_long(cache: CacheDirectory) -> None:
+    assert amounts(prune(cache.directory, idle=2.5 * DAY)) == (2, 0, 0, 3)
+    assert there(cache) == names(0, 1, 2)
+    assert tally(cache) == usage(cache) == 3 * SIZE
+
+
+def test_prune_to_a_size_removes_the_least_needed_first(cache: CacheDirectory) -> None:
+    cache.touch(key(0), needed_in=30 * DAY)
+    assert amounts(prune(cache.directory, size=3 * SIZE + 10)) == (2, 0, 0, 3)
+    assert there(cache) == names(1, 2, 3)
+    assert amounts(prune(cache.directory, idle=0.0, size=0)) == (3, 0, 0, 0)
+    assert tally(cache) == 0
+
+
+def test_held_shards_stay_and_others_leave_for_them(cache: CacheDirectory) -> None:
+    held = [cache.open(key(number)) for number in (3, 4)]
+    for number in (3, 4):
+        age(cache, number, number * DAY)
+    assert amounts(prune(cache.directory, size=3 * SIZE)) == (2, 2, 0, 3)
+    assert there(cache) == names(0, 3, 4)
+    assert amounts(clear(cache.directory)) == (1, 2, 0, 2)
+    assert [mapped[:] for mapped in held if mapped] == [content(3), content(4)]
+    del held
+    gc.collect()
+    assert amounts(clear(cache.directory)) == (2, 0, 0, 0)
+
+
+def test_what_a_job_needs_soon_is_not_pruned(cache: CacheDirectory) -> None:
+    for number in (3, 4):
+        cache.touch(key(number), needed_in=300)
+    assert amounts(prune(cache.directory, size=1)) == (3, 0, 2, 2)
+    assert there(cache) == names(3, 4)
+
+
+def test_a_shard_needed_within_the_age_is_not_idle(cache: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.removal.last_used", lambda status, now: now - 9 * DAY)
+    for number in range(5):
+        cache.touch(key(number), needed_in=number * DAY + 3600)
+    assert amounts(prune(cache.directory, idle=2.5 * DAY)) == (2, 0, 0, 3)
+    assert there(cache) == names(0, 1, 2)
+
+
+def test_clear_removes_all_even_what_is_needed_soon(cache: CacheDirectory) -> None:
+    cache.touch(key(1), needed_in=5)
+    assert amounts(clear(cache.directory)) == (5, 0, 0, 0)
+    assert not list(cache.directory.glob("?" * 32))  # the dataset's folder, with its URL
+    assert tally(cache) == 0
+    assert fetch(cache, 1) is not Verdict.NO_ROOM
+
+
+def test_a_dry_run_removes_nothing_and_says_the_same(cache: CacheDirectory) -> None:
+    held = cache.open(key(2))
+    assert held is not None
+    before = set(cache.directory.rglob("*"))
+    assert amounts(prune(cache.directory, idle=3.5 * DAY, size=2 * SIZE, dry_run=True)) == (3, 0, 0, 5)
+    assert amounts(clear(cache.directory, dry_run=True)) == (4, 1, 0, 5)
+    assert set(cache.directory.rglob("*")) == before
+    assert amounts(prune(cache.directory, idle=3.5 * DAY, size=2 * SIZE)) == (3, 0, 0, 2)
+    assert there(cache) == names(0, 2)
+
+
+def test_only_the_named_datasets_are_touched(cache: CacheDirectory) -> None:
+    def fill(write: Callable[[bytes], object]) -> None:
+        write(content(9))
+
+    other = CacheKey("e" * 32, key(9).raw_hash, SIZE)
+    cache.fetch(other, fill)
+    gc.collect()
+    assert amounts(clear(cache.directory, fingerprints={other.fingerprint})) == (1, 0, 0, 0)
+    assert amounts(prune(cache.directory, size=1, fingerprints={other.fingerprint})) == (0, 0, 0, 0)
+    assert len(there(cache)) == 5
+
+
+def test_other_files_are_neither_counted_nor_removed(tmp_path: Path) -> None:
+    """Somebody gave the cache a directory that holds other things."""
+    directory = tmp_path / "home"
+    precious = [directory / "thesis" / "text.mdsx", directory / "x.part", directory / ("f" * 32) / "notes.mdsx"]
+    for path in precious:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"precious" * SIZE)
+        os.utime(path, (0, 0))
+    cache = CacheDirectory(directory, 2 * SIZE)
+    for number in range(6):
+        assert fetch(cache, number) is not Verdict.NO_ROOM
+        gc.collect()
+    assert usage(cache) == 2 * SIZE
+    assert amounts(prune(directory, idle=0.0, size=0)) == (2, 0, 0, 0)
+    fetch(cache, 1)
+    gc.collect()
+    assert amounts(clear(directory)) == (1, 0, 0, 0)
+    assert [path.read_bytes() for path in precious] == [b"precious" * SIZE] * 3
+
+
+def test_what_dead_processes_left_is_pruned(cache: CacheDirectory) -> None:
+    part = cache.path(key(7)).with_suffix(".mdsx.part")
+    part.write_bytes(bytes(SIZE))
+    assert amounts(prune(cache.directory, idle=9 * DAY)) == (1, 0, 0, 5)
+    assert not part.exists()
+
+
+def test_a_read_only_cache_is_a_clear_error(cache: CacheDirectory, tmp_path: Path) -> None:
+    let_through(tmp_path)
+    for path in (cache.directory, *cache.directory.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    with pytest.raises(mdsx.ForbiddenError, match="may only be read"):
+        as_another_user(lambda: clear(cache.directory))
+    assert len(there(cache)) == 5
+    for path in (cache.directory, *cache.directory.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def test_the_lock_is_released_between_slices(cache: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked, found = Ledger.locked, list[int]()
+
+    @contextmanager
+    def watched(ledger: Ledger) -> Iterator[None]:
+        found.append(len(there(cache)))  # before it locks, another process could
+        with locked(ledger):
+            yield
+
+    monkeypatch.setattr("mdsx.storage.cache.removal._SLICE", 0.0)
+    monkeypatch.setattr(Ledger, "locked", watched)
+    clear(cache.directory)
+    assert found == [5, 4, 3, 2, 1, 0]
+
+
+# --- while jobs read
+
+
+def remove(directory: Path, chance: random.Random) -> object:
+    """Prune, clear or list the cache."""
+    time.sleep(chance.uniform(0, 0.01))
+    match chance.randrange(4):
+        case 0:
+            return clear(directory)
+        case 1:
+            return prune(directory, idle=0.0)
+        case 2:
+            return prune(directory, size=3 * reading.SIZE)
+        case _:
+            return contents_of(directory, time.time())
+
+
+def test_readers_are_exact_while_others_remove_and_die(tmp_path: Path, often: Often) -> None:
+    directory, limit, chance = tmp_path / "cache", 6 * reading.SIZE, random.Random(3)
+    read_all(directory, limit, "a", shards=6)
+    with Watch(directory) as watch:
+        readers = [Reader(directory, limit, "ab"[number % 2], 12, number) for number in range(3)]
+        try:
+            for kill in range(often(12, long=150)):
+                remover = background(partial(remove, directory, random.Random(kill)))
+                wait_for_progress(readers)
+                time.sleep(chance.uniform(0, 0.05))
+                assert killed(remover) == -9, "it failed"
+                assert all(reader.silent < DEADLINE for reader in readers), "it hangs"
+        finally:
+            ends = [reader.stop(DEADLINE) for reader in readers]
+    assert ends == [0, 0, 0]  # every byte was right
+    assert 0 < watch.highest <= limit
+    read_all(directory, limit, "c", shards=6)  # it needs all the room
+    check(directory, limit)
