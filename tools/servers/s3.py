@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from tools.servers.process import Server, program
 
@@ -31,6 +33,7 @@ class S3Server(Server):
         super().__init__()
         self.directory = Path(directory)
         self._checksums = checksums
+        self._shared_client = functools.cache(self.client)
 
     def env(self) -> dict[str, str]:
         """The environment in which boto3, and so mdsx, uses only this server."""
@@ -51,6 +54,11 @@ class S3Server(Server):
 
         session = boto3.session.Session(self.key, self.secret, region_name="us-east-1")
         return session.client("s3", endpoint_url=self.endpoint)
+
+    def whole(self, path: str) -> tuple[dict[str, str], bytes]:
+        bucket, _, key = unquote(urlsplit(path).path).removeprefix("/").partition("/")
+        answer = self._shared_client().get_object(Bucket=bucket, Key=key)
+        return {"ETag": answer["ETag"]}, answer["Body"].read()
 
     def make_bucket(self, name: str) -> str:
         """Create a bucket and return its URL."""

@@ -30,6 +30,7 @@ _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
 _MESSAGE = 64 * 1024  # bytes of an error's body that are read
 REDIRECTS = (301, 302, 303, 307, 308)
+_PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
 _VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
@@ -49,8 +50,9 @@ class HttpStorage(RemoteStorage):
     ) -> Any:
         """Return urllib3's open response. Raise an MdsxError or a TransientError; retry nothing."""
 
+        target, sent = self._authorised(method, url, {"Accept-Encoding": "identity", **(headers or {})}, file)
+
         def ask() -> Any:
-            target, sent = self._authorised(method, url, {"Accept-Encoding": "identity", **(headers or {})}, file)
             response = self._sent(method, target, sent, file=file, body=body)
             if response.status not in accepted:
                 raise self._error(response.status, said(response), response.headers, file)
@@ -90,12 +92,17 @@ class HttpStorage(RemoteStorage):
         """Return urllib3's open response to one request, without retries and redirects. Raise TransientError."""
         from urllib3 import Timeout
 
+        pieces: list[memoryview] | None = None
+        if body is not None:
+            view = memoryview(body).cast("B")
+            headers = {**headers, "Content-Length": str(len(view))}
+            pieces = [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)]
         with errors(file, self.way_out):
             return pool(url).request(
                 method,
                 url,
                 headers=headers,
-                body=body,
+                body=pieces,
                 redirect=False,
                 retries=False,
                 preload_content=False,
