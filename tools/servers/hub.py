@@ -17,6 +17,7 @@ It lacks Xet's own protocol (files that it stores can also be read over plain HT
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import json
@@ -100,7 +101,7 @@ class Hub(ThreadingHTTPServer):
         files = sorted(path for path in source.rglob("*") if path.is_file())
         digest = hashlib.sha1()
         for path in files:
-            digest.update(f"{path.relative_to(source)}\0{_sha(path, 'sha1')}\n".encode())
+            digest.update(f"{path.relative_to(source)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         commit = digest.hexdigest()
         shutil.copytree(source, self.directory / name / commit, dirs_exist_ok=True)
         repository = self.repositories.setdefault(name, Repository())
@@ -200,7 +201,7 @@ class _Request(BaseHTTPRequestHandler):
         signed = urlencode({"Expires": expires, "Signature": self.server.signature(f"/signed/{place}", expires)})
         port = self.headers["Host"].rpartition(":")[2]
         headers["Location"] = f"http://localhost:{port}/signed/{place}?{signed}"
-        headers |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_sha(file, "sha256")}"'}
+        headers |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_sha(file)}"'}
         self._send(302, headers, b"Found. Redirecting")
 
     def _small(self, name: str, commit: str, path: str) -> None:
@@ -215,7 +216,7 @@ class _Request(BaseHTTPRequestHandler):
         if not hmac.compare_digest(signature, wanted) or float(expires) < time.time():
             raise _Refused(403, "", "Request has expired")
         file = self._file(name, commit, path)
-        self._bytes(file, {"ETag": f'"{_sha(file, "sha256")}"'})
+        self._bytes(file, {"ETag": f'"{_sha(file)}"'})
 
     def _token(self) -> str:
         """The request's token, "" for none. Refuse an unknown one."""
@@ -256,7 +257,7 @@ class _Request(BaseHTTPRequestHandler):
         size = file.stat().st_size
         if size < self.server.large:
             return {"type": "file", "oid": _blob(file.read_bytes()), "size": size, "path": path}
-        sha = _sha(file, "sha256")
+        sha = _sha(file)
         pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha}\nsize {size}\n".encode()
         lfs = {"oid": sha, "size": size, "pointerSize": len(pointer)}
         return {"type": "file", "oid": _blob(pointer), "size": size, "path": path, "lfs": lfs}
@@ -291,9 +292,11 @@ class _Request(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def _sha(file: Path, kind: str) -> str:
+@functools.cache
+def _sha(file: Path) -> str:
+    """The SHA-256 of a file of a commit, which never changes."""
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, kind).hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _blob(data: bytes) -> str:
