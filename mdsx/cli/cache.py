@@ -36,14 +36,14 @@ CacheOption = Annotated[
 ]
 OneDataset = Annotated[
     str | None,
-    typer.Argument(metavar="[URL]", help="Only this dataset: its URL, or 8 or more digits of its fingerprint."),
+    typer.Argument(metavar="URL", help="Only this dataset: its URL, or 8 or more digits of its fingerprint."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")]
 
 
 def show(dataset: OneDataset = None, cache: CacheOption = None, as_json: Json = False) -> None:
-    """Show what the cache holds, by dataset: shards, bytes, when they were last used, and how many a process holds.
-    Then the processes that use the cache, the last used dataset first."""
+    """Show what the cache holds by dataset, the last used first: shards, bytes, last use, and how many shards a process
+    holds. Then show the processes that use the cache, with their limits."""
     from mdsx.storage.cache import contents_of
 
     directory, now = _directory(cache), time.time()

@@ -120,6 +120,7 @@ class _Work:
         self.found = Removal()
         self._directory, self._fingerprints, self._dry_run = directory, fingerprints, dry_run
         self._ledger = Ledger(directory)
+        self._folders: set[Path] = set()  # of removed files
 
     def files(self) -> list[Cached]:
         """Return all files in question."""
@@ -155,6 +156,7 @@ class _Work:
                 found.held.add(now.size)
             else:
                 found.removed.add(now.size)
+                self._folders.add(Path(file.path).parent)
                 total -= now.size
             if not waiting or total <= until or time.monotonic() > end:
                 break
@@ -163,24 +165,24 @@ class _Work:
         return total
 
     def done(self) -> Removal:
-        """Remove the folders that are empty now, and return what was done."""
+        """Remove the folders that were emptied, and return what was done."""
         if not self._dry_run:
             try:
                 with self._ledger.locked():
-                    self._remove_empty_folders()
+                    for folder in self._folders:
+                        _remove_if_empty(folder)
             except OSError as error:
                 raise failure(self._directory, error) from error
         left = self.files()
         self.found.left = Amount(len(left), sum(file.size for file in left))
         return self.found
 
-    def _remove_empty_folders(self) -> None:
-        for folder in entries(self._directory):
-            if not filenames.is_folder(folder.name) or not folder.is_dir(follow_symlinks=False):
-                continue
-            files = entries(folder.path)
-            if all(filenames.url_of(file.name) is not None for file in files):
-                with suppress(OSError):
-                    for file in files:
-                        os.unlink(file.path)
-                    os.rmdir(folder.path)
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove a dataset's folder if it holds nothing but records of URLs. Call it with the ledger's lock held."""
+    files = entries(folder)
+    with suppress(OSError):
+        if all(filenames.url_of(file.name) is not None and not os.lstat(file.path).st_size for file in files):
+            for file in files:
+                os.unlink(file.path)
+            os.rmdir(folder)

@@ -138,7 +138,8 @@ def test_only_the_named_datasets_are_touched(cache: CacheDirectory) -> None:
 def test_other_files_are_neither_counted_nor_removed(tmp_path: Path) -> None:
     """Somebody gave the cache a directory that holds other things."""
     directory = tmp_path / "home"
-    precious = [directory / "thesis" / "text.mdsx", directory / "x.part", directory / ("f" * 32) / "notes.mdsx"]
+    names = ("thesis/text.mdsx", "x.part", f"{'f' * 32}/from.me", f"{'f' * 32}/notes.mdsx", f"{'c' * 32}/from.me")
+    precious = [directory / name for name in names]
     for path in precious:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"precious" * SIZE)
@@ -152,7 +153,7 @@ def test_other_files_are_neither_counted_nor_removed(tmp_path: Path) -> None:
     fetch(cache, 1)
     gc.collect()
     assert amounts(clear(directory)) == (1, 0, 0, 0)
-    assert [path.read_bytes() for path in precious] == [b"precious" * SIZE] * 3
+    assert [path.read_bytes() for path in precious] == [b"precious" * SIZE] * 5
 
 
 def test_what_dead_processes_left_is_pruned(cache: CacheDirectory) -> None:
