@@ -38,7 +38,7 @@ from mdsx.format import (
     filenames,
 )
 from mdsx.process import REQUESTS, Share
-from mdsx.storage import Storage, file_of
+from mdsx.storage import MissingBucketError, Storage, file_of
 
 OURS = MdsxFormat()
 FORMATS: tuple[StoredFormat, ...] = (OURS,)
@@ -71,9 +71,9 @@ def _read_index(storage: Storage) -> StoredIndex:
     for key in dict.fromkeys(form.index_key for form in FORMATS):
         try:
             data = storage.get(key).data
+        except MissingBucketError:
+            raise
         except MissingError as error:
-            if "NoSuchBucket" in error.message:
-                raise
             missing = error
             continue
         form = next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
-from mdsx.storage.base import Entry, Piece, Storage, file_of
+from mdsx.storage.base import Entry, MissingBucketError, Piece, Storage, file_of
 from mdsx.storage.local import LocalStorage, map_whole
 from mdsx.storage.options import Options, StorageOptions, parsed
 from mdsx.storage.retry import answered, believe
@@ -17,6 +17,7 @@ from mdsx.storage.retry import answered, believe
 __all__ = [
     "SCHEMES",
     "Entry",
+    "MissingBucketError",
     "Piece",
     "Storage",
     "StorageOptions",

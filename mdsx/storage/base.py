@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mdsx.errors import UsageError, shown
+from mdsx.errors import MissingError, UsageError, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Sink = Callable[[bytes], object]
+
+
+class MissingBucketError(MissingError):
+    """The whole bucket, container, repository or revision does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

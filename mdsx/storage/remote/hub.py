@@ -1,8 +1,7 @@
 """Reading from the Hugging Face Hub: `hf://datasets/ORG/NAME[@REVISION]/path`.
 
 The first answer says which commit the revision is, and all later requests name that commit: what is read never changes
-under a run. Large files are behind links that expire. Each is asked for once for a file and for a process, and again
-when it has expired. The protocol is that of the package huggingface_hub, which is not needed.
+under a run. A large file is read through a link that expires. A process asks for it once, and again after it expired. The protocol is that of the package huggingface_hub, which is not needed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import msgspec
 
 from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
 from mdsx.process import Owner
-from mdsx.storage.base import Entry, check_key
+from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import RemoteOptions, StorageOptions, parsed, secret
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause
@@ -40,7 +39,7 @@ class HubOptions(RemoteOptions):
 
 
 class _Link(NamedTuple):
-    """Where a file is: behind `url`, or on the Hub itself if that is None."""
+    """Where a file is: at `url`, or at its own address if that is None."""
 
     url: str | None
     etag: str
@@ -149,13 +148,13 @@ class HubStorage(ReadOnlyStorage):
 
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
         """Return where a file is, and the open answer if that is here."""
-        url = self._resolve_url(key)
+        url = first = self._resolve_url(key)
         for _ in range(_HOPS):
             response = self._send(file, "GET", url, headers=headers, accepted=(200, 206, *REDIRECTS))
             self._note(response.headers.get("X-Repo-Commit"))
             etag = _bare(response.headers.get("X-Linked-Etag") or response.headers.get("ETag") or "")
             if response.status not in REDIRECTS:
-                return response, _Link(None, etag)
+                return response, _Link(None if url == first else url, etag)
             response.close()
             url = urljoin(url, response.headers.get("Location") or "")
             if not self._is_hub(url):
@@ -191,12 +190,15 @@ class HubStorage(ReadOnlyStorage):
         said = f"{code} {headers.get('X-Error-Message') or text}".strip()
         if code == "RepoNotFound":
             hint = "check its name; a private one needs HF_TOKEN, or the option token"
-            return TransientError(MissingError, f"there is no such repository: {said}", "bucket", file=file, hint=hint)
+            message = f"there is no such repository: {said}"
+            return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
+        if code == "RevisionNotFound":
+            return MissingBucketError(f"there is no such revision: {said}", file=file, hint="check what follows '@'")
         if code == "GatedRepo":
             hint = f"accept its terms at {self._endpoint()}/datasets/{self._repository}, and give that account's token"
             return ForbiddenError(f"refused: {said}", file=file, hint=hint)
         if status == 401 and not code:
-            hint = "log in (hf auth login), or give HF_TOKEN or the option token"
+            hint = "check its name; if it is private, log in (hf auth login), or give HF_TOKEN or the option token"
             return ForbiddenError(f"refused: {status} {said}", file=file, hint=hint)
         if status == 429:
             limit = _RESET.search(headers.get("RateLimit") or "")
@@ -207,6 +209,8 @@ class HubStorage(ReadOnlyStorage):
 
 def _stored_token() -> str | None:
     """Return the token that huggingface_hub would use: HF_TOKEN, or what `hf auth login` stored."""
+    if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return None
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if token := os.environ.get(name, "").strip():
             return token

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.process import Owner, at_fork, exhausted
+from mdsx.storage.base import MissingBucketError
 from mdsx.storage.options import RemoteOptions, secret
 from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import safe
@@ -187,7 +188,7 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     text = f"{code} {response.get('Error', {}).get('Message', '')}".strip()
     if code == "NoSuchBucket":
         hint = "create it, or check the URL and AWS_ENDPOINT_URL"
-        return TransientError(MissingError, f"there is no such bucket: {text}", "bucket", file=file, hint=hint)
+        return TransientError(MissingBucketError, f"there is no such bucket: {text}", "bucket", file=file, hint=hint)
     if code in _MISSING or status == "404":
         return MissingError(f"it is not there: {text}", file=file)
     if code in _FULL or status == "507":
