@@ -1,7 +1,8 @@
 """Reading from the Hugging Face Hub: `hf://datasets/ORG/NAME[@REVISION]/path`.
 
 The first answer says which commit the revision is, and all later requests name that commit: what is read never changes
-under a run. A large file is read through a link that expires. A process asks for it once, and again after it expired. The protocol is that of the package huggingface_hub, which is not needed.
+under a run. A large file is read through a link that expires. A process asks for it once, and again after it expired.
+The protocol is that of the package huggingface_hub, which is not needed.
 """
 
 from __future__ import annotations
