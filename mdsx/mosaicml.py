@@ -56,7 +56,6 @@ STREAMING_DATASET = {
     "sampling_method": "there is no such choice: a component of an mdsx.Mixture is read in epochs of its own",
     "sampling_granularity": "there is no such choice: a component of an mdsx.Mixture is read in epochs of its own",
     "batching_method": "there is no such choice: every batch has each component's share of an mdsx.Mixture",
-    "replication": "give the rank= and world_size= of the data-parallel dimension",
     "stream_name": "there are no kinds of streams: several datasets are an mdsx.Mixture",
     "stream_config": "there are no kinds of streams: several datasets are an mdsx.Mixture",
     "num_workers": "give it to StreamingDataLoader",

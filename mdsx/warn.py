@@ -12,6 +12,8 @@ import warnings
 from types import FrameType
 from typing import Literal
 
+from mdsx.process import is_first
+
 _NOT_THE_USERS = frozenset(
     {"mdsx", "torch", "torchdata", "accelerate", "lightning", "pytorch_lightning"}
     | {"concurrent", "contextlib", "copyreg", "multiprocessing", "queue", "threading", "weakref"}
@@ -28,10 +30,10 @@ def warn(message: str, *, seen_by: Literal["run", "node", "process"] = "run") ->
     """Warn once, at the user's line.
 
     `seen_by` says which processes come to the same warning: those of the whole "run" (then only rank 0 warns), those of
-    a "node" (then only the node's first rank warns), or this "process" alone (then it always warns). Ranks are taken
-    from the environment, as torchrun sets it.
+    a "node" (then only the node's first rank warns), or this "process" alone (then it always warns). Ranks are those
+    of the launcher.
     """
-    if seen_by != "process" and (_quiet or _rank(node=seen_by == "node") or message in issued):
+    if seen_by != "process" and (_quiet or message in issued or not is_first(os.environ, node=seen_by == "node")):
         return
     issued.add(message)
     frame = _users_frame()
@@ -49,13 +51,6 @@ def leave_warnings_to_others() -> None:
     """Keep quiet in this worker process about everything that other processes of the run see too."""
     global _quiet
     _quiet = True
-
-
-def _rank(*, node: bool) -> int:
-    """Return 0 if this process is the first one of the run, or of its node."""
-    names = ("LOCAL_RANK", "RANK") if node else ("RANK", "LOCAL_RANK")
-    given = [os.environ[name] for name in names if os.environ.get(name)]
-    return 1 if given and given[0] != "0" else 0
 
 
 def _users_frame() -> FrameType:

@@ -18,7 +18,13 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
     "Write": ("Writer", "merge", "convert_tars", "MemberNames", "Conversion"),
     "Read": ("Dataset", "Cache"),
-    "Train": ("torch.StreamingDataset", "torch.StreamingDataLoader", "torch.WorkerOptions", "torch.collate"),
+    "Train": (
+        "torch.StreamingDataset",
+        "torch.RankOptions",
+        "torch.StreamingDataLoader",
+        "torch.WorkerOptions",
+        "torch.collate",
+    ),
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),

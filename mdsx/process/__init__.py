@@ -1,6 +1,7 @@
-"""A process's threads, limits and children, and its ownership of objects after a fork."""
+"""A process's threads, limits and children, its ownership of objects after a fork, and its place among the ranks."""
 
 from mdsx.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
+from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
 from mdsx.process.limits import exhausted, keep_freed_memory, most_leases, naming_limits
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
 
@@ -12,7 +13,10 @@ __all__ = [
     "at_fork",
     "end_with_parent",
     "exhausted",
+    "find_local_ranks",
+    "find_ranks",
     "ignoring_interrupts",
+    "is_first",
     "keep_freed_memory",
     "most_leases",
     "naming_limits",

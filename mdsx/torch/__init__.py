@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
 from mdsx.torch.collation import collate
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.loader import StreamingDataLoader
+from mdsx.torch.ranks import RankOptions
 from mdsx.torch.workers import WorkerOptions
 
-__all__ = ["StreamingDataLoader", "StreamingDataset", "WorkerOptions", "collate"]
+__all__ = ["RankOptions", "StreamingDataLoader", "StreamingDataset", "WorkerOptions", "collate"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Unpack
 from weakref import WeakSet
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -21,7 +21,8 @@ from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, Phases, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
 from mdsx.torch.dataloader import WorkerStarts, check_batched_once, find_loader, spawning
-from mdsx.torch.rank_data import RankData, rank_and_world_size
+from mdsx.torch.rank_data import RankData
+from mdsx.torch.ranks import RankOptions, Ranks
 from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
@@ -50,9 +51,6 @@ class StreamingDataset(IterableDataset[Any]):
         epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
             the dataset, and leave out only what `drop_last` drops.
         cache: An `mdsx.Cache`, or its directory.
-        rank: This process among `world_size`. The default is torch.distributed's, or else the environment's (torchrun),
-            or else 0.
-        world_size: The number of ranks; default as for `rank`, or else 1.
         transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. `mdsx.torch.collate`
             joins what it returns.
         zero_copy: Whether `bytes`, `jpeg` and `png` values are read-only memory views of the mapped shards instead of
@@ -61,6 +59,7 @@ class StreamingDataset(IterableDataset[Any]):
         drop_last: Whether samples that do not fill an epoch's last batch are left out, the default. Otherwise they are
             split over the ranks as a shorter batch. A `StreamingDataLoader` must have the same value, if it is given
             here.
+        rank_options: `rank`, `world_size` and `replication`, see `mdsx.torch.RankOptions`.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -77,13 +76,14 @@ class StreamingDataset(IterableDataset[Any]):
         shuffle: bool | Shuffle = True,
         epoch_samples: int | None = None,
         cache: CacheLike = None,
-        rank: int | None = None,
-        world_size: int | None = None,
         transform: Callable[[Sample], Any] | None = None,
         zero_copy: bool = False,
         batch_size: int | None = None,
         drop_last: bool | None = None,
+        **rank_options: Unpack[RankOptions],
     ) -> None:
+        if unknown := set(rank_options) - set(RankOptions.__annotations__):
+            raise TypeError(f"StreamingDataset() got an unexpected keyword argument {min(unknown)!r}")
         if not isinstance(shuffle, bool | Shuffle):
             raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
         if isinstance(dataset, Dataset) and cache is not None:
@@ -100,7 +100,7 @@ class StreamingDataset(IterableDataset[Any]):
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,
-            ranks=None if rank is None and world_size is None else rank_and_world_size(rank, world_size),
+            ranks=Ranks(rank_options),
             transform=transform,
             zero_copy=zero_copy,
         )
@@ -295,7 +295,7 @@ class _DatasetIteration(Iteration):
     """
 
     def __init__(self, dataset: StreamingDataset, batching: Batching, worker: int, workers: int) -> None:
-        warns = dataset._data.ranks[0] == 0 and get_worker_info() is None
+        warns = dataset._data.warns and get_worker_info() is None
         super().__init__(dataset._run, batching, "dataset", warns=warns)
         self._dataset, self._worker, self._workers = dataset, worker, workers
 

@@ -292,7 +292,7 @@ class _Epoch(Iteration):
     """One iteration over the rest of an epoch; dead in a forked child, which has none of its threads."""
 
     def __init__(self, loader: StreamingDataLoader, batching: Batching) -> None:
-        super().__init__(loader._run, batching, "loader", warns=loader._data.ranks[0] == 0)
+        super().__init__(loader._run, batching, "loader", warns=loader._data.warns)
         _alive.add(self)
         self._owner = Owner()
         self._loader = loader

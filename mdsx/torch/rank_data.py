@@ -5,14 +5,12 @@ It has no position.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch.distributed
 
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import CorruptError, UsageError, shown
@@ -40,6 +38,7 @@ from mdsx.torch.assembly import (
     failed_in_transform,
 )
 from mdsx.torch.collation import Uneven
+from mdsx.torch.ranks import Ranks
 
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
@@ -56,11 +55,10 @@ class RankData:
         seed: int,
         shuffle: bool | Shuffle,
         epoch_samples: int | None,
-        ranks: tuple[int, int] | None,
+        ranks: Ranks,
         transform: Callable[[Sample], Any] | None,
         zero_copy: bool,
     ) -> None:
-        """`ranks`: (rank, world size), None to look them up when needed."""
         self.dataset = dataset
         self.view = view
         self.course = _course(dataset, view, seed, shuffle, epoch_samples)
@@ -76,21 +74,21 @@ class RankData:
         self._pace = Pace()
 
     def __getstate__(self) -> dict[str, Any]:
-        ranks = self._ranks
-        if ranks is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            ranks = self.ranks  # a worker process knows nothing of torch.distributed, but has the same environment
-        return {**self.__dict__, "_ranks": ranks, "_pace": Pace()}
+        return {**self.__dict__, "_pace": Pace()}
 
     def copy(self) -> RankData:
         """Return the same samples in the same order, to read at a separate pace."""
-        found = copy(self)
-        found._ranks = self._ranks
-        return found
+        return copy(self)
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """Return (rank, world size)."""
-        return self._ranks or rank_and_world_size(None, None)
+        """Return (rank, world size) of those that see different samples."""
+        return self._ranks.part
+
+    @property
+    def warns(self) -> bool:
+        """Whether this process warns for all that would do the same."""
+        return self._ranks.process[0] == 0
 
     @property
     def identity(self) -> OrderIdentity:
@@ -132,7 +130,7 @@ class RankData:
         """Return `batching` if the ranks are known, else None."""
         try:
             return self.batching(batch_size, drop_last)
-        except UsageError:  # the environment has WORLD_SIZE, but no RANK yet
+        except UsageError:  # the ranks are not known yet
             return None
 
     def reader(
@@ -142,9 +140,8 @@ class RankData:
 
         `views`: encoded bytes as memory views; default `zero_copy`.
         """
-        here = _ranks_on_this_node()
         views = self.zero_copy if views is None else views
-        processes = here * max(workers, 1)
+        processes = self._ranks.here * max(workers, 1)
         return RankReader(
             self.view,
             self.course,
@@ -159,10 +156,8 @@ class RankData:
 
     def warn_of_costs(self, batching: Batching) -> None:
         """Warn on rank 0 if the cache is too small, or the batches do not fit the lanes."""
-        if self.ranks[0] == 0:
-            warn_of_small_cache(
-                self.view, self.course, ranks_here=_ranks_on_this_node(), world_size=batching.world_size
-            )
+        if self.warns:
+            warn_of_small_cache(self.view, self.course, ranks_here=self._ranks.here, world_size=batching.world_size)
             warn_of_spread(self.course, batching)
 
     @property
@@ -253,41 +248,3 @@ def _course(
     (_, weights), *later = dataset.phases
     order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
     return MixtureCourse(order_of_all, view.firsts, epoch_samples)
-
-
-# --- ranks
-
-
-def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return what was given, else torch.distributed's if initialised, else `RANK` and `WORLD_SIZE`, else (0, 1)."""
-    if (rank is None) != (world_size is None):
-        raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
-    if rank is None or world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        else:
-            rank, world_size = _environment("RANK", -1), _environment("WORLD_SIZE", 1)
-            if rank < 0 < world_size - 1:  # rank 0 would be a guess, and its samples come twice
-                raise UsageError(
-                    f"WORLD_SIZE is {world_size}, but RANK is not set",
-                    hint="initialise torch.distributed before the first batch, or give rank and world_size",
-                )
-            rank = max(rank, 0)
-    if not 0 <= rank < world_size:
-        raise UsageError("rank must be below world_size", found=f"rank {rank} of {world_size}")
-    return rank, world_size
-
-
-def _ranks_on_this_node() -> int:
-    """Return torchrun's `LOCAL_WORLD_SIZE`, else 1."""
-    return max(_environment("LOCAL_WORLD_SIZE", 1), 1)
-
-
-def _environment(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError("the environment variable is not a number", place=name, found=shown(text)) from None

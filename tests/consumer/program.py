@@ -53,6 +53,7 @@ def train(url: str, options: WorkerOptions) -> dict[str, Any]:
         cache="cache",
         rank=0,
         world_size=8,
+        replication=2,
         transform=lambda sample: torch.as_tensor(sample["tokens"]),
     )
     loader = StreamingDataLoader(

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed
+from torch.distributed.device_mesh import init_device_mesh
 
 from tests import fork_server
+from tests.torch.conftest import write
 from tests.torch.trainer import train
 
 N = 1003
@@ -25,11 +28,13 @@ Job = list[ForkServerProcess]
 State = dict[str, Any]
 
 
-def start(url: str, cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None) -> Job:
+def start(
+    url: str, cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None, *more: Any
+) -> Job:
     """Start the ranks of a job, each in its own process group with its workers."""
     out.mkdir()
     ranks = [{"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)} for rank in range(world)]
-    return [fork_server.start(train, url, cache, out, batch, workers, state, environment=rank) for rank in ranks]
+    return [fork_server.start(train, url, cache, out, batch, workers, state, *more, environment=rank) for rank in ranks]
 
 
 def kill(job: Job) -> None:
@@ -93,3 +98,40 @@ def test_killed_job_resumes_on_another_world_size_exactly_once(
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
     assert Counter(read) == Counter(range(N))
     assert all(found["epoch"] == 1 for found in states(tmp_path / "second"))
+
+
+def train_in_mesh(url: str, cache: Path, out: Path, batch: int) -> None:
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.distributed.init_process_group("gloo", f"file://{out}/store", rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
+    del os.environ["WORLD_SIZE"]  # torch.distributed has the ranks
+    train(url, cache, out, batch, 0, None, (mesh, ("pp", "tp")))
+
+
+def test_killed_replicas_resume_with_another_replication(tmp_path: Path) -> None:
+    """Eight processes in two groups of four, then four in two groups of two."""
+    url, cache, first, second = (tmp_path / name for name in ("data", "cache", "first", "second"))
+    write(str(url), N, compression="zstd")
+    first.mkdir()
+    ranks = [{"RANK": str(rank), "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"} for rank in range(8)]
+    killed = [fork_server.start(train_in_mesh, str(url), cache, first, 16, environment=rank) for rank in ranks]
+    try:
+        wait_until_all_reached(first, 8, 150, killed)
+    finally:
+        kill(killed)
+    logs = [(first / f"log.{rank}").read_text().splitlines() for rank in range(8)]
+    for one, *others in ((0, 1, 4, 5), (2, 3, 6, 7)):
+        for other in others:
+            assert all(mine == theirs for mine, theirs in zip(logs[one], logs[other], strict=False))
+    state = min(states(first), key=lambda found: (found["epoch"], found["position"]))
+    resumed = start(str(url), cache, second, 4, 5, 0, state, 2)
+    try:
+        for process in resumed:
+            process.join(TIMEOUT)
+            assert process.exitcode == 0
+    finally:
+        kill(resumed)
+    before, after = Counter(consumed(first, before=state["position"])), Counter(consumed(second))
+    assert set(before.values()) == {4}
+    assert set(after.values()) == {2}
+    assert sorted([*before, *after]) == list(range(N))

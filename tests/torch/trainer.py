@@ -18,12 +18,20 @@ import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
-def train(url: str, cache: Path, out: Path, batch: int, workers: int, state: dict[str, Any] | None) -> None:
+def train(
+    url: str,
+    cache: Path,
+    out: Path,
+    batch: int,
+    workers: int,
+    state: dict[str, Any] | None,
+    replication: Any = 1,
+) -> None:
     """Train as the leader of a process group."""
     os.setsid()
     warnings.simplefilter("ignore")
     rank = os.environ["RANK"]
-    data = StreamingDataset(url, seed=4, cache=mdsx.Cache(cache, limit="60kB"))
+    data = StreamingDataset(url, seed=4, cache=mdsx.Cache(cache, limit="60kB"), replication=replication)
     loader = StreamingDataLoader(data, batch, num_workers=workers, drop_last=False)
     if state:
         loader.load_state_dict(state)

@@ -1,0 +1,168 @@
+"""This process among the ranks of its run and of its node, as the launcher's environment variables say.
+
+Launchers are nested: torchrun runs in a Slurm task, `mpirun` in a pod of Kubernetes. The innermost one starts the
+processes that train, so it decides. These functions only read the mapping that they are given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from mdsx.errors import UsageError, shown
+
+Environment = Mapping[str, str]
+
+
+class _Names(NamedTuple):
+    """The variables of a launcher."""
+
+    rank: str
+    world_size: str
+    local_rank: str = ""
+    local_world_size: str = ""
+    only_with: str = ""
+    unless: str = ""
+
+
+_LAUNCHERS = (  # the innermost first
+    # torchrun, Accelerate, DeepSpeed, Ray Train, SageMaker's torch_distributed; Kubeflow, without the node's ranks
+    _Names("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    # Open MPI, also in Kubeflow's MPIJob and in SageMaker
+    _Names("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    # MPICH, Intel MPI
+    _Names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    # Slurm: a batch script and the shell of salloc have SLURM_PROCID and SLURM_NTASKS too, but are no task of a step
+    _Names(
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_LOCALID",
+        "SLURM_STEP_TASKS_PER_NODE",
+        only_with="SLURM_STEP_NUM_TASKS",
+    ),
+    # SageMaker without a launcher: one process on each host
+    _Names("SM_CURRENT_HOST", "SM_HOSTS", only_with="SM_HOSTS"),
+    # An Indexed Job of Kubernetes: one process in each pod. With LOCAL_RANK, it has more.
+    _Names("JOB_COMPLETION_INDEX", "WORLD_SIZE", only_with="JOB_COMPLETION_INDEX", unless="LOCAL_RANK"),
+)
+
+
+class _Said(NamedTuple):
+    """What a launcher says; None where it says nothing."""
+
+    names: _Names
+    rank: int | None
+    world_size: int | None
+    local_rank: int | None
+    local_world_size: int | None
+
+
+def find_ranks(environ: Environment) -> tuple[int, int] | None:
+    """Return (rank, world size) as the innermost launcher says them, None if there is no launcher.
+
+    Raises:
+        UsageError: A variable is invalid or missing, or the launchers contradict each other.
+    """
+    halves: list[_Said] = []
+    for said in _all(environ):
+        if said.rank is None or said.world_size is None:
+            if (said.rank, said.world_size) != (None, None):
+                halves.append(said)
+            continue
+        for half in halves:
+            if half.rank not in (None, said.rank) or half.world_size not in (None, said.world_size):
+                raise _half(environ, half, f"{said.names.rank} and {said.names.world_size} differ from it")
+        if said.rank >= said.world_size:
+            raise UsageError(
+                f"{said.names.rank} must be below {said.names.world_size}",
+                found=f"{said.rank} of {said.world_size}",
+            )
+        return said.rank, said.world_size
+    for half in halves:
+        if half.world_size != 1:
+            raise _half(environ, half, "a guess would read samples twice")
+    return (0, 1) if halves else None
+
+
+def find_local_ranks(environ: Environment) -> tuple[int | None, int]:
+    """Return this process's number on its node, or None, and how many processes the node has, as far as known."""
+    try:
+        for said in _all(environ):
+            if said.local_world_size:
+                return said.local_rank, said.local_world_size
+    except UsageError:  # `find_ranks` raises it
+        pass
+    return None, 1
+
+
+def is_first(environ: Environment, *, node: bool) -> bool:
+    """Return whether this process is the first one of its run, or of its `node`, as far as known."""
+    try:
+        for said in _all(environ):
+            run, local = said.rank, said.local_rank
+            for number in (local, run) if node else (run, local):
+                if number is not None:
+                    return number == 0
+    except UsageError:  # `find_ranks` raises it
+        pass
+    return True
+
+
+def _all(environ: Environment) -> Iterator[_Said]:
+    """Yield what each launcher says that says anything."""
+    for names in _LAUNCHERS:
+        if (names.only_with and not environ.get(names.only_with)) or environ.get(names.unless):
+            continue
+        if names.world_size == "SM_HOSTS":
+            said = _Said(names, *_hosts(environ), local_rank=0, local_world_size=1)
+        elif names.rank == "JOB_COMPLETION_INDEX":
+            said = _Said(names, _number(environ, names.rank), _number(environ, names.world_size), 0, 1)
+        else:
+            rank, world_size, local_rank = (_number(environ, name) for name in names[:3])
+            tasks = names.local_world_size
+            here = _tasks_here(environ) if tasks == "SLURM_STEP_TASKS_PER_NODE" else _number(environ, tasks)
+            said = _Said(names, rank, world_size, local_rank, here)
+        if any(number is not None for number in said[1:]):
+            yield said
+
+
+def _number(environ: Environment, name: str) -> int | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise UsageError("the environment variable is not a number", place=name, found=shown(text))
+    return int(text)
+
+
+def _tasks_here(environ: Environment) -> int | None:
+    """Return the tasks on this node from Slurm's list of all nodes: "4(x2),1" is 4, 4, 1."""
+    node = _number(environ, "SLURM_NODEID")
+    for tasks, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        if node is not None and (node := node - int(nodes or 1)) < 0:
+            return int(tasks)
+    return None
+
+
+def _hosts(environ: Environment) -> tuple[int, int]:
+    """Return SageMaker's number of this host, and how many there are."""
+    try:
+        hosts = json.loads(environ["SM_HOSTS"])
+        return hosts.index(environ.get("SM_CURRENT_HOST")), len(hosts)
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(
+            "the environment variable is no JSON list with SM_CURRENT_HOST in it",
+            place="SM_HOSTS",
+            found=f"{shown(environ['SM_HOSTS'])} and {shown(environ.get('SM_CURRENT_HOST'))}",
+        ) from None
+
+
+def _half(environ: Environment, half: _Said, reason: str) -> UsageError:
+    given = half.names.rank if half.rank is not None else half.names.world_size
+    missing = half.names.world_size if half.rank is not None else half.names.rank
+    return UsageError(
+        f"{given} is {environ.get(given)}, but {missing} is not set: {reason}",
+        hint=f"set {missing}, or initialise torch.distributed before the first batch, or give rank= and world_size=",
+    )

@@ -1,0 +1,132 @@
+"""Which part of every global batch a process reads: its rank, given or found, and which ranks see the same samples."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+import torch.distributed
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.process import find_local_ranks, find_ranks
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class RankOptions(TypedDict, total=False):
+    """Which part of every global batch `StreamingDataset` reads in this process.
+
+    Attributes:
+        rank: This process among `world_size`. The default is torch.distributed's once it is initialised, or else the
+            launcher's (torchrun, Slurm, Open MPI, ..., see docs/training.md), or else 0.
+        world_size: The number of processes; default as for `rank`, or else 1. It is given together with `rank`.
+        replication: Which ranks see the same samples: those of tensor, pipeline and context parallelism. A number R
+            means ranks 0 to R-1, R to 2R-1, and so on. With a `torch.distributed.device_mesh`, give it and the names of
+            those dimensions: `(mesh, "tp")` or `(mesh, ("pp", "tp"))`. Batch sizes and states do not count replicas.
+    """
+
+    rank: int | None
+    world_size: int | None
+    replication: int | tuple[DeviceMesh, str | Sequence[str]]
+
+
+class Ranks:
+    """The rank of this process, as given or looked up whenever it is asked for, and its part of the data."""
+
+    def __init__(self, options: RankOptions) -> None:
+        rank, world_size = options.get("rank"), options.get("world_size")
+        if (rank is None) != (world_size is None):
+            raise UsageError("rank and world_size are given together, or neither", found=f"{rank}, {world_size}")
+        self._given = None if rank is None or world_size is None else (rank, world_size)
+        self._groups = _groups(options.get("replication", 1))
+        if self._given is not None or not isinstance(self._groups, int):
+            _ = self.part  # which checks it
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep for worker processes what only torch.distributed knows: they have the same environment."""
+        return {**self.__dict__, "_given": self.process if _has_group() else self._given}
+
+    @property
+    def process(self) -> tuple[int, int]:
+        """Return (rank, world size) of processes.
+
+        Raises:
+            UsageError: They are invalid, or known by halves.
+        """
+        rank, world_size = self._given or _found()
+        if not 0 <= rank < world_size:
+            raise UsageError("rank must be below world_size", found=f"rank {rank} of {world_size}")
+        return rank, world_size
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Return (rank, world size) of those that see different samples."""
+        rank, world_size = self.process
+        groups = self._groups
+        if isinstance(groups, int):
+            if world_size % groups:
+                raise UsageError(
+                    "replication must divide the world size", found=groups, expected=f"a divisor of {world_size}"
+                )
+            return rank // groups, world_size // groups
+        if len(groups) != world_size:
+            raise UsageError(
+                "the mesh in replication= lacks some ranks",
+                found=f"{len(groups)} of {world_size}",
+                hint="give the whole mesh, not a part of it",
+            )
+        return int(groups[rank]), int(groups.max()) + 1
+
+    @property
+    def here(self) -> int:
+        """Return how many parts of the data the processes of this node read, as far as known."""
+        rank, world_size = self.process
+        local_rank, processes = find_local_ranks(os.environ)
+        first = max(rank - (rank % processes if local_rank is None else local_rank), 0)
+        ranks = np.arange(first, min(first + processes, world_size))
+        groups = self._groups
+        return len(np.unique(ranks // groups if isinstance(groups, int) else groups[ranks]))
+
+
+def _has_group() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _found() -> tuple[int, int]:
+    if _has_group():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return find_ranks(os.environ) or (0, 1)
+
+
+def _groups(replication: Any) -> int | NDArray[np.int64]:
+    """Return the size of groups of successive ranks; or, from a mesh, the group of each rank."""
+    if isinstance(replication, int) and not isinstance(replication, bool) and replication > 0:
+        return replication
+    wanted = 'a positive integer, or a mesh and the names of its dimensions, as in (mesh, ("pp", "tp"))'
+    if not isinstance(replication, tuple) or len(replication) != 2:
+        raise UsageError("replication is neither a number nor from a mesh", found=shown(replication), expected=wanted)
+    mesh, dimensions = replication
+    names = getattr(mesh, "mesh_dim_names", None)
+    if not names:
+        raise UsageError("replication= needs a mesh with named dimensions", found=shown(mesh), expected=wanted)
+    dimensions = (dimensions,) if isinstance(dimensions, str) else tuple(dimensions)
+    if len(set(dimensions)) != len(dimensions) or not set(dimensions) <= set(names):
+        raise UsageError(
+            "the mesh in replication= has no such dimensions", found=shown(dimensions), expected=f"some of {names}"
+        )
+    table = np.array(mesh.mesh.tolist())
+    axes = [names.index(name) for name in dimensions]
+    same = math.prod(table.shape[axis] for axis in axes)
+    rows = np.moveaxis(table, axes, range(-len(axes), 0)).reshape(-1, same)  # each row: ranks with the same samples
+    if not np.array_equal(np.sort(rows, axis=None), np.arange(rows.size)):
+        raise UsageError(
+            "the mesh in replication= lacks some ranks", found=shown(table.tolist()), hint="give the whole mesh"
+        )
+    groups = np.empty(rows.size, np.int64)
+    groups[rows] = np.arange(len(rows))[:, None]
+    return groups
