@@ -115,7 +115,8 @@ def read(peer: Peer, data: str, link: dict[str, Any], samples: int, batches: int
     reading = _reading(data, **how)
 
     def work() -> None:
-        seen = sum(map(_rows, islice(peer.loader(reading), batches)))
+        found: Any = islice(peer.loader(reading), batches)
+        seen = sum(len(batch["tokens"] if isinstance(batch, dict) else batch) for batch in found)
         if seen != samples:
             raise ValueError(f"{seen} samples came, of {samples}")
 
@@ -223,7 +224,3 @@ def _over_link(data: str, link: dict[str, Any], work: Callable[[], object]) -> F
 
 def _reading(data: str, **how: Any) -> Reading:
     return Reading(url_of(data), "tokens", _BATCH, cache=f"{tempfile.mkdtemp()}/cache", **how)
-
-
-def _rows(batch: Any) -> int:
-    return len(batch["tokens"] if isinstance(batch, dict) else batch)
