@@ -23,7 +23,7 @@ from tools.peers import Lazy, Peer, Reading
 from tools.servers.s3 import S3Server
 from tools.workloads import WIDTH
 
-boto3 = Lazy("boto3")
+boto3, config = Lazy("boto3"), Lazy("botocore.config")
 
 SAMPLE_BYTES = 2 * WIDTH
 _NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
@@ -129,7 +129,7 @@ def bare(data: str, link: dict[str, Any], threads: int) -> Figures:
 
     def epoch() -> None:
         checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
-        client = boto3.client("s3", config=boto3.session.Config(max_pool_connections=64, **checksums))
+        client = boto3.client("s3", config=config.Config(max_pool_connections=64, **checksums))
 
         def store(name: str) -> None:
             body = client.get_object(Bucket=source.parent.name, Key=f"{source.name}/{name}")["Body"]
