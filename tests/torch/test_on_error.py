@@ -170,8 +170,7 @@ def test_an_epoch_without_samples_raises_the_samples_error(sound: Path) -> None:
     assert any("structure of an empty one" in note for note in raised.value.__notes__)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("transform", [None, partial(picky, bad=frozenset())])
+@pytest.mark.parametrize(("transform", "workers"), [(None, 0), (partial(picky, bad=frozenset()), 0), (None, 2)])
 def test_the_mask_of_repeat_stays_right(damaged: Path, transform: Any, workers: int) -> None:
     damage(damaged, *({*range(20, 30)} - BAD), 200)
     bad, counts, valid = BAD | {*range(20, 30), 200}, [], list[int]()
@@ -207,8 +206,7 @@ def test_ranks_keep_equal_batches_and_equal_states(sound: Path, damaged: Path, w
     assert sum(rank.skipped for rank in ranks) == len(BAD)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("transform", [None, picky])
+@pytest.mark.parametrize(("transform", "workers"), [(None, 0), (None, 2), (picky, 2)])
 def test_a_resume_in_the_middle_is_exact(sound: Path, damaged: Path, transform: Any, workers: int) -> None:
     url = damaged if transform is None else sound
     before = loader(url, transform=transform, num_workers=workers)

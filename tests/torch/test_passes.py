@@ -207,7 +207,14 @@ CASES: dict[Callable[[StreamingDataLoader, Path], Any], tuple[int, int, int]] = 
 }
 
 
-NOT_PERSISTENT = (exhausted, failed, failed_and_the_iterator_goes_on, broken_off, resumed_twice, begun_and_nothing_taken)
+NOT_PERSISTENT = (
+    exhausted,
+    failed,
+    failed_and_the_iterator_goes_on,
+    broken_off,
+    resumed_twice,
+    begun_and_nothing_taken,
+)
 
 
 @pytest.mark.parametrize(
