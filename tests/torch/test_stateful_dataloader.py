@@ -110,7 +110,7 @@ def test_another_batch_or_world_size_resumes_or_raises(local_url: str, workers: 
         state = loader.state_dict()
         refused = workers > 1 and batch * world != BATCH and taken > 0
         for rank in range(world):
-            options = {"batch_size": batch, "drop_last": False, "rank": rank, "world_size": world}
+            options: dict[str, Any] = {"batch_size": batch, "drop_last": False, "rank": rank, "world_size": world}
             _, loader = stateful(local_url, workers, **options)
             loader.load_state_dict(state)
             if refused:
