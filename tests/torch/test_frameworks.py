@@ -139,7 +139,8 @@ def test_the_page_shows_what_the_lightning_training_uses() -> None:
 
 def run_page(folder: Path) -> None:
     os.chdir(folder)
-    runpy.run_path("page.py", run_name="__main__")
+    multiprocessing.set_start_method(None, force=True)  # the default, which is not the fork server
+    runpy.run_path(str(folder / "page.py"), run_name="__main__")
 
 
 def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
