@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,12 @@ def test_a_profile_is_chosen_by_its_name(
 
 def test_requests_carry_what_the_options_say(monkeypatch: pytest.MonkeyPatch, s3_url: str) -> None:
     seen: list[dict[str, str]] = []
-    with answering(lambda request: (seen.append(dict(request.headers)), send(request, 200, b"data"))[1]) as url:
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        seen.append(dict(request.headers))
+        send(request, 200, b"data")
+
+    with answering(reply) as url:
         open_storage("s3://bucket", {"endpoint": url, "anonymous": True}).get("x")
         open_storage("s3://bucket", {"endpoint": url, "requester_pays": "true", "region": "eu-west-1"}).get("x")
     assert "Authorization" not in seen[0]
