@@ -23,14 +23,15 @@ T = TypeVar("T")
 class Counter(IntEnum):
     """What is counted; the value is its place among the totals."""
 
-    BYTES = 0  # uncompressed, of the samples read for batches
-    CACHE_BYTES = 1  # those of them read from shards in the cache
-    DOWNLOADED = 2  # bytes received from storage, as stored
-    IN_FLIGHT = 3  # reads of storage under way: the only one that also falls
-    HITS = 4  # shards opened that were in the cache before
-    MISSES = 5  # shards downloaded into the cache
-    RETRIES = 6
-    EVICTIONS = 7
+    READ_SAMPLES = 0  # for batches
+    READ_BYTES = 1  # uncompressed, of these samples
+    CACHE_BYTES = 2  # those of them read from shards in the cache
+    DOWNLOADED = 3  # bytes received from storage, as stored
+    IN_FLIGHT = 4  # reads of storage under way: the only one that also falls
+    HITS = 5  # shards opened that were in the cache before
+    MISSES = 6  # shards downloaded into the cache
+    RETRIES = 7
+    EVICTIONS = 8
 
 
 class Counters:

@@ -263,7 +263,8 @@ class RankReader:
         fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
         found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
         sizes_of = view.mean_sizes
-        count(Counter.BYTES, round(float(sizes_of[shards].sum())))
+        count(Counter.READ_SAMPLES, len(shards))
+        count(Counter.READ_BYTES, round(float(sizes_of[shards].sum())))
         if runtime.prefetcher is not None:
             cached = [shard for shard in sizes if shard not in absent and view.cached(shard)]
             count(Counter.CACHE_BYTES, round(sum(sizes[shard] * float(sizes_of[shard]) for shard in cached)))

@@ -322,7 +322,7 @@ class StreamingDataLoader:
             total, (reached, position) = batching.count(), (here._run.epoch, here._run.position)
             done = total - batching.count(position) if reached == epoch else total
             recent.append(here.stats())
-            return f"epoch {epoch}: {done:,} of {total:,} batches, {recent[-1] - recent[0]}"
+            return f"epoch {epoch}: {done:,}/{total:,} batches, {recent[-1] - recent[0]}"
 
         return StatusLine(text)
 

@@ -9,7 +9,7 @@ from mdsx.process import Counter
 from mdsx.sizes import format_size
 from mdsx.stream import Meter
 
-_LATEST = {"in_flight"}  # no total: a difference has the later value
+_LATEST = {"sample_bytes", "in_flight"}  # no totals: a difference has the later value
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Stats:
 
         before = loader.stats()
         ...
-        print(loader.stats() - before)  # 5,210 samples/s, 42.7 MB/s, waiting 3 % of the time, ...
+        print(loader.stats() - before)  # 5,210 samples/s, 42.7 MB/s, waiting 3%, ...
 
     If `wait_fraction` is near 0, data is not the bottleneck: batches are ready when the training asks for them. If it
     is near 1, the training could be faster with faster data.
@@ -31,10 +31,11 @@ class Stats:
         batches: Batches handed out.
         samples: Samples in them.
         skipped: Samples that on_error="skip" left out of them. Batches prepared ahead do not count.
-        bytes: Uncompressed bytes of the samples read for batches, also of those prepared ahead. Each sample counts with
-            the average of its shard.
-        cache_bytes: Those of them that were read from shards in the cache.
-        downloaded: Bytes received from storage, as stored there (maybe compressed).
+        sample_bytes: Uncompressed bytes of a sample, on average over the samples read so far.
+        bytes_read: Uncompressed bytes of the samples read for batches, also for those prepared ahead. Each sample
+            counts with the average of its shard.
+        bytes_from_cache: Those of them that were read from shards in the cache.
+        bytes_downloaded: Bytes received from storage, as stored there (maybe compressed).
         in_flight: Reads of storage that are under way now: whole shards, and ranges of bytes.
         cache_hits: Shards opened that were in the cache before: from an earlier epoch, or another job or rank.
         cache_misses: Shards downloaded into the cache.
@@ -47,9 +48,10 @@ class Stats:
     batches: int
     samples: int
     skipped: int
-    bytes: int
-    cache_bytes: int
-    downloaded: int
+    sample_bytes: float
+    bytes_read: int
+    bytes_from_cache: int
+    bytes_downloaded: int
     in_flight: int
     cache_hits: int
     cache_misses: int
@@ -58,15 +60,18 @@ class Stats:
 
     @property
     def samples_per_second(self) -> float:
+        """Return the samples handed out per second."""
         return self._per_second(self.samples)
 
     @property
     def bytes_per_second(self) -> float:
-        return self._per_second(self.bytes)
+        """Return the uncompressed bytes of the samples handed out, per second."""
+        return self.samples_per_second * self.sample_bytes
 
     @property
     def downloaded_per_second(self) -> float:
-        return self._per_second(self.downloaded)
+        """Return the bytes received from storage per second."""
+        return self._per_second(self.bytes_downloaded)
 
     @property
     def wait_fraction(self) -> float:
@@ -80,7 +85,7 @@ class Stats:
         return self.cache_hits / shards if shards else None
 
     def __sub__(self, earlier: Stats) -> Stats:
-        """Return what happened since `earlier`. `in_flight` stays."""
+        """Return what happened since `earlier`. `sample_bytes` and `in_flight` stay."""
         return Stats(
             **{
                 field.name: getattr(self, field.name) - (0 if field.name in _LATEST else getattr(earlier, field.name))
@@ -93,16 +98,16 @@ class Stats:
         parts = [
             f"{self.samples_per_second:,.0f} samples/s",
             f"{format_size(round(self.bytes_per_second))}/s",
-            f"waiting {self.wait_fraction:.0%} of the time",
+            f"waiting {self.wait_fraction:.0%}",
         ]
-        if self.downloaded:
+        if self.bytes_downloaded:
             parts.append(f"{format_size(round(self.downloaded_per_second))}/s downloaded")
         if (rate := self.hit_rate) is not None:
-            parts.append(f"{rate:.0%} of shards cached")
+            parts.append(f"cache hits {rate:.0%}")
         for number, name in (
             (self.in_flight, "in flight"),
-            (self.retries, "retries"),
-            (self.evictions, "evictions"),
+            (self.retries, "retried"),
+            (self.evictions, "evicted"),
             (self.skipped, "skipped"),
         ):
             if number:
@@ -122,9 +127,10 @@ def stats_of(meter: Meter, workers: Sequence[int]) -> Stats:
         batches=meter.batches,
         samples=meter.samples,
         skipped=meter.skipped,
-        bytes=totals[Counter.BYTES],
-        cache_bytes=totals[Counter.CACHE_BYTES],
-        downloaded=totals[Counter.DOWNLOADED],
+        sample_bytes=totals[Counter.READ_BYTES] / max(totals[Counter.READ_SAMPLES], 1),
+        bytes_read=totals[Counter.READ_BYTES],
+        bytes_from_cache=totals[Counter.CACHE_BYTES],
+        bytes_downloaded=totals[Counter.DOWNLOADED],
         in_flight=totals[Counter.IN_FLIGHT],
         cache_hits=totals[Counter.HITS],
         cache_misses=totals[Counter.MISSES],

@@ -61,13 +61,15 @@ def test_totals_of_a_warm_epoch_are_exact(workers: dict[str, Any], remote_url: s
     loader = made(remote_url, tmp_path, **workers)
     warm(loader)
     before = loader.stats()
-    assert before == Stats(0.0, 0.0, *[0] * 11)
+    assert before == Stats(0.0, 0.0, *[0] * 12)
     batches = sum(1 for _ in loader)
     found, shards = loader.stats(), shards_of(loader)
     assert (found.batches, found.samples, found.skipped) == (batches, N, 0)
-    assert found.bytes == pytest.approx(loader.dataset._data.view.raw_sizes.sum(), abs=batches)  # rounded for each run
-    assert found.cache_bytes == pytest.approx(found.bytes, abs=batches)
-    assert (found.downloaded, found.cache_misses, found.in_flight) == (0, 0, 0)
+    assert found.bytes_read == pytest.approx(
+        loader.dataset._data.view.raw_sizes.sum(), abs=batches
+    )  # rounded for each run
+    assert found.bytes_from_cache == pytest.approx(found.bytes_read, abs=batches)
+    assert (found.bytes_downloaded, found.cache_misses, found.in_flight) == (0, 0, 0)
     assert (found.retries, found.evictions, found.hit_rate) == (0, 0, 1.0)
     if workers["num_workers"] == 0:
         assert found.cache_hits == shards
@@ -99,7 +101,7 @@ def test_totals_of_a_cold_epoch_are_exact(
             pass
     found = loader.stats()
     assert found.samples == 2 * N
-    assert found.downloaded == sum(sizes)
+    assert found.bytes_downloaded == sum(sizes)
     assert found.retries == busy.hits == 2
     assert found.cache_misses == len(list(tmp_path.rglob("*.mdsx")))
     assert found.cache_hits > 0
@@ -120,8 +122,8 @@ def test_two_loaders_are_counted_apart(remote_url: str, tmp_path: Path) -> None:
     warm(other)
     for _ in zip(cold, other, strict=True):
         pass
-    assert cold.stats().downloaded > 0
-    assert (other.stats().downloaded, other.stats().cache_misses) == (0, 0)
+    assert cold.stats().bytes_downloaded > 0
+    assert (other.stats().bytes_downloaded, other.stats().cache_misses) == (0, 0)
     assert cold.stats().samples == other.stats().samples == N
 
 
@@ -221,21 +223,22 @@ def test_killed_workers_leave_nothing_in_flight(remote_url: str, tmp_path: Path,
     finally:
         free.set()
     assert after.in_flight == 0
-    assert after.downloaded >= before.downloaded > 0
+    assert after.bytes_downloaded >= before.bytes_downloaded > 0
 
 
 def test_a_difference_and_its_line() -> None:
     early = Stats(
-        seconds=10, waited=1, batches=5, samples=100, skipped=1, bytes=1000, cache_bytes=0, downloaded=500, in_flight=7,
+        seconds=10, waited=1, batches=5, samples=100, skipped=1, sample_bytes=300.0, bytes_read=1000,
+        bytes_from_cache=0, bytes_downloaded=500, in_flight=7,
         cache_hits=0, cache_misses=4, retries=0, evictions=0,
     )  # fmt: skip
     late = Stats(
-        seconds=20, waited=6, batches=15, samples=5100, skipped=1, bytes=2_001_000, cache_bytes=0, downloaded=40_500,
+        seconds=20, waited=6, batches=15, samples=5100, skipped=1, sample_bytes=400.0, bytes_read=2_001_000,
+        bytes_from_cache=0, bytes_downloaded=40_500,
         in_flight=2, cache_hits=3, cache_misses=5, retries=2, evictions=1,
     )  # fmt: skip
     assert str(late - early) == (
-        "500 samples/s, 200 kB/s, waiting 50% of the time, 4 kB/s downloaded, 75% of shards cached, 2 in flight, "
-        "2 retries, 1 evictions"
+        "500 samples/s, 200 kB/s, waiting 50%, 4 kB/s downloaded, cache hits 75%, 2 in flight, 2 retried, 1 evicted"
     )
     assert (late - early).samples_per_second == 500
     assert (early.hit_rate, (early - early).hit_rate, (early - early).wait_fraction) == (0.0, None, 0.0)
@@ -247,5 +250,5 @@ def test_local_shards_are_neither_downloaded_nor_cached(tmp_path: Path) -> None:
     for _ in loader:
         pass
     found = loader.stats()
-    assert found.bytes > 0
-    assert (found.cache_bytes, found.downloaded, found.hit_rate) == (0, 0, None)
+    assert found.bytes_read > 0
+    assert (found.bytes_from_cache, found.bytes_downloaded, found.hit_rate) == (0, 0, None)
