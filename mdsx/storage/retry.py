@@ -93,18 +93,19 @@ class Tries:
             raise failure.final(f"given up after {self._failures} tries in {seconds:.0f} s") from failure.__cause__
         _retry(failure, self._failures)
 
+    def _obey(self, failure: TransientError, seconds: float) -> None:
+        """Wait as long as the server asks. This is neither a failure nor a lack of progress."""
+        _log.warning("%s; mdsx waits %.0f s, as the server asks", redacted(str(failure.final())), seconds)
+        count(Counter.RETRIES)
+        self._obedience -= seconds
+        self._since += seconds
+        wait(seconds)
+
 
 def _retry(failure: TransientError, failures: int) -> None:
     count(Counter.RETRIES)
     _log.debug("retrying: %s", redacted(str(failure.final())))
     pause(failures)
-
-    def _obey(self, failure: TransientError, seconds: float) -> None:
-        """Wait as long as the server asks. This is neither a failure nor a lack of progress."""
-        _log.warning("%s; mdsx waits %.0f s, as the server asks", redacted(str(failure.final())), seconds)
-        self._obedience -= seconds
-        self._since += seconds
-        wait(seconds)
 
 
 def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:
