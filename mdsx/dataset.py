@@ -42,7 +42,7 @@ class Dataset:
     be pickled, forked, and used by several threads. Under PyTorch's DataLoader, use `collate_fn=mdsx.torch.collate`.
 
     Args:
-        url: A path, or a URL with `s3://`, `http://`, `https://` or `file://`.
+        url: A path, or a URL with `s3://` or another scheme of docs/clouds.md.
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         cache: An `mdsx.Cache`, or its directory.
         mmap: Whether to map local shards. Without it they are read by `pread`.

@@ -40,7 +40,7 @@ __all__ = [
 
 _SECRETS = re.compile(
     r"(?<=://)[^\s/@:]*:[^\s@]*@"  # user:password@, even if the password has slashes, as AWS's do
-    r"|(?<=://)[^\s/@]*@"
+    r"|(?<=://)(?<!az://)(?<!azure://)(?<!abfs://)(?<!abfss://)[^\s/@]*@"  # Azure has a container's name there
     r"|(?<=[?&])(?:X-(?:Amz|Goog)-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature|Policy|sig|token)"
     r"=[^\s&#'\"]*",
     re.IGNORECASE,

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import pytest
-from hypothesis import settings
 
 from mdsx import warn
 from mdsx.storage import retry
@@ -29,7 +28,6 @@ fork_server.preload()
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the processes that tests start compiles mdsx again
 sys.dont_write_bytecode = False
-os.environ.update(GOGC="400", GOMAXPROCS="1")  # rclone, which is written in Go, takes a quarter less processor time
 
 
 class Often(Protocol):
@@ -42,13 +40,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Let hypothesis try fewer examples than its 100, except with `--long`, and each for as long as it takes."""
-    settings.register_profile("short", max_examples=40, deadline=None)
-    settings.register_profile("long", max_examples=1000, deadline=None)
-    settings.load_profile("long" if config.getoption("--long") else "short")
 
 
 def pytest_collection_finish() -> None:
@@ -123,3 +114,11 @@ def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 def s3_url(s3: S3Server) -> str:
     """The URL of a fresh bucket."""
     return s3.make_bucket(f"bucket-{next(_NUMBERS):04d}")
+
+
+@pytest.fixture
+def az_url(az: AzureServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh container. The environment points to its server."""
+    for name, value in az.env().items():
+        monkeypatch.setenv(name, value)
+    return az.make_container(f"container-{next(_NUMBERS):04d}")

@@ -35,7 +35,14 @@ IMPURE_MODULES = {
     "asyncio", "boto3", "botocore", "fcntl", "glob", "http", "io", "mmap", "multiprocessing", "os", "pathlib",
     "random", "secrets", "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "torch", "urllib",
 }  # fmt: skip
-OWNERS = {"boto3": {"storage"}, "botocore": {"storage"}, "torch": {"torch"}, "typer": {"cli"}, "rich": {"cli"}}
+OWNERS = {
+    "azure": {"storage"},
+    "boto3": {"storage"},
+    "botocore": {"storage"},
+    "torch": {"torch"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
 """Libraries that only some rooms may use."""
 
 

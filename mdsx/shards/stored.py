@@ -37,7 +37,7 @@ from mdsx.format import (
     claimed_raw_size,
     filenames,
 )
-from mdsx.process import REQUESTS, Counter, Share, count, in_flight
+from mdsx.process import REQUESTS, Share
 from mdsx.storage import MissingBucketError, Storage, file_of
 
 OURS = MdsxFormat()
@@ -56,7 +56,6 @@ def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) ->
     """Return what `fetch` does; call it once more if it raises `damage`, which may be damage in transfer."""
     with suppress(damage):
         return fetch()
-    count(Counter.RETRIES)
     return fetch()
 
 
@@ -118,12 +117,10 @@ def stream_shard(
 
 def _pass(storage: Storage, key: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
     def sink(chunk: bytes) -> None:
-        count(Counter.DOWNLOADED, len(chunk))
         for piece in stream.feed(chunk):
             write(piece)  # type: ignore[arg-type]
 
-    with in_flight():
-        storage.download(key, sink, size=size)
+    storage.download(key, sink, size=size)
     return stream.finish()
 
 
@@ -306,9 +303,7 @@ class StoredObject:
     def _get(self, span: Request) -> memoryview:
         if span.start == span.stop:
             return memoryview(b"")
-        with in_flight():
-            piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self._etag)
-        count(Counter.DOWNLOADED, len(piece.data))
+        piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self._etag)
         if piece.total != self._size:
             raise ChangedError(
                 "the object is not the one that the index names",

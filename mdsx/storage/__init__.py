@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ONE_SLASH = re.compile(r"(file|s3|gs|az|hf|https?):/(?!/)", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"(file|s3|gs|az|azure|abfss?|hf|https?):/(?!/)", re.IGNORECASE)
 
 
 def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = None, *, write: bool = False) -> Storage:
@@ -77,6 +77,7 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
 
 SCHEMES = {
     "s3": ("s3", "S3Storage"),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss"), ("az", "AzStorage")),
     "hf": ("hub", "HubStorage"),
     "http": ("web", "WebStorage"),
     "https": ("web", "WebStorage"),

@@ -41,6 +41,7 @@ _ALLOWED = {
     ("process/limits.py", "ctypes"),  # limits the arenas of the C library
     ("system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
     ("storage/__init__.py", "importlib.import_module"),  # the storage of a scheme, from a table
+    ("storage/remote/az.py", "xml.etree.ElementTree"),  # listings, unless they have a document type
     ("storage/remote/http.py", "urllib.request"),  # the proxies of the environment
     ("storage/remote/storage.py", "socket"),  # asks the configured endpoint whether it supports TLS
     ("torch/workers.py", "pickle"),  # between the processes of one job, as multiprocessing does

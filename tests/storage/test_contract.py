@@ -1,4 +1,4 @@
-"""What every storage promises: local disk and a real S3 server pass the same tests."""
+"""What every storage promises: local disk and real servers of the clouds pass the same tests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mdsx.storage import Storage, open_storage
 DATA = bytes(range(256)) * 20
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "az"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty place."""
     if request.param == "local":
         return open_storage(tmp_path / "not there yet")
-    return open_storage(f"{request.getfixturevalue('s3_url')}/some/prefix")
+    return open_storage(f"{request.getfixturevalue(f'{request.param}_url')}/some/prefix")
 
 
 def downloaded(storage: Storage, key: str, size: int) -> bytes:

@@ -22,7 +22,7 @@ import sysconfig
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from tools.processes import ROOT
@@ -37,7 +37,7 @@ class AzureServer(Server):
     """Keeps its containers in `directory`, also when it is stopped and started again."""
 
     account = "mdsxlocal"
-    key = base64.b64encode(b"mdsx-local-account-key").decode()
+    key = secret = base64.b64encode(b"mdsx-local-account-key").decode()
 
     listening = r"listens on http://127\.0\.0\.1:(\d+)"
     ends_by = signal.SIGTERM  # it saves its metadata then
@@ -78,6 +78,9 @@ class AzureServer(Server):
             request.add_header("x-ms-blob-public-access", "container")
         with urlopen(request):
             return f"az://{name}"
+
+    def whole(self, path: str) -> tuple[dict[str, str], bytes]:
+        return super().whole(f"{urlsplit(path).path}?{self.sas('r')}")
 
     def command(self, port: int) -> Sequence[str | Path]:
         _install()

@@ -25,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.process import Counter, count
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.files import Cached, evict, look_at
 from mdsx.storage.cache.ledger import Ledger
@@ -184,10 +183,7 @@ class Evictor:
         if not known and found.needed != file.needed:  # a process used it
             self._let_go.append(file.path)
             return 0
-        if not evict(file.path):
-            return 0
-        count(Counter.EVICTIONS)
-        return found.size
+        return found.size if evict(file.path) else 0
 
     def _join(self, needs: Needs) -> None:
         """Make the released shards candidates."""

@@ -185,7 +185,10 @@ def covering(
         message = "the server answered with another range"
         expected = ranged(start, stop) or "the whole object"
         raise TransientError(TransportError, message, file=file, found=covered[0], expected=expected)
-    return Answer(raw, file, etag, int(covered[2]), at=start, stop=stop)
+    if start >= (total := int(covered[2])):  # some servers answer with no bytes
+        raw.close()
+        raise TruncatedError("the object ends before the bytes asked for", file=file)
+    return Answer(raw, file, etag, total, at=start, stop=stop)
 
 
 def ranged(start: int, stop: int | None) -> str | None:

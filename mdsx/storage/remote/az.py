@@ -1,0 +1,205 @@
+"""Storage in Azure Blob Storage, through its REST protocol. with or without a hierarchical namespace.
+
+URLs are `az://container/prefix` or, with the account, `abfss://container@account.dfs.core.windows.net/prefix`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlencode
+
+from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
+from mdsx.storage.base import Entry, check_key
+from mdsx.storage.options import StorageOptions, parsed
+from mdsx.storage.remote.az_account import Account, AzOptions, find_account
+from mdsx.storage.remote.http import HttpStorage
+from mdsx.storage.remote.storage import bucket_and_prefix, split
+from mdsx.storage.retry import TransientError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in blocks of this size
+_MOST_BLOCKS = 50_000
+_SKEW = 15 * 60  # seconds that a clock may be off
+_HOST = re.compile(r"([a-z0-9-]+)((?:\.[a-z0-9-]+)*)\.(?:blob|dfs)((?:\.[a-z0-9-]+)+)", re.IGNORECASE)
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_TEXTS = re.compile(
+    r"<(?:Message|AuthenticationErrorDetail)>([^<\r\n]*)"
+)  # first lines: the others have the time and an id
+_MAC = re.compile(r"'[\w+/]{43}='")  # the signature of a request
+_BEING_DELETED = {"ContainerBeingDeleted", "ContainerBeingCreated"}
+_CREDENTIALS = "the options, the environment or azure-identity have them"
+
+
+class AzStorage(HttpStorage):
+    """The blobs below `az://container/prefix`."""
+
+    way_out = "check the account's name or the option endpoint"
+
+    def __init__(self, url: str, given: StorageOptions | None = None) -> None:
+        parts = split(url)
+        container, at, host = parts.netloc.rpartition("@") if "@" in parts.netloc else (parts.netloc, "", "")
+        there = _HOST.fullmatch(host)
+        if at and there is None:
+            form = f"a URL is {parts.scheme}://container/prefix or {parts.scheme}://container@account.dfs.core.windows.net/prefix"
+            raise UsageError(form, hint=f"credentials are not part of it: {_CREDENTIALS}")
+        bucket, prefix = bucket_and_prefix(parts._replace(netloc=container).geturl(), credentials=_CREDENTIALS)
+        self._account_in_url = there[1].lower() if there else ""
+        self._endpoint_in_url = f"https://{there[1]}{there[2]}.blob{there[3]}".lower() if there else ""
+        shown = f"{parts.scheme}://{bucket}{at}{host}/{prefix}".rstrip("/")
+        self._options = parsed(AzOptions, given, shown)
+        super().__init__(shown, bucket, prefix, self._options.connect_timeout)
+        self._held: Account | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_held": None}
+
+    def put(self, key: str, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        file, url = self._file(key), self._blob(key)
+        if len(view) <= MULTIPART:
+            self._put(file, url, view, {"x-ms-blob-type": "BlockBlob"})
+            return
+        try:
+            self._put_blocks(file, url, view)
+        except TransportError as error:  # another upload of the same object discards blocks
+            if "InvalidBlockList" not in error.message:
+                raise
+            self._put_blocks(file, url, view)
+
+    def _put_blocks(self, file: str, url: str, view: memoryview) -> None:
+        size = max(MULTIPART, -(-len(view) // _MOST_BLOCKS))
+        upload = os.urandom(8).hex()  # so that no other upload's blocks are taken for ours
+        blocks: list[str] = []
+        for start in range(0, len(view), size):
+            block = b64encode(f"{upload}-{len(blocks):05}".encode()).decode()
+            query = urlencode({"comp": "block", "blockid": block})
+            self._put(file, f"{url}?{query}", view[start : start + size])
+            blocks.append(f"<Latest>{block}</Latest>")
+        text = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{"".join(blocks)}</BlockList>'.encode()
+        self._put(file, f"{url}?comp=blocklist", memoryview(text))
+
+    def _put(self, file: str, url: str, view: memoryview, headers: Mapping[str, str] | None = None) -> None:
+        headers = {"Content-Length": str(len(view)), "Content-Type": "application/octet-stream", **(headers or {})}
+        self._ask(file, "PUT", url, headers=headers, body=view)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Yield the blobs in the order of their keys: a hierarchical namespace lists folder by folder."""
+        asked = {"restype": "container", "comp": "list", "include": "metadata"}
+        if prefix := self._prefix + prefix:
+            asked["prefix"] = prefix
+        entries: list[Entry] = []
+        while True:
+            url = f"{self._endpoint()}/{self._bucket}?{urlencode(asked, quote_via=quote)}"
+            page, _ = self._ask(self.url, "GET", url)
+            found, marker = _listed(page, self.url)
+            entries += [
+                Entry(entry.key[len(self._prefix) :], entry.size, entry.etag)
+                for entry in found
+                if not entry.key.endswith("/")  # a directory marker, as some tools make
+            ]
+            if not marker:
+                break
+            asked["marker"] = marker
+        yield from sorted(entries, key=lambda entry: entry.key)
+
+    def delete(self, key: str) -> None:
+        try:
+            self._ask(self._file(key), "DELETE", self._blob(key), headers={"x-ms-delete-snapshots": "include"})
+        except MissingError as error:
+            if "ContainerNotFound" in error.message:
+                raise
+
+    def discard_unfinished(self, prefix: str = "") -> None:
+        """Do nothing: no listing has uncommitted blocks, and Azure removes them a week after the last one."""
+
+    def _blob(self, key: str) -> str:
+        return f"{self._endpoint()}/{self._bucket}/{quote(self._prefix + check_key(key))}"
+
+    @property
+    def _account(self) -> Account:
+        held = self._held
+        if held is None:
+            held = self._held = find_account(self._options, self._account_in_url, self._endpoint_in_url, self.url)
+        return held
+
+    def _endpoint(self) -> str:
+        return self._account.endpoint
+
+    def _has_endpoint(self) -> bool:
+        return self._held is not None
+
+    def _refused(self, error: ForbiddenError) -> None:
+        account, self._held = self._held, None
+        if account and account.identity and "AuthorizationPermissionMismatch" not in error.message:
+            account.identity.forget()
+
+    def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
+        return self._blob(key), {"If-Match": etag} if etag else {}
+
+    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
+        return self._account.authorised(method, url, headers, file)
+
+    def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
+        inside = _CODE.search(text)
+        code = headers.get("x-ms-error-code") or (inside[1] if inside else "")
+        text = _MAC.sub("***", " ".join([code, *_TEXTS.findall(text)])) if code else text
+        what = f"the server answered {status} {text}".strip()
+        if code == "ContainerNotFound":
+            hint = "create it, or check the URL and the account"
+            return TransientError(MissingError, f"there is no such container: {text}", "bucket", file=file, hint=hint)
+        if code in _BEING_DELETED:
+            return TransientError(TransportError, what, file=file)
+        if code == "ResourceNotFound" and self._options.anonymous:
+            hint = "if it is private, remove the option anonymous"
+            return MissingError(f"it is not there, or private: {what}", file=file, hint=hint)
+        if status in (401, 403) or code == "PublicAccessNotPermitted":
+            return ForbiddenError(f"refused: {what}", file=file, hint=self._way_in(headers))
+        if status == 412 and code and code != "ConditionNotMet":  # a lease, for example
+            return TransportError(what, file=file)
+        return super()._error(status, text, headers, file)
+
+    def _way_in(self, headers: Mapping[str, str]) -> str:
+        with suppress(TypeError, ValueError):
+            ahead = time.time() - parsedate_to_datetime(headers.get("Date", "")).timestamp()
+            if abs(ahead) > _SKEW:
+                direction = "ahead of" if ahead > 0 else "behind"
+                return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {direction} Azure's: set it"
+        return f"mdsx used {self._account.uses}: check it, what it may do, and the account's network rules"
+
+
+def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
+    """Return the blobs of a page of a listing, with their whole names, and the marker of the next page."""
+    try:
+        text = page.decode("utf-8-sig")
+        if "<!" in text:  # a document type could define entities
+            raise ValueError
+        root = ElementTree.fromstring(text)
+        entries = []
+        for blob in root.iterfind("Blobs/Blob"):
+            name, about = blob.find("Name"), blob.find("Properties")
+            if name is None or about is None:
+                raise ValueError
+            folder = about.findtext("ResourceType") == "directory" or blob.findtext("Metadata/hdi_isfolder") == "true"
+            if not folder:
+                key = unquote(name.text or "") if name.get("Encoded") == "true" else name.text or ""
+                entries.append(
+                    Entry(key, int(about.findtext("Content-Length", "")), _quoted(about.findtext("Etag", "")))
+                )
+        return entries, root.findtext("NextMarker") or ""
+    except (ValueError, ElementTree.ParseError):
+        raise TransportError("the listing is not one of Azure's", file=file) from None
+
+
+def _quoted(etag: str) -> str:
+    """Return an ETag from a listing in the form of GET's, with quotes."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag

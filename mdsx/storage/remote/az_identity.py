@@ -1,0 +1,123 @@
+"""Tokens of Microsoft Entra ID, through azure-identity.
+
+It finds a service principal in the environment, a workload identity, a managed identity, or the login of the Azure CLI.
+It also retries its own requests. All storages with the same client id and environment share one token, which is renewed
+some minutes before it expires. A forked child keeps the token, but asks for the next one with a credential of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+from weakref import WeakSet
+
+from mdsx.errors import ForbiddenError, UsageError, hide
+from mdsx.process import at_fork, exhausted
+from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote.answer import safe
+
+_SCOPE = "https://storage.azure.com/.default"  # of every Azure cloud
+_EARLY = 300.0  # seconds before a token expires in which it is renewed
+_AGAIN = 30.0  # seconds until the next attempt, if that gave no longer token
+_MOST = 800  # characters of a message, which lists every credential that was tried
+_VARIABLES = ("AZURE_", "IDENTITY_", "IMDS_", "MSI_")
+_HINT = (
+    "log in with 'az login', give the machine a managed identity or set AZURE_CLIENT_ID, AZURE_TENANT_ID and "
+    "AZURE_CLIENT_SECRET; or set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN; or use the option anonymous"
+)
+
+
+class Identity:
+    """An identity of this process. `client_id`: of a user-assigned managed identity, or None."""
+
+    def __init__(self, client_id: str | None) -> None:
+        self._client_id = client_id
+        self._credential: Any = None
+        self._token = ""
+        self._renewal = 0.0  # when to ask for another token, as in time.time()
+        self._expiry = 0.0
+        self._lock = threading.Lock()
+        _alive.add(self)
+
+    def token(self, file: str) -> str:
+        """Return a token that is valid now. One thread renews it; others wait only if it has expired."""
+        now = time.time()
+        if now >= self._renewal and self._lock.acquire(blocking=now >= self._expiry):
+            try:
+                if time.time() >= self._renewal:
+                    self._renew(file)
+            finally:
+                self._lock.release()
+        return self._token
+
+    def forget(self) -> None:
+        """Drop a token that the server refused, and what it was made from."""
+        self._credential = None
+        self._renewal = self._expiry = 0.0
+
+    def _renew(self, file: str) -> None:
+        now = time.time()
+        try:
+            self._credential = self._credential or _credential(self._client_id, file)
+            found = self._credential.get_token(_SCOPE)
+        except UsageError:
+            raise
+        except Exception as error:  # azure-core's, msal's, and those of their libraries
+            if now < self._expiry:
+                self._renewal = now + _AGAIN
+                return
+            text = " ".join(str(error).split())[:_MOST]
+            raise exhausted(error, file) or ForbiddenError(f"no credentials: {text}", file=file, hint=_HINT) from safe(
+                error
+            )
+        hide(found.token)
+        self._token, self._expiry = found.token, float(found.expires_on)
+        self._renewal = max(self._expiry - _EARLY, min(now + _AGAIN, self._expiry))
+
+    def leave_parent(self) -> None:
+        """Keep the parent's credential forever: its connections are the parent's."""
+        _of_the_parent.append(self._credential)
+        self._credential = None
+        self._lock = threading.Lock()
+
+
+_lock = threading.Lock()
+_identities: dict[object, Identity] = {}
+_alive: WeakSet[Identity] = WeakSet()
+_of_the_parent: list[Any] = []
+
+
+def shared_identity(client_id: str | None) -> Identity:
+    """Return this process's identity for `client_id` and the current environment."""
+    environment = ((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES))
+    configuration = (client_id, *sorted(environment))
+    with _lock:
+        return _identities.setdefault(configuration, Identity(client_id))
+
+
+def _credential(client_id: str | None, file: str) -> Any:
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ImportError:
+        raise UsageError(
+            "there is no account key or SAS token, and azure-identity, which finds other credentials, is not installed",
+            file=file,
+            hint="pip install 'mdsx[az]'; or set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN; "
+            "or use the option anonymous",
+        ) from None
+    options: dict[str, Any] = {"connection_timeout": limits.CONNECT, "read_timeout": limits.SILENCE}
+    if client_id:
+        options["managed_identity_client_id"] = client_id
+    return DefaultAzureCredential(**options)
+
+
+def _leave_parent() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for identity in list(_alive):
+        identity.leave_parent()
+
+
+at_fork(after_in_child=_leave_parent)
