@@ -1,10 +1,18 @@
-"""How far a long call has come."""
+"""How far a long call has come, and a line that shows it."""
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mdsx.errors import MdsxError
+
+_PERIOD = 0.5  # seconds
+_COLUMNS = 80  # of a terminal that does not say how many it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +36,45 @@ class Progress:
     shards: int = 0
     of_shards: int = 0
     problems: tuple[MdsxError, ...] = ()
+
+
+class StatusLine:
+    """One line on stderr that is written over again and again, if stderr is a terminal or a notebook; else nothing.
+
+    A daemon thread writes `text()` twice a second, so the line also shows that nothing moves. `close()` writes it a
+    last time, and ends the thread and the line.
+    """
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text, self._stream = text, sys.stderr
+        self._notebook = type(self._stream).__module__.startswith("ipykernel")
+        self._shown = 0  # characters
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        if self._notebook or self._stream.isatty():
+            self._thread = threading.Thread(target=self._run, name="mdsx-progress", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write the line a last time, and end it."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._end.set()
+        if thread is not threading.current_thread():
+            thread.join()
+        self._write("\n")
+
+    def _run(self) -> None:
+        while not self._end.wait(_PERIOD):
+            self._write()
+
+    def _write(self, end: str = "") -> None:
+        """Write without control sequences other than a carriage return, which notebooks understand too."""
+        text = self._text()
+        with suppress(OSError, ValueError):  # it was closed
+            if not self._notebook:
+                text = text[: (os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS) - 1]
+            self._stream.write(f"\r{text:{self._shown}}{end}")
+            self._stream.flush()
+        self._shown = len(text)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import pytest
+from hypothesis import settings
 
 from mdsx import warn
 from mdsx.storage import retry
@@ -28,6 +29,7 @@ fork_server.preload()
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the processes that tests start compiles mdsx again
 sys.dont_write_bytecode = False
+os.environ.update(GOGC="400", GOMAXPROCS="1")  # rclone, which is written in Go, takes a quarter less processor time
 
 
 class Often(Protocol):
@@ -40,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let hypothesis try fewer examples than its 100, except with `--long`, and each for as long as it takes."""
+    settings.register_profile("short", max_examples=40, deadline=None)
+    settings.register_profile("long", max_examples=1000, deadline=None)
+    settings.load_profile("long" if config.getoption("--long") else "short")
 
 
 def pytest_collection_finish() -> None:

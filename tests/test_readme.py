@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
+import os
 import re
 import shlex
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import mdsx
+from tests import fork_server
 from tools.servers.s3 import S3Server
 
 ROOT = Path(__file__).parent.parent
@@ -62,11 +65,10 @@ def write_mixed_tars(directory: Path) -> None:
                 tar.addfile(member, io.BytesIO(data))
 
 
-def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_tars(tmp_path)
-    write_mixed_tars(tmp_path)
-    s3.make_bucket("bucket")
+def run_pages(directory: Path) -> tuple[set[str], dict[str, Any]]:
+    """Run the pages there. Return the names of the commands that ran, and what is left of an epoch in each session."""
+    os.chdir(directory)
+    multiprocessing.set_start_method(None, force=True)  # the default, which is not the fork server
     sessions: dict[str, dict[str, Any]] = {page: {"__name__": page} for page in PAGES}
     commands = set()
     for page, session in sessions.items():
@@ -78,9 +80,18 @@ def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.M
                     command = shlex.split(line)
                     subprocess.run([sys.executable, "-m", *command], check=True, stdin=subprocess.DEVNULL)
                     commands.add(command[1])
+    return commands, {page: session.get("remaining") for page, session in sessions.items()}
+
+
+def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tars(tmp_path)
+    write_mixed_tars(tmp_path)
+    s3.make_bucket("bucket")
+    commands, remaining = fork_server.call(run_pages, tmp_path, timeout=280)
+    monkeypatch.chdir(tmp_path)
     assert commands == {"cache", "cat", "convert", "info", "merge", "repair", "verify"}
-    assert sessions["README.md"]["remaining"] == (1000 // 32 - 10) * 32
-    assert sessions["docs/training.md"]["remaining"] == (5000 // 32 - 10) * 32
+    assert remaining["README.md"] == (1000 // 32 - 10) * 32
+    assert remaining["docs/training.md"] == (5000 // 32 - 10) * 32
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
     assert [int(sample["tokens"][0]) for sample in mdsx.Dataset("s3://bucket/big")[::100]] == [0, 1, 2]
     assert len(mdsx.Dataset("s3://bucket/pictures")) == 20

@@ -25,6 +25,7 @@ CHAPTERS = {
         "torch.WorkerOptions",
         "torch.collate",
     ),
+    "Watch a run": ("torch.Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),

@@ -85,7 +85,8 @@ class ProjectEnvironment(Environment):
                 return
             python = os.path.realpath(sys.executable)  # not the one in the environment
             clear = ["--clear"] if self._stamped() == _UNFINISHED or not self.python.exists() else []
-            self._run("Make .venv", [python, "-m", "venv", *clear, str(self.directory)], lock)
+            if clear or not self._stamped():
+                self._run("Make .venv", [python, "-m", "venv", *clear, str(self.directory)], lock)
             self._stamp.write_text(_UNFINISHED)
             quiet = () if sys.stdout.isatty() else ("--quiet",)
             for title, arguments in self.steps:

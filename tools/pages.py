@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tools.environment import PeerEnvironment
-from tools.peers import peer
+from tools.peers import Peer, peer
 from tools.processes import ROOT
 
 _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")
@@ -36,9 +36,13 @@ def machine() -> dict[str, str]:
 def versions(environments: Iterable[str]) -> dict[str, str]:
     found = {name: version(name) for name in _OURS}
     for environment in environments:
-        for name in peer(environment).packages:
-            found[name] = PeerEnvironment(environment).version(name)
+        found |= versions_of(peer(environment))
     return found
+
+
+def versions_of(loader: Peer) -> dict[str, str]:
+    version_of = PeerEnvironment(loader.environment).version if loader.environment else version
+    return {package: version_of(package) for package in loader.packages}
 
 
 def commit() -> str:

@@ -24,7 +24,7 @@ import xxhash
 
 from mdsx.convert.tar_blocks import printable
 from mdsx.errors import MissingError, UsageError
-from mdsx.storage import Storage, StorageOptions, open_storage
+from mdsx.storage import Entry, Storage, StorageOptions, open_storage
 
 _RANGE = 2**23  # bytes fetched at once; while they are converted, the next ones are fetched
 _BLOCKS, _BLOCK_SIZE = 8, 4096  # of a local tar that are hashed, to recognize its content
@@ -102,6 +102,9 @@ def _folder_and_name(url: str) -> tuple[str, str]:
     if not _is_remote(url) and os.path.exists(url) and not os.path.isfile(url):
         hint = "a tar is read more than once: write it to a file first"
         raise UsageError("is not a file but a pipe or a device", file=url, hint=hint)
+    if _is_remote(url) and ("?" in url or "@" in folder.partition("://")[2].partition("/")[0]):
+        hint = "give a token, or user and password, as --source-option (source_options=)"
+        raise UsageError("the URL of a tar has neither a login nor a query", file=url, hint=hint)
     if not name or folder.endswith(":/"):
         raise UsageError("names no tar", file=url)
     return folder or "/", name
@@ -139,7 +142,10 @@ def _remote_sources(folder: str, names: Iterable[str], options: StorageOptions |
     storage = open_storage(folder, options)
     first, last = min(names), max(names)  # the common prefix of these two is that of all
     shared = next((first[:size] for size in range(len(first)) if first[: size + 1] != last[: size + 1]), first)
-    entries = {entry.key: entry for entry in storage.list(shared)}
+    if folder.startswith(("http://", "https://")):
+        entries = {name: _asked_for(storage, name) for name in names}  # a web server has no listing
+    else:
+        entries = {entry.key: entry for entry in storage.list(shared)}
     for name in names:
         if name not in entries:
             hint = "globs are for local paths; name a range like {0000..0099}" if glob.has_magic(name) else None
@@ -148,6 +154,11 @@ def _remote_sources(folder: str, names: Iterable[str], options: StorageOptions |
         name: Source(f"{storage.url}/{name}", entries[name].size, entries[name].etag, entries[name].etag)
         for name in names
     }
+
+
+def _asked_for(storage: Storage, name: str) -> Entry:
+    piece = storage.get(name, stop=1)
+    return Entry(name, piece.total, piece.etag)
 
 
 # --- braces

@@ -1,6 +1,8 @@
-"""A process's threads, limits and children, its ownership of objects after a fork, and its place among the ranks."""
+"""A process's threads, limits, children and counters, its ownership of objects after a fork, and its place among the
+ranks."""
 
 from mdsx.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
+from mdsx.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
 from mdsx.process.limits import exhausted, keep_freed_memory, most_leases, naming_limits
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
@@ -8,16 +10,21 @@ from mdsx.process.threads import PREFETCH, REQUESTS, Share
 __all__ = [
     "PREFETCH",
     "REQUESTS",
+    "Counter",
+    "Counters",
     "Owner",
     "Share",
     "at_fork",
+    "count",
     "end_with_parent",
     "exhausted",
     "find_local_ranks",
     "find_ranks",
     "ignoring_interrupts",
+    "in_flight",
     "is_first",
     "keep_freed_memory",
     "most_leases",
     "naming_limits",
+    "work_for",
 ]

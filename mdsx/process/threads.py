@@ -23,6 +23,7 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from mdsx.process.children import Owner, at_fork
+from mdsx.process.counters import counting
 from mdsx.process.limits import share_arenas
 
 T = TypeVar("T")
@@ -198,7 +199,7 @@ class Share(Executor):
         return self._submit(lambda: fn(*args, **kwargs)).future
 
     def _submit(self, call: Callable[[], Any]) -> _Call:
-        asked = _Call(call)
+        asked = _Call(counting(call))
         self._crew.submit(self._queue, asked)
         return asked
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
-from mdsx.process import at_fork, keep_freed_memory
+from mdsx.process import Counter, at_fork, count, keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
 from mdsx.shards.stored import StoredShards, download_shard, read_index, retried
 from mdsx.storage import Storage, StorageOptions, file_of, open_storage
@@ -48,6 +48,7 @@ class _ProcessState:
         self.opened = OpenShards(leased)
         self.stored = StoredShards(storage, index)
         self.wrong: dict[int, MdsxError] = {}  # errors that a prefetch found in shards
+        self.brought = set[int]()  # shards downloaded and not opened since
         keep_freed_memory()
 
 
@@ -142,7 +143,10 @@ class Shards:
         if self.cache is None:
             return False
         identity, mapped = self._identity(shard), self.cache.open(self.key(shard))
-        return mapped is not None and self._keep_cached(self.cache, shard, identity, mapped, whole=whole)
+        if mapped is None or not self._keep_cached(self.cache, shard, identity, mapped, whole=whole):
+            return False
+        self._count_opened(shard)
+        return True
 
     def fetch(self, shard: int, *, needs: Needs = _UNKNOWN) -> Verdict | None:
         """Fetch a shard into the cache and map it. Return None if that was possible, else why not."""
@@ -154,8 +158,10 @@ class Shards:
             return result
         if not make_room(leased=True):  # it is there, and `select` reads it
             return None
-        kept = self._keep_cached(self.cache, shard, self._identity(shard), result, whole=True, verified=made)
-        return None if kept else Verdict.BUSY
+        if not self._keep_cached(self.cache, shard, self._identity(shard), result, whole=True, verified=made):
+            return Verdict.BUSY
+        self._count_opened(shard)
+        return None
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
         """Fetch a shard into the cache without holding it open: for prefetch. `received` is called with the number of
@@ -274,7 +280,18 @@ class Shards:
             made = True
 
         key, url = self.key(shard), self.storage.url
-        return retried(lambda: cache.fetch(key, fill, needed_in=needed_in, needs=needs, source=url)), made
+        found = retried(lambda: cache.fetch(key, fill, needed_in=needed_in, needs=needs, source=url))
+        if made:
+            count(Counter.MISSES)
+            self._state.brought.add(shard)
+        return found, made
+
+    def _count_opened(self, shard: int) -> None:
+        """Count a hit if a shard that was opened from the cache was there before."""
+        if shard in self._state.brought:
+            self._state.brought.discard(shard)
+        else:
+            count(Counter.HITS)
 
     def _copied(self, shard: int, samples: NDArray[np.int64]) -> Selection | None:
         """Copy `samples` of a shard in the cache, which is not kept open; None if it is not there."""

@@ -37,7 +37,7 @@ from mdsx.format import (
     claimed_raw_size,
     filenames,
 )
-from mdsx.process import REQUESTS, Share
+from mdsx.process import REQUESTS, Counter, Share, count, in_flight
 from mdsx.storage import MissingBucketError, Storage, file_of
 
 OURS = MdsxFormat()
@@ -56,6 +56,7 @@ def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) ->
     """Return what `fetch` does; call it once more if it raises `damage`, which may be damage in transfer."""
     with suppress(damage):
         return fetch()
+    count(Counter.RETRIES)
     return fetch()
 
 
@@ -117,10 +118,12 @@ def stream_shard(
 
 def _pass(storage: Storage, key: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
     def sink(chunk: bytes) -> None:
+        count(Counter.DOWNLOADED, len(chunk))
         for piece in stream.feed(chunk):
             write(piece)  # type: ignore[arg-type]
 
-    storage.download(key, sink, size=size)
+    with in_flight():
+        storage.download(key, sink, size=size)
     return stream.finish()
 
 
@@ -303,7 +306,9 @@ class StoredObject:
     def _get(self, span: Request) -> memoryview:
         if span.start == span.stop:
             return memoryview(b"")
-        piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self._etag)
+        with in_flight():
+            piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self._etag)
+        count(Counter.DOWNLOADED, len(piece.data))
         if piece.total != self._size:
             raise ChangedError(
                 "the object is not the one that the index names",

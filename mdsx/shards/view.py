@@ -85,6 +85,12 @@ class View:
         """Uncompressed bytes of a sample, on average."""
         return int(self.raw_sizes.sum()) // max(int(self.counts.sum()), 1)
 
+    @cached_property
+    def mean_sizes(self) -> NDArray[np.float64]:
+        """float64 [shards]: the uncompressed bytes of a sample of each shard, on average."""
+        indexes = [excerpt.shards.index for excerpt in self.excerpts]
+        return np.concatenate([index.raw_sizes / np.maximum(index.counts, 1) for index in indexes])
+
     @property
     def cache_limit(self) -> int | None:
         """Bytes that the smallest of the caches may hold; None if every shard is read in place."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 from mdsx.errors import MdsxError, redacted
+from mdsx.process import Counter, count
 
 TRIES = 8
 PATIENCE = 120.0  # seconds
@@ -84,20 +85,27 @@ class Tries:
         if limit is not None:
             pauses = min(self._failures, _FIRST_PAUSES)
             if seconds + _longest(pauses) <= limit:
-                pause(pauses)
+                _retry(failure, pauses)
                 return
             tries = "1 try" if self._failures == 1 else f"{self._failures} tries in {seconds:.0f} s"
             raise failure.final(f"{tries}, on first contact") from failure.__cause__
         if self._failures >= TRIES or seconds >= PATIENCE:
             raise failure.final(f"given up after {self._failures} tries in {seconds:.0f} s") from failure.__cause__
-        pause(self._failures)
+        _retry(failure, self._failures)
 
     def _obey(self, failure: TransientError, seconds: float) -> None:
         """Wait as long as the server asks. This is neither a failure nor a lack of progress."""
         _log.warning("%s; mdsx waits %.0f s, as the server asks", redacted(str(failure.final())), seconds)
+        count(Counter.RETRIES)
         self._obedience -= seconds
         self._since += seconds
         wait(seconds)
+
+
+def _retry(failure: TransientError, failures: int) -> None:
+    count(Counter.RETRIES)
+    _log.debug("retrying: %s", redacted(str(failure.final())))
+    pause(failures)
 
 
 def tried(attempt: Callable[[], T], limit: Limit = lambda failure: None) -> T:

@@ -4,6 +4,7 @@ from mdsx.stream.background import batches_ahead
 from mdsx.stream.batching import Batching, Task, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.machine import Pace
+from mdsx.stream.meter import Meter
 from mdsx.stream.prefetch import warn_of_small_cache
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import NOTHING, Iteration, Run
@@ -15,6 +16,7 @@ __all__ = [
     "Batching",
     "Failure",
     "Iteration",
+    "Meter",
     "OrderIdentity",
     "Pace",
     "Phases",

@@ -15,8 +15,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from mdsx.process import Owner
+from mdsx.process import Counters, Owner, work_for
 from mdsx.stream.batching import Task
+from mdsx.stream.meter import Meter
 from mdsx.stream.reader import RankReader
 
 T = TypeVar("T")
@@ -32,28 +33,39 @@ def batches_ahead(
     tasks: Iterable[Task],
     make: Callable[[list[Task]], Iterator[T]],
     *,
+    meter: Meter,
     batch_bytes: int,
     together: int,
 ) -> Generator[T, None, None]:
     """Yield what `make` returns for runs of `tasks`, made in a thread; close `reader`, which `make` uses.
 
-    `batch_bytes`: the size of a batch; `together`: how many to hand over at once.
+    `meter` counts the work of the thread, and waiting for it. `batch_bytes`: the size of a batch; `together`: how many
+    to hand over at once.
     """
     depth = min(max(_READY_BYTES // batch_bytes, 2), _READY_BATCHES)
-    lists = partial(_lists_of_runs, reader, tasks, make, together)
-    background = Background(lists, max(depth // together, 1))
+    lists = partial(_lists_of_runs, reader, tasks, make, together, meter.counters)
+    background, waiting = Background(lists, max(depth // together, 1)), meter.waiting
     try:
-        for batches in background:
+        while True:
+            with waiting:
+                batches = next(background, None)
+            if batches is None:
+                return
             yield from batches
     finally:
         background.close()
 
 
 def _lists_of_runs(
-    reader: RankReader, tasks: Iterable[Task], make: Callable[[list[Task]], Iterator[T]], count: int
+    reader: RankReader,
+    tasks: Iterable[Task],
+    make: Callable[[list[Task]], Iterator[T]],
+    count: int,
+    counters: Counters,
 ) -> Iterator[list[T]]:
     """Yield the batches of `tasks` in lists of up to `count`. It must not hold the loader, whose end stops the
     thread."""
+    work_for(counters)
     try:
         for run in reader.runs(tasks):
             yield from _lists(make(run), count)

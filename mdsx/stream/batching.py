@@ -57,6 +57,11 @@ class Batching:
         """The batch that begins at `start`."""
         return Task(epoch, start, min(start + self.global_batch, self.samples))
 
+    def share(self, task: Task, rank: int) -> int:
+        """Return how many samples of `task` are the rank's."""
+        size, ranks = task.stop - task.start, self.world_size
+        return (rank + 1) * size // ranks - rank * size // ranks
+
     def last_size(self, position: int) -> int:
         """Samples over all ranks of the last batch from `position` on; 0 if there is none."""
         if self.count(position) == 0:

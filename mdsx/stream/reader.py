@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.order import Course
-from mdsx.process import REQUESTS, Owner, Share
+from mdsx.process import REQUESTS, Counter, Owner, Share, count
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.batching import Batching, Task
 from mdsx.stream.damaged import Failure, sound_columns
@@ -191,9 +191,7 @@ class RankReader:
 
     def shares(self, tasks: Iterable[Task]) -> list[int]:
         """Return how many samples the rank has of each task."""
-        rank, world_size = self.rank, self.batching.world_size
-        sizes = [task.stop - task.start for task in tasks]
-        return [(rank + 1) * size // world_size - rank * size // world_size for size in sizes]
+        return [self.batching.share(task, self.rank) for task in tasks]
 
     def runs(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         """Yield `tasks` in runs to read together. Runs grow from one batch, so that the first comes soon."""
@@ -264,6 +262,12 @@ class RankReader:
         asked = [(shard, group) for shard, group in groups if shard in absent]
         fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
         found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
+        sizes_of = view.mean_sizes
+        count(Counter.READ_SAMPLES, len(shards))
+        count(Counter.READ_BYTES, round(float(sizes_of[shards].sum())))
+        if runtime.prefetcher is not None:
+            cached = [shard for shard in sizes if shard not in absent and view.cached(shard)]
+            count(Counter.CACHE_BYTES, round(sum(sizes[shard] * float(sizes_of[shard]) for shard in cached)))
         return places, found
 
     def _open(self, prefetcher: Prefetcher | None, shard: int, wanted: int) -> bool:

@@ -8,7 +8,18 @@ except ModuleNotFoundError as error:
 from mdsx.torch.collation import collate
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.loader import StreamingDataLoader
+from mdsx.torch.monitors import PrometheusStats, TensorBoardStats
 from mdsx.torch.ranks import RankOptions
+from mdsx.torch.stats import Stats
 from mdsx.torch.workers import WorkerOptions
 
-__all__ = ["RankOptions", "StreamingDataLoader", "StreamingDataset", "WorkerOptions", "collate"]
+__all__ = [
+    "PrometheusStats",
+    "RankOptions",
+    "Stats",
+    "StreamingDataLoader",
+    "StreamingDataset",
+    "TensorBoardStats",
+    "WorkerOptions",
+    "collate",
+]

@@ -8,6 +8,7 @@ ahead, and fits any number of workers.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -25,15 +26,18 @@ from mdsx.errors import UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
-from mdsx.stream import Batching, Iteration, Phases, Task, batches_ahead
+from mdsx.progress import StatusLine
+from mdsx.stream import Batching, Iteration, Meter, Phases, Task, batches_ahead
 from mdsx.torch.assembly import Collate, OnError, Short
 from mdsx.torch.collation import VALID, Uneven
 from mdsx.torch.dataset import StreamingDataset
+from mdsx.torch.stats import Stats, stats_of
 from mdsx.torch.workers import WorkerOptions, Workers
 
 _log = logging.getLogger("mdsx")
 
 _FAILURES = 3  # of one batch in a row, until the error says how to skip it
+_RECENT = 20  # statistics that the progress line remembers, one for each time it is written
 
 
 class StreamingDataLoader:
@@ -66,9 +70,12 @@ class StreamingDataLoader:
             the others. "repeat": a sample of another rank, and in every batch a mask, bool [n], which is False for that
             sample: the key "valid", or for a batch that is no dict, the second of the pair (batch, mask).
         on_error: "skip" leaves out samples that are damaged, or for which `transform` raises. Each is logged (by the
-            logger "mdsx") and counted in `skipped`. Positions count it, so ranks keep equal numbers of batches. A batch
-            with no sample left is what `uneven` says. Errors of `collate_fn` and of storage are raised.
+            logger "mdsx") and counted in `stats().skipped`. Positions count it, so ranks keep equal numbers of
+            batches. A batch with no sample left is what `uneven` says. Errors of `collate_fn` and of storage are
+            raised.
         pin_memory: Whether tensors are copied to pinned memory.
+        progress: Whether to show one line with the epoch's progress and the statistics of the last ten seconds. It is
+            shown on rank 0, on stderr, if that is a terminal or a notebook.
         num_workers: 0 prepares batches in a background thread, which is faster unless `transform` is slow; n > 0 in n
             processes. Neither changes which samples are in a batch.
         worker_options: More about worker processes, see `mdsx.torch.WorkerOptions`.
@@ -88,6 +95,7 @@ class StreamingDataLoader:
         uneven: Uneven = "empty",
         on_error: OnError = "raise",
         pin_memory: bool = False,
+        progress: bool = False,
         num_workers: int = 0,
         **worker_options: Unpack[WorkerOptions],
     ) -> None:
@@ -123,8 +131,8 @@ class StreamingDataLoader:
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
         self._data.on_error = on_error
         self._data.collate = collate_fn
-        self.skipped = 0
-        """Return how many samples on_error="skip" left out of the batches handed out on this rank."""
+        self._progress = progress
+        self._meter = Meter()
         if uneven == "repeat" and not self._data.per_sample and VALID in dataset.columns:
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         self._checked_tail = False
@@ -142,6 +150,7 @@ class StreamingDataLoader:
             "_data": self._data.copy(),
             "_run": copy(self._run),
             "_current": None,
+            "_meter": Meter(),
             "_workers": copy(self._workers),
         }
 
@@ -170,6 +179,13 @@ class StreamingDataLoader:
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, the same on every rank."""
         return self._batching.count()
+
+    def stats(self) -> Stats:
+        """Return what this loader has done so far on this rank, in all its processes. It takes some microseconds.
+
+        Any thread may call it at any time, also while `next()` waits. A copy of a loader counts from 0.
+        """
+        return stats_of(self._meter, self._workers.totals)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass `epoch` from its start; an iteration under way ends.
@@ -264,7 +280,7 @@ class StreamingDataLoader:
     def _open(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
         """Yield batches to the epoch's end, prepared ahead."""
         if self.num_workers > 0:
-            return self._workers.batches(self._data, batching, epoch, position)
+            return self._workers.batches(self._data, batching, epoch, position, self._meter)
         data = self._data
         data.warn_of_costs(batching)
         reader = data.reader(batching, stand_in=data.one_by_one)
@@ -272,20 +288,43 @@ class StreamingDataLoader:
             reader,
             batching.tasks(epoch, position),
             partial(data.assembled, reader),
+            meter=self._meter,
             batch_bytes=data.batch_bytes(batching),
             together=data.together(batching),
         )
 
-    def _finish(self, epoch: int, batch: Any) -> Any:
-        """Return a batch as it is handed out; log and count the samples left out of it."""
-        if type(batch) is Short:
-            batch, skipped = batch
-            for line in skipped:
-                _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", epoch, line)
-            self.skipped += len(skipped)
-        if self.pin_memory and torch.cuda.is_available():
-            batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
-        return batch
+    def _handed_out(self, batching: Batching, tasks: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
+        """Yield tasks and their batches as they are handed out; count them, and log the samples left out of them."""
+        meter, whole, size, rank = self._meter, batching.global_batch, batching.batch_size, self._data.ranks[0]
+        pinned = self.pin_memory and torch.cuda.is_available()
+        for task, batch in tasks:
+            _, start, stop = task
+            meter.samples += size if stop - start == whole else batching.share(task, rank)
+            meter.batches += 1
+            if type(batch) is Short:
+                batch, skipped = batch
+                for line in skipped:
+                    _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", task.epoch, line)
+                meter.samples -= len(skipped)
+                meter.skipped += len(skipped)
+            if pinned:
+                batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
+            yield task, batch
+
+    def _status(self, batching: Batching, epoch: int) -> StatusLine:
+        """Return the line of a pass; it must not keep the loader alive."""
+        loader, recent = ref(self), deque([self.stats()], maxlen=_RECENT)
+
+        def text() -> str:
+            here = loader()
+            if here is None:
+                return ""
+            total, (reached, position) = batching.count(), (here._run.epoch, here._run.position)
+            done = total - batching.count(position) if reached == epoch else total
+            recent.append(here.stats())
+            return f"epoch {epoch}: {done:,}/{total:,} batches, {recent[-1] - recent[0]}"
+
+        return StatusLine(text)
 
 
 class _Epoch(Iteration):
@@ -297,6 +336,7 @@ class _Epoch(Iteration):
         self._owner = Owner()
         self._loader = loader
         self._prepared: Generator[Any, None, None] | None = None
+        self._line: StatusLine | None = None
 
     def __next__(self) -> Any:
         if not self._owner.here:
@@ -306,8 +346,11 @@ class _Epoch(Iteration):
     def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
         loader, batching = self._loader, self.batching
         loader._replace_iteration(self)
+        loader._meter.begin()
+        if loader._progress and self._warns:
+            self._line = loader._status(batching, epoch)
         self._prepared = loader._open(batching, epoch, position)
-        return zip(batching.tasks(epoch, position), map(partial(loader._finish, epoch), self._prepared), strict=True)
+        return loader._handed_out(batching, zip(batching.tasks(epoch, position), self._prepared, strict=True))
 
     def _failed(self, error: BaseException, times: int) -> None:
         if times >= _FAILURES and isinstance(error, Exception):
@@ -327,6 +370,9 @@ class _Epoch(Iteration):
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             prepared.close()
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
 
     def __del__(self) -> None:
         self.close()
@@ -340,7 +386,7 @@ def _forget_in_child() -> None:
     """Keep the parent's iterations for ever: ending them here would end the parent's workers."""
     for iteration in _alive:
         _of_the_parent.extend((iteration._prepared, iteration._items))
-        iteration._prepared = iteration._items = None
+        iteration._prepared = iteration._items = iteration._line = None
 
 
 at_fork(after_in_child=_forget_in_child)

@@ -60,30 +60,43 @@ class _Strings(NamedTuple):
         return found
 
 
+class SharedMemory:
+    """Memory, zeroed, that workers inherit or unpickle: `bytes`, uint8 [size]. It has no name."""
+
+    def __init__(self, size: int) -> None:
+        with naming_limits(_MEMORY):
+            self._descriptor = nameless_file()
+        os.ftruncate(self._descriptor, max(size, 1))
+        self._map()
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def _map(self) -> None:
+        self.bytes = np.frombuffer(mmap.mmap(self._descriptor, 0), np.uint8)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"descriptor": DupFd(self._descriptor)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with naming_limits(_MEMORY):
+            self._descriptor = state["descriptor"].detach()
+        self._map()
+
+
 class Slots:
     """`count` slots of `size` bytes. The process that made them owns them; workers inherit or unpickle them."""
 
     def __init__(self, count: int, size: int) -> None:
         self._size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        with naming_limits(_MEMORY):
-            self._descriptor = nameless_file()
-        os.ftruncate(self._descriptor, max(count * self._size, 1))
-        self._map()
+        self._shared = SharedMemory(count * self._size)
         self._free, self._reserved, self._taken = list(range(count)), set[int](), set[int]()
         _owned.add(self)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def _map(self) -> None:
-        self._memory = np.frombuffer(mmap.mmap(self._descriptor, 0), np.uint8)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"size": self._size, "descriptor": DupFd(self._descriptor)}
+        return {"_size": self._size, "_shared": self._shared}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._size = state["size"]
-        with naming_limits(_MEMORY):
-            self._descriptor = state["descriptor"].detach()
-        self._map()
+    @property
+    def _memory(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return self._shared.bytes
 
     def reserve(self) -> int | None:
         """Return a free slot, or None. It is in use until the result of `take` dies."""

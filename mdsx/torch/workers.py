@@ -17,15 +17,16 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from mdsx.errors import CorruptError, UsageError
-from mdsx.process import end_with_parent
+from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import joined
-from mdsx.stream import Batch, Batching, RankReader, Task
+from mdsx.stream import Batch, Batching, Meter, RankReader, Task
 from mdsx.torch.assembly import Short, skipped_lines, tensors
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.rank_data import RankData
-from mdsx.torch.slots import Slots
+from mdsx.torch.slots import SharedMemory, Slots
 from mdsx.warn import leave_warnings_to_others
 
+_ROW = 8 * len(Counter)  # bytes of a worker's counts
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
 
 
@@ -52,31 +53,40 @@ class Workers:
 
     def __init__(self, number: int, options: WorkerOptions) -> None:
         self._number = number
-        self._options: dict[str, Any] = {
-            **options,
-            "num_workers": number,
-            "worker_init_fn": _BeginWorker(options.get("worker_init_fn")),
-        }
+        self._options: dict[str, Any] = {**options, "num_workers": number}
+        self._counted = _Counted.before(None)
         self._started: tuple[DataLoader[Any], _Asks] | None = None
         self._batching: Batching | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_started": None, "_batching": None}
+        return {**self.__dict__, "_started": None, "_batching": None, "_counted": _Counted.before(None)}
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Return what all workers so far have counted, a total for each Counter."""
+        return self._counted.totals
 
     def forget(self) -> None:
         """Start new processes for the next iteration, even if the present ones persist."""
         self._started = None
 
-    def batches(self, data: RankData, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
-        """Yield the batches from there to the epoch's end."""
-        broken = True
+    def batches(
+        self, data: RankData, batching: Batching, epoch: int, position: int, meter: Meter
+    ) -> Generator[Any, None, None]:
+        """Yield the batches from there to the epoch's end. `meter` measures waiting for workers."""
+        broken, waiting = True, meter.waiting
         while broken:  # after a broken run, make the next batch alone: it raises the error in its place
             workers, asks = self._start(data, batching)
             asks.start(batching, epoch, position)
             broken, answers = False, None
             try:
-                answers = iter(workers)
-                while (answer := next_answer(answers)) is not None:
+                with waiting:
+                    answers = iter(workers)
+                while True:
+                    with waiting:
+                        answer = next_answer(answers)
+                    if answer is None:
+                        break
                     for batch in asks.batches(answer, data):
                         position += batching.global_batch
                         yield batch
@@ -91,6 +101,8 @@ class Workers:
                 stay = workers.persistent_workers and self._started is not None
                 with ending_soon(None if stay else answers):
                     del answers, workers
+                if not stay:
+                    self._counted = _Counted.before(self._counted)
 
     def _start(self, data: RankData, batching: Batching) -> tuple[DataLoader[Any], _Asks]:
         """Start new processes unless they persist: the old ones may still write to their slots."""
@@ -102,9 +114,41 @@ class Workers:
             views = slots is not None or data.zero_copy
             reader = data.reader(batching, self._number, views=views, stand_in=data.one_by_one)
             worker = _Worker(data, reader, slots)
-            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **self._options)
+            memory = SharedMemory(self._number * _ROW)
+            self._counted = _Counted.before(self._counted, memory)
+            options = {**self._options, "worker_init_fn": _BeginWorker(self._options.get("worker_init_fn"), memory)}
+            workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **options)
             self._started, self._batching = (workers, asks), batching
         return self._started
+
+
+class _Counted(NamedTuple):
+    """What workers have counted: those that ended, and those that count in shared memory, a row of it each.
+
+    It is replaced as a whole, so that a thread that reads it counts nothing twice."""
+
+    ended: tuple[int, ...]
+    memory: SharedMemory | None
+
+    @classmethod
+    def before(cls, earlier: _Counted | None, memory: SharedMemory | None = None) -> _Counted:
+        """Return the totals of `earlier` as those of ended workers, and those of new ones in `memory`."""
+        ended = list(earlier.totals) if earlier is not None else [0] * len(Counter)
+        ended[Counter.IN_FLIGHT] = 0  # killed workers did not count it down
+        return cls(tuple(ended), memory)
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        if self.memory is None:
+            return self.ended
+        rows = _rows(self.memory).tolist()
+        places = range(len(Counter))
+        return tuple(self.ended[place] + sum(rows[place :: len(Counter)]) for place in places)
+
+
+def _rows(memory: SharedMemory) -> memoryview:
+    """Return the workers' counts, int64: a row of each worker."""
+    return memory.bytes.data.cast("q")
 
 
 def _slot_bytes(data: RankData, batching: Batching, batches: int) -> int:
@@ -268,11 +312,12 @@ class _BeginWorker:
     Ctrl-C reaches all processes of a terminal, but only the main process decides what happens then.
     """
 
-    def __init__(self, then: Callable[[int], None] | None) -> None:
-        self._then = then
+    def __init__(self, then: Callable[[int], None] | None, counts: SharedMemory) -> None:
+        self._then, self._counts = then, counts
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        work_for(Counters(_rows(self._counts)[worker * len(Counter) : (worker + 1) * len(Counter)]))
         if worker > 0:
             leave_warnings_to_others()
         end_with_parent()

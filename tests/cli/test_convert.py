@@ -233,9 +233,9 @@ def test_the_same_command_continues_after_ctrl_c(large: Path, tmp_path: Path, pr
     assert job.finish() == job.expected
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path: Path, processes: str) -> None:
-    job = Job(large, tmp_path / "out", processes)
+def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path: Path) -> None:
+    """See tests/convert/test_conversion.py for a conversion in one process."""
+    job = Job(large, tmp_path / "out", "2")
     assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
     assert job.finish() == job.expected
 

@@ -7,9 +7,18 @@ from typing import Any, assert_type
 
 import numpy as np
 import torch
+from prometheus_client import REGISTRY
 
 import mdsx
-from mdsx.torch import StreamingDataLoader, StreamingDataset, WorkerOptions, collate
+from mdsx.torch import (
+    PrometheusStats,
+    Stats,
+    StreamingDataLoader,
+    StreamingDataset,
+    TensorBoardStats,
+    WorkerOptions,
+    collate,
+)
 
 
 def write(url: str) -> int:
@@ -68,6 +77,20 @@ def train(url: str, options: WorkerOptions) -> dict[str, Any]:
     assert_type(state, dict[str, Any])
     loader.load_state_dict(state)
     return state
+
+
+class Writer:
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None, walltime: float = 0) -> None:
+        print(tag, scalar_value, global_step)
+
+
+def watch(loader: StreamingDataLoader) -> None:
+    before = loader.stats()
+    assert_type(loader.stats() - before, Stats)
+    print(f"{before}", before.samples_per_second, before.wait_fraction, before.hit_rate or 0.0)
+    log = TensorBoardStats(loader, Writer(), every=10)
+    log(7)
+    REGISTRY.register(PrometheusStats(train=loader))
 
 
 def order() -> None:

@@ -28,8 +28,9 @@ def with_last(url: str, etag: str, content: str) -> Plan:
 @given(tars=st.integers(1, 300), parts=st.integers(1, MAX_PARTS))
 def test_parts_are_contiguous_runs_of_all_tars(tars: int, parts: int) -> None:
     parts = min(parts, tars)
-    divided = [plan(tars, parts).part_sources(part) for part in range(parts)]
-    assert tuple(source for sources in divided for source in sources) == plan(tars).sources
+    divided_plan = plan(tars, parts)
+    divided = [divided_plan.part_sources(part) for part in range(parts)]
+    assert tuple(source for sources in divided for source in sources) == divided_plan.sources
     assert max(map(len, divided)) - min(map(len, divided)) <= 1
 
 

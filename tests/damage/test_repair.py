@@ -185,7 +185,7 @@ def test_random_damage_costs_only_the_samples_it_touches(tmp_path: Path, often: 
     write(tmp_path / "sound", WRITTEN)
     sound = plain_shards(tmp_path / "sound")
     rng = random.Random(11)
-    for round in range(often(25, long=600)):
+    for round in range(often(10, long=600)):
         root = tmp_path / str(round)
         shutil.copytree(tmp_path / "sound", root)
         gone = set[int]()
@@ -412,7 +412,7 @@ def test_without_an_index_the_first_frame_gives_the_layout(tmp_path: Path) -> No
 def test_without_an_index_random_damage_loses_the_least(plain: Path, tmp_path: Path, often: Often) -> None:
     """A header with damaged sizes or columns costs the shard; other damage costs the samples that it touches."""
     sound, rng = plain_shards(plain), random.Random(17)
-    for round in range(often(10, long=200)):
+    for round in range(often(5, long=200)):
         root = tmp_path / str(round)
         shutil.copytree(plain, root)
         (root / "index.json").unlink()

@@ -45,6 +45,11 @@ def changed(shard: bytes, changes: Iterable[int]) -> Iterator[tuple[int, bytes]]
             yield place, patch(shard, place, bytes([shard[place] ^ change]))
 
 
+def change_of(place: int) -> int:
+    """Return one of these bits for the byte at `place`, for tests that change each byte once."""
+    return CHANGES[place // 3 % len(CHANGES)]
+
+
 def problems(shard: bytes) -> list[str | None]:
     """Return the place of each problem found."""
     try:

@@ -154,7 +154,7 @@ def test_a_damaged_stream_never_gives_other_bytes() -> None:
             read(SMALL[:place], 2 * FRAME_SIZE)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.binary(max_size=200), st.integers(0, 2**63), st.booleans())
 def test_any_bytes_are_read_or_raise_format_error(data: bytes, raw_size: int, begun: bool) -> None:
     data = SMALL[:20] + data if begun else data

@@ -91,7 +91,7 @@ def columns_and_samples(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str,
     return columns, samples
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(columns_and_samples())
 def test_written_samples_are_read_unchanged(made: tuple[dict[str, str], list[dict[str, Any]]]) -> None:
     columns, samples = made

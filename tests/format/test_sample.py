@@ -51,7 +51,7 @@ def visible(value: Any) -> tuple[Any, ...]:
     return type(value), repr(value)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(columns_and_samples())
 def test_a_sample_equals_itself_in_a_batch(made: tuple[dict[str, str], list[Sample]]) -> None:
     view = ShardView.parse(shard(*made))

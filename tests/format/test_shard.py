@@ -203,7 +203,7 @@ def test_an_opaque_column_does_not_prevent_the_check() -> None:
     assert check_shard(patch(shard, len(shard) - 1, b"!"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_read_or_raise_format_error(data: bytes, headed: bool) -> None:
     data = SHARD[:64] + data if headed else data
@@ -211,7 +211,7 @@ def test_any_bytes_are_read_or_raise_format_error(data: bytes, headed: bool) -> 
         check_shard(seal(data) if headed else data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.sampled_from(["samples", "row_key", "row_size", "heap_offset", "file_size"]), st.integers(0, 2**64 - 1)

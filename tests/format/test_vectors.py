@@ -68,15 +68,11 @@ def test_the_folder_has_exactly_the_manifests_files() -> None:
     assert {file for file in there if (HERE / file).is_file()} == {*GOOD, *BAD} == {*MADE}
 
 
-@pytest.mark.parametrize("file", [file for file, vector in MADE.items() if not getattr(vector, "libzstd", False)])
-def test_the_generator_writes_the_same_bytes(file: str) -> None:
-    assert data(file) == MADE[file].data
-
-
-@pytest.mark.parametrize("file", [file for file, vector in MADE.items() if getattr(vector, "libzstd", False)])
-def test_the_same_libzstd_writes_the_same_bytes(file: str) -> None:
-    same = MANIFEST["libzstd"] == generate.libzstd()
-    assert (data(file) == MADE[file].data) or not same
+def test_the_generator_writes_the_same_bytes() -> None:
+    """Frames of libzstd may be others with another libzstd."""
+    others = MANIFEST["libzstd"] != generate.libzstd()
+    changed = [file for file, vector in MADE.items() if data(file) != vector.data]
+    assert not [file for file in changed if not (others and getattr(MADE[file], "libzstd", False))]
 
 
 def test_readme_and_manifest_describe_every_file() -> None:
@@ -132,6 +128,13 @@ def test_a_bad_file_raises_its_error(file: str) -> None:
     assert type(caught.value) is (CorruptError if BAD[file]["kind"] == "corrupt" else UnsupportedError)
     assert BAD[file]["says"] in str(caught.value)
     assert caught.value.file == file
+    if not file.endswith(".mdsx"):
+        return
+    if BAD[file]["kind"] == "unsupported":  # the full check also finds what opening finds
+        with pytest.raises(UnsupportedError):
+            check_shard(data(file))
+    else:
+        assert len(check_shard(data(file))) == 1
 
 
 @pytest.mark.parametrize("file", [file for file in BAD if BAD[file].get("found_by") == "full check"])
@@ -140,12 +143,3 @@ def test_the_full_check_finds_one_error(file: str) -> None:
     (error,) = check_shard(data(file), file=file)
     assert BAD[file]["says"] in str(error)
     assert error.file == file
-
-
-@pytest.mark.parametrize("file", names(BAD, ".mdsx"))
-def test_the_full_check_also_finds_what_opening_finds(file: str) -> None:
-    if BAD[file]["kind"] == "unsupported":
-        with pytest.raises(UnsupportedError):
-            check_shard(data(file))
-    else:
-        assert len(check_shard(data(file))) == 1

@@ -52,7 +52,7 @@ def broken(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes_are_read_or_raise_our_error(name: str, often: Often) -> None:
-    examples = often(25, long=1000) if name in _SLOW else often(150, long=20_000)
+    examples = often(12, long=1000) if name in _SLOW else often(60, long=20_000)
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(broken(TARGETS[name].seeds))

@@ -44,7 +44,7 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(mixtures())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_a_mixture_equals_the_naive_implementation(options: dict[str, Any]) -> None:
     mixture, naive = MixtureOrder(**options), reference.Mixture(**options)
     assert list(mixture.bounds) == naive.bounds
@@ -53,7 +53,7 @@ def test_a_mixture_equals_the_naive_implementation(options: dict[str, Any]) -> N
 
 
 @given(mixtures(), st.data())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_phases_equal_the_naive_implementation(options: dict[str, Any], data: st.DataObject) -> None:
     starts = sorted(data.draw(st.sets(st.integers(1, 690), min_size=1, max_size=4)))
     sizes = [sum(component) for component in options["components"]]
@@ -134,7 +134,7 @@ def test_large_components_are_read_lane_by_lane(lanes: int) -> None:
 
 
 @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=50), st.sampled_from([1, 3, 8]))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_positions_in_one_call_or_many_are_equal(positions: list[int], lanes: int) -> None:
     options: tuple[Any, ...] = ([[3000, 5000], [40], [9000]], [5, 1, 3], 3, lanes, 64)
     anywhere = places(MixtureOrder(*options), positions)
@@ -182,7 +182,7 @@ def test_the_draws_of_a_long_run_match_the_weights() -> None:
 
 
 @given(mixtures(), st.integers(0, 3000))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_draws_before_equals_a_count(options: dict[str, Any], position: int) -> None:
     mixture = MixtureOrder(**options)
     lane = mixture.locate(np.arange(position % mixture.lanes, position, mixture.lanes))[0]

@@ -37,7 +37,7 @@ def first_reads(course: Course, start: int, stop: int) -> dict[int, int]:
 
 
 @given(small_orders)
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_a_shard_is_read_only_within_its_blocks(options: dict[str, Any]) -> None:
     order = Order(**options)
     uses, everything = ShardUses(order), np.arange(len(options["counts"]))
@@ -52,7 +52,7 @@ def test_a_shard_is_read_only_within_its_blocks(options: dict[str, Any]) -> None
 
 
 @given(small_orders, st.integers(0, 2), st.sampled_from([None, 1, 13, 500]))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_no_shard_is_read_before_its_next_need(options: dict[str, Any], epoch: int, epoch_samples: int | None) -> None:
     course = DatasetCourse(Order(**options), epoch_samples)
     n, counts = course.samples, options["counts"]
@@ -83,7 +83,7 @@ def test_the_next_need_is_close_to_the_next_read() -> None:
     st.integers(0, 5000),
     st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_mixture_needs_the_shards_it_reads(
     components: list[list[int]], lanes: int, block: int, position: int, data: Any
 ) -> None:
@@ -125,7 +125,7 @@ def read_by(course: Course, start: int, stop: int, size: int, rank: int, world: 
 
 
 @given(st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 7, 16]), st.integers(0, 300), st.booleans(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_ranks_shards_are_those_its_batches_read(size: int, world: int, start: int, mixture: bool, data: Any) -> None:
     rank = data.draw(st.integers(0, world - 1))
     course: Course = DatasetCourse(

@@ -52,7 +52,7 @@ def test_any_world_size_resumes_at_any_batch(before: int, after: int) -> None:
 
 
 @given(orders(), st.lists(st.tuples(st.sampled_from(WORLD_SIZES), st.integers(1, 30), st.integers(0, 4)), max_size=5))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_sequence_of_runs_is_exact(order: Order, runs: list[tuple[int, int, int]]) -> None:
     samples, position = [], 0
     for world_size, batch_size, batches in [*runs, (3, 17, None)]:

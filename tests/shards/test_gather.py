@@ -20,9 +20,6 @@ from mdsx.shards import Columns, Selection, present
 from mdsx.shards.gather import Source, gather
 from tests.format.test_round_trip import columns_and_samples
 
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
-
 Sample = dict[str, Any]
 
 
@@ -86,7 +83,7 @@ def datasets(draw: st.DrawFn) -> tuple[dict[str, str], list[Sample], list[Source
     return columns, samples, sources, places, np.diff([0, *stops, len(samples)]).tolist()
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(datasets(), st.booleans())
 def test_columns_equal_the_written_values_in_any_order(made: Any, views: bool) -> None:
     columns, samples, sources, places, sizes = made

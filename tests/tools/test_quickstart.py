@@ -59,7 +59,7 @@ class TestWhole:
     @pytest.fixture
     def started(self, tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
         with subprocess.Popen(
-            [*TOOLS, "quickstart", "--documents", "400"],
+            [*TOOLS, "quickstart", "--documents", "320"],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch), "CI": "true"},
             stdout=subprocess.PIPE,

@@ -68,7 +68,7 @@ def value(kind: Any, number: int) -> Any:
     }[kind]
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(KINDS, st.integers(1, 4))
 def test_collate_equals_pytorchs_default_collation(kind: Any, count: int) -> None:
     samples = [value(kind, number) for number in range(count)]

@@ -19,7 +19,7 @@ import mdsx
 from mdsx.dataset import Sample
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
-N = 1003
+N, BATCH = 1003, 50
 BAD = 700  # the sample that is spoilt, the first time
 
 
@@ -115,10 +115,14 @@ def ids(batch: dict[str, Any]) -> list[int]:
     return [int(number) for number in batch["id"]]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
-    ("where", "kind"),
-    [*(("transform", kind) for kind in RAISED), ("collate_fn", "KeyError"), ("collate_fn", "SystemExit")],
+    ("where", "kind", "workers"),
+    [
+        *(("transform", kind, 0) for kind in RAISED),
+        *(("transform", kind, 2) for kind in ("TwoArguments", "CorruptError", "NoException")),
+        *(("collate_fn", kind, 2) for kind in ("KeyError", "SystemExit")),
+        ("collate_fn", "KeyError", 0),
+    ],
 )
 def test_exception_is_raised_once_and_no_sample_is_lost(
     local_url: str, tmp_path: Path, kind: str, where: str, workers: int
@@ -128,7 +132,7 @@ def test_exception_is_raised_once_and_no_sample_is_lost(
     options: dict[str, Any] = {"transform": spoilt.transform} if where == "transform" else {}
     data = StreamingDataset(local_url, seed=4, **options)
     loader = StreamingDataLoader(
-        data, 17, num_workers=workers, drop_last=False, collate_fn=spoilt.collate if where == "collate_fn" else None
+        data, BATCH, num_workers=workers, drop_last=False, collate_fn=spoilt.collate if where == "collate_fn" else None
     )
     batches, found, raised = iter(loader), list[int](), 0
     while True:
@@ -153,7 +157,7 @@ def test_unpicklable_exception_keeps_type_message_and_traceback(local_url: str, 
         pass
 
     spoilt = Spoilt(tmp_path / "raised", lambda: Local("here"))
-    loader = StreamingDataLoader(StreamingDataset(local_url, transform=spoilt.transform), 17, num_workers=workers)
+    loader = StreamingDataLoader(StreamingDataset(local_url, transform=spoilt.transform), BATCH, num_workers=workers)
     with pytest.raises(RuntimeError if workers else Local) as raised:
         for _ in loader:
             pass
@@ -173,7 +177,7 @@ def test_iteration_continues_after_a_killed_worker(local_url: str, tmp_path: Pat
     before = left_over()
     spoilt = Spoilt(tmp_path / "died", die)
     data = StreamingDataset(local_url, seed=4, transform=spoilt.transform)
-    loader = StreamingDataLoader(data, 17, num_workers=2, drop_last=False, persistent_workers=persistent)
+    loader = StreamingDataLoader(data, BATCH, num_workers=2, drop_last=False, persistent_workers=persistent)
     batches, found, raised = iter(loader), list[int](), list[str]()
     while True:
         try:
@@ -204,7 +208,7 @@ def test_next_raises_a_prefetch_error_once(remote_url: str, tmp_path: Path, monk
 
     monkeypatch.setattr(View, "bring", fails_once)
     data = StreamingDataset(remote_url, seed=4, cache=mdsx.Cache(tmp_path / "cache", limit="1MB"))
-    batches, found, raised = iter(StreamingDataLoader(data, 17, drop_last=False)), list[int](), list[str]()
+    batches, found, raised = iter(StreamingDataLoader(data, BATCH, drop_last=False)), list[int](), list[str]()
     while True:
         try:
             found += ids(next(batches))
@@ -226,7 +230,7 @@ def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str,
     """The child cannot continue the parent's iteration. It can begin its own, and it can drop what it inherited."""
     from tests.forks import forked
 
-    loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), 17, num_workers=workers)
+    loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), BATCH, num_workers=workers)
     batches = iter(loader)
     found = ids(next(batches))
 
@@ -237,7 +241,7 @@ def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str,
             shown = ""
         except mdsx.UsageError as error:
             shown = str(error)
-        own = ids(next(iter(StreamingDataLoader(StreamingDataset(local_url, seed=4), 17))))
+        own = ids(next(iter(StreamingDataLoader(StreamingDataset(local_url, seed=4), BATCH))))
         del loader, batches
         gc.collect()
         return shown, own
@@ -247,7 +251,7 @@ def test_child_forked_during_reading_does_not_disturb_its_parent(local_url: str,
     assert own == found
     for batch in batches:
         found += ids(batch)
-    assert len(set(found)) == len(found) == N // 17 * 17
+    assert len(set(found)) == len(found) == N // BATCH * BATCH
 
 
 def test_child_does_not_wait_for_locks_held_at_fork(local_url: str) -> None:

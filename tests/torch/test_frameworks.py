@@ -7,10 +7,9 @@ import json
 import multiprocessing
 import os
 import re
+import runpy
 import signal
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -85,15 +84,17 @@ def test_accelerate_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path
     assert Counter(json.loads((tmp_path / "valid").read_text())) == Counter(range(N))
 
 
-def lightning(url: str, folder: Path, *jobs: tuple[int, int, int, int]) -> list[list[int | None]]:
-    """Run jobs of ranks, a batch size, a step to be killed at (-1: none) and epochs. Return their exit statuses."""
+def lightning(url: str, folder: Path, *jobs: tuple[int, int, int, int]) -> list[tuple[list[int | None], int]]:
+    """Run jobs of ranks, a batch size, a step to be killed at (-1: none) and epochs. Return the same as `accelerate`,
+    of the first epoch."""
     from tests.torch.lightning_training import train  # takes seconds: once, for all ranks
 
     found = []
     for world, *job in jobs:
         port = str(free_port())
         ranks = [{"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_PORT": port} for rank in range(world)]
-        found.append(run_ranks(train, (url, folder, world, *job), *ranks))
+        statuses = run_ranks(train, (url, folder, world, *job), *ranks)
+        found.append((statuses, sum(logged(folder)[0].values())))
     return found
 
 
@@ -108,10 +109,10 @@ def logged(folder: Path, kind: str = "") -> dict[int, Counter[int]]:
 
 
 def test_lightning_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path: Path) -> None:
-    (killed,) = fork_server.call(lightning, local_url, tmp_path, (2, 32, 6, 2), timeout=TIMEOUT)
-    assert killed == [-signal.SIGKILL] * 2
-    assert sum(logged(tmp_path)[0].values()) == 6 * 2 * 32
-    assert fork_server.call(lightning, local_url, tmp_path, (1, 50, -1, 2), timeout=TIMEOUT) == [[0]]
+    jobs = [(2, 32, 6, 2), (1, 50, -1, 2)]
+    killed, resumed = fork_server.call(lightning, local_url, tmp_path, *jobs, timeout=TIMEOUT)
+    assert killed == ([-signal.SIGKILL] * 2, 6 * 2 * 32)
+    assert resumed == ([0], N)
     once = Counter(range(N))
     assert logged(tmp_path) == {0: once, 1: once}
     assert logged(tmp_path, "valid-") == {0: once, 1: once}
@@ -120,7 +121,7 @@ def test_lightning_resumes_on_other_ranks_exactly_once(local_url: str, tmp_path:
 def test_lightning_resumes_a_checkpoint_at_an_epochs_end(local_url: str, tmp_path: Path) -> None:
     """The trainer does not load the loader's state from such a checkpoint: it sets the loader's epoch."""
     jobs = [(1, 50, -1, 1), (1, 30, -1, 2)]
-    assert fork_server.call(lightning, local_url, tmp_path, *jobs, timeout=TIMEOUT) == [[0], [0]]
+    assert fork_server.call(lightning, local_url, tmp_path, *jobs, timeout=TIMEOUT) == [([0], N)] * 2
     lines = [json.loads(line) for line in (tmp_path / "0.log").open()]
     for epoch, batch_size in enumerate((50, 30)):
         loader = StreamingDataLoader(StreamingDataset(local_url, seed=4), batch_size, drop_last=False)
@@ -136,6 +137,12 @@ def test_the_page_shows_what_the_lightning_training_uses() -> None:
     assert found[0].strip() in PAGE
 
 
+def run_page(folder: Path) -> None:
+    os.chdir(folder)
+    multiprocessing.set_start_method(None, force=True)  # the default, which is not the fork server
+    runpy.run_path(str(folder / "page.py"), run_name="__main__")
+
+
 def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     snippets = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -143,8 +150,5 @@ def test_every_snippet_of_the_page_works(local_url: str, tmp_path: Path, monkeyp
     code = "import mdsx\nimport torch\nfrom mdsx.torch import StreamingDataLoader, StreamingDataset\n"
     code += f"url = {local_url!r}\n" + "\n".join(snippets)
     (tmp_path / "page.py").write_text(code)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    done: Any = subprocess.run(
-        [sys.executable, "page.py"], env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    fork_server.call(run_page, tmp_path, timeout=TIMEOUT)

@@ -131,7 +131,7 @@ def mutated(draw: st.DrawFn, state: dict[str, Any]) -> dict[str, Any]:
 def test_mutated_state_resumes_exactly_or_raises(urls: list[str], target: Target, weighted: bool, often: Often) -> None:
     whole = [ids(dataset_at(urls, weighted, epoch)) for epoch in range(3)]
 
-    @settings(max_examples=often(60, 3000), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=often(30, 3000), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(chosen: st.DataObject) -> None:
         data = dataset(urls, weighted)

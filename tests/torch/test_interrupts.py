@@ -161,8 +161,7 @@ def test_iteration_continues_after_ctrl_c(
     remote_url: str, tmp_path: Path, proxy: Proxy, workers: int, method: str
 ) -> None:
     """Ctrl-C comes while the first batch waits for a stalled download, and later during a training step."""
-    interpreter = (workers, method) == (2, "fork")
-    with training(proxy, remote_url, tmp_path / "cache", workers, method, interpreter=interpreter) as run:
+    with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
         run.until(waiting=0)
         stall_shards(proxy)
         time.sleep(0.5)

@@ -78,12 +78,6 @@ def test_persistent_workers_continue_from_epoch_to_epoch(local_url: str) -> None
         assert ids(loader) == expected(data, epoch, 64)
 
 
-def test_workers_may_be_spawned(local_url: str) -> None:
-    data = StreamingDataset(local_url, seed=5)
-    loader = StreamingDataLoader(data, batch_size=100, num_workers=1, multiprocessing_context="spawn")
-    assert ids(loader) == expected(data, 0, 100)
-
-
 def test_batches_from_s3_through_a_small_cache_are_equal(remote_url: str, tmp_path: Any) -> None:
     data = StreamingDataset(remote_url, seed=5, cache=mdsx.Cache(tmp_path / "cache", limit=20_000))
     with pytest.warns(UserWarning, match="the cache may hold"):

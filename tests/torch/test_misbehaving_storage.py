@@ -135,7 +135,15 @@ FOREVER: list[tuple[Fault, type[mdsx.MdsxError], str]] = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+IN_THIS_PROCESS = [way for way in WAYS if way is not by_workers]
+ONCE_BY_WORKERS = pytest.mark.parametrize(
+    ("url", "way"),
+    [(None, by_workers), *itertools.product((None, "zstd"), IN_THIS_PROCESS)],
+    indirect=["url"],
+)  # fmt: skip
+
+
+@ONCE_BY_WORKERS
 def test_transient_faults_are_invisible(proxy: Proxy, url: str, tmp_path: Path, way: Way, often: Often) -> None:
     """Each shard has another fault, in one of its first two requests."""
     for turn in range(often(1 if way is by_workers else 2, long=2 * SHARDS)):
@@ -170,7 +178,7 @@ def test_random_faults_together_are_invisible(proxy: Proxy, url: str, tmp_path: 
         assert sorted(way(url, tmp_path / str(turn))) == WAYS[way]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@ONCE_BY_WORKERS
 def test_permanent_faults_raise_naming_shard_and_cause(
     proxy: Proxy, url: str, tmp_path: Path, way: Way, monkeypatch: pytest.MonkeyPatch, often: Often
 ) -> None:
@@ -234,7 +242,7 @@ def test_shard_replaced_during_the_epoch_is_never_read(proxy: Proxy, url: str, t
         [checked(dataset[number]) for number in range(1, PER_SHARD)]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("url", "workers"), [(None, 2), ("zstd", 0)], indirect=["url"])
 def test_run_continues_after_expired_credentials_are_renewed(
     proxy: Proxy, url: str, tmp_path: Path, workers: int
 ) -> None:

@@ -27,8 +27,8 @@ def _workers_that_failed_end_soon() -> Iterator[None]:
         yield
 
 
-N = 203  # each batch costs torchdata's workers 10 ms: they save a state after each
-LEFT = 20  # whole batches
+N = 83  # few batches of one column: torchdata's workers open a file for each tensor and save a state for each batch
+LEFT = 8  # whole batches
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def local_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def stateful(
     url: str, workers: int, persistent: bool = False, context: str | None = None, **options: Any
 ) -> tuple[StreamingDataset, StatefulDataLoader[Any]]:
-    data = StreamingDataset(url, seed=2, batch_size=BATCH, **options)
+    data = StreamingDataset(url, seed=2, columns=["id"], **{"batch_size": BATCH, **options})
     loader: StatefulDataLoader[Any] = StatefulDataLoader(
         data,
         batch_size=None,
@@ -60,7 +60,7 @@ def uninterrupted(url: str, epoch: int = 0, drop_last: bool = True) -> list[list
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("taken", [0, 1, 7, 19])
+@pytest.mark.parametrize("taken", [0, 1, 7])
 def test_resume_continues_at_the_saved_position(local_url: str, workers: int, taken: int) -> None:
     _, loader = stateful(local_url, workers)
     before = ids(itertools.islice(iter(loader), taken))
@@ -74,7 +74,7 @@ def test_resume_continues_at_the_saved_position(local_url: str, workers: int, ta
 def test_stopping_and_resuming_twice_is_exact(local_url: str, workers: int) -> None:
     found: list[list[int]] = []
     state = None
-    for taken in (5, 11, None):
+    for taken in (3, 4, None):
         _, loader = stateful(local_url, workers)
         if state is not None:
             loader.load_state_dict(state)
@@ -105,14 +105,13 @@ def test_another_number_of_workers_raises(local_url: str, before: int, after: in
 @pytest.mark.parametrize(("batch", "world"), [(4, 1), (20, 1), (5, 2), (10, 2)])
 def test_another_batch_or_world_size_resumes_or_raises(local_url: str, workers: int, batch: int, world: int) -> None:
     for taken in (0, 3, LEFT):  # at the start, in the middle, and with the tail of 3 samples left
-        data = StreamingDataset(local_url, seed=2, batch_size=BATCH, drop_last=False)
-        loader: StatefulDataLoader[Any] = StatefulDataLoader(data, batch_size=None, num_workers=workers)
+        _, loader = stateful(local_url, workers, drop_last=False)
         found = list(itertools.chain(*ids(itertools.islice(iter(loader), taken))))
         state = loader.state_dict()
         refused = workers > 1 and batch * world != BATCH and taken > 0
         for rank in range(world):
-            data = StreamingDataset(local_url, seed=2, batch_size=batch, drop_last=False, rank=rank, world_size=world)
-            loader = StatefulDataLoader(data, batch_size=None, num_workers=workers)
+            options: dict[str, Any] = {"batch_size": batch, "drop_last": False, "rank": rank, "world_size": world}
+            _, loader = stateful(local_url, workers, **options)
             loader.load_state_dict(state)
             if refused:
                 with pytest.raises(mdsx.StateError, match="size = 10 until the epoch ends, or use StreamingDataLoader"):
@@ -131,7 +130,7 @@ def test_state_of_several_workers_fits_no_other_loader(local_url: str) -> None:
             other.load_state_dict(state)
 
 
-WAYS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (1, True), (3, False), (3, True)])
+WAYS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (3, True)])
 
 
 @WAYS
@@ -168,30 +167,30 @@ def test_a_later_epoch_resumes_exactly(local_url: str, workers: int, persistent:
     data, loader = stateful(local_url, workers, persistent, drop_last=False)
     for epoch in range(2):
         data.set_epoch(epoch)
-        before = ids(itertools.islice(iter(loader), 7))  # and leaves the epoch
+        before = ids(itertools.islice(iter(loader), 3))  # and leaves the epoch
     state = loader.state_dict()
     data, resumed = stateful(local_url, workers, persistent, drop_last=False)
     for _ in range(2):  # loaded twice: batches taken in between do not count
         resumed.load_state_dict(state)
         batches = iter(resumed)
-        assert before + ids(itertools.islice(batches, 5)) == uninterrupted(local_url, 1)[:12]
-    at_12 = resumed.state_dict()
-    assert ids(batches) == uninterrupted(local_url, 1, drop_last=False)[12:]  # the shorter last batch included
-    resumed.load_state_dict(at_12)
-    assert ids(itertools.islice(iter(resumed), 1)) == uninterrupted(local_url, 1)[12:13]
+        assert before + ids(itertools.islice(batches, 3)) == uninterrupted(local_url, 1)[:6]
+    at_6 = resumed.state_dict()
+    assert ids(batches) == uninterrupted(local_url, 1, drop_last=False)[6:]  # the shorter last batch included
+    resumed.load_state_dict(at_6)
+    assert ids(itertools.islice(iter(resumed), 1)) == uninterrupted(local_url, 1)[6:7]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
-def test_resume_is_exact_for_every_start_method(local_url: str, context: str) -> None:
-    _, loader = stateful(local_url, 1, context=context)
+def test_resume_is_exact_for_every_start_method(local_url: str) -> None:
+    """Workers are forked in the other tests."""
+    _, loader = stateful(local_url, 1, context="forkserver")
     before = ids(itertools.islice(iter(loader), 3))
-    _, resumed = stateful(local_url, 1, context=context)
+    _, resumed = stateful(local_url, 1, context="spawn")
     resumed.load_state_dict(loader.state_dict())
     assert before + ids(resumed) == uninterrupted(local_url)
 
 
 def bad_picture(sample: dict[str, Any]) -> Any:
-    if sample["id"] == 150:
+    if sample["id"] == 51:
         raise ValueError("bad picture")
     return {"id": sample["id"]}
 
@@ -224,7 +223,7 @@ def test_one_worker_resumes_single_samples(local_url: str) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_states_of_both_loaders_resume_exactly(local_url: str, workers: int) -> None:
     streaming = StreamingDataLoader(StreamingDataset(local_url, seed=2), BATCH)
-    read = ids(itertools.islice(streaming, 10))
+    read = ids(itertools.islice(streaming, 4))
     data, loader = stateful(local_url, workers)
     data.load_state_dict(streaming.state_dict())
     batches = iter(loader)

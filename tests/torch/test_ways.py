@@ -20,8 +20,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "1 worker": {"num_workers": 1},
     "4 workers": {"num_workers": 4},
     "persistent workers": {"num_workers": 2, "persistent_workers": True},
-    "spawned workers": {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
-    "workers of a fork server": {"num_workers": 1, "multiprocessing_context": "forkserver"},
+    "a spawned worker": {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
+    "a worker of a fork server": {"num_workers": 1, "multiprocessing_context": "forkserver"},
 }
 
 
@@ -37,9 +37,18 @@ def expected(local_url: str) -> list[list[list[int]]]:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
-@pytest.mark.parametrize("way", WAYS)
-def test_a_stopped_or_abandoned_epoch_resumes_exactly(
-    local_url: str, expected: list[list[list[int]]], way: str
+@pytest.mark.parametrize(
+    ("way", "other"),
+    [
+        ("a thread", "1 worker"),
+        ("1 worker", "a thread"),
+        ("4 workers", "persistent workers"),
+        ("persistent workers", "4 workers"),
+        ("a spawned worker", "a worker of a fork server"),
+    ],
+)
+def test_a_stopped_or_abandoned_epoch_resumes_exactly_another_way(
+    local_url: str, expected: list[list[list[int]]], way: str, other: str
 ) -> None:
     first = loader(local_url, way, drop_last=False)
     at_start = first.state_dict()
@@ -49,7 +58,7 @@ def test_a_stopped_or_abandoned_epoch_resumes_exactly(
     assert ids(first) == expected[2]  # to its end, with the shorter batch
     assert (first.epoch, first.state_dict()["position"]) == (3, 0)
 
-    again = loader(local_url, way, drop_last=False)
+    again = loader(local_url, other, drop_last=False)
     for state, epoch, number in ((in_midst, 0, 5), (at_start, 0, 0), (in_midst, 0, 5)):  # twice: the last one counts
         again.load_state_dict(state)
         assert (again.epoch, again.remaining) == (epoch, 32 - number)
@@ -88,8 +97,7 @@ def test_state_after_an_exception_resumes_the_failed_batch(
     assert read + ids(resumed) == expected[0]
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 7])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("world", "workers"), [(1, 0), (2, 0), (3, 0), (7, 0), (3, 2)])
 def test_validation_reads_every_sample_once_over_ranks(local_url: str, world: int, workers: int) -> None:
     found = []
     for rank in range(world):

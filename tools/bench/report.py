@@ -65,10 +65,10 @@ class Report:
         """The best of each loader in some subjects, in Markdown."""
         subjects = [each for name in names for each in self.subjects if each.name == name]
         competing = [each for subject in subjects for each in subject.contestants if each.kind != "limit"]
-        loaders = list(dict.fromkeys(map(_loader, competing)))
+        loaders = list(dict.fromkeys(each.loader for each in competing))
         rows = []
         for subject in subjects:
-            medians = [(_loader(each), each.median(subject.figure)) for each in subject.contestants]
+            medians = [(each.loader, each.median(subject.figure)) for each in subject.contestants]
             cells = [subject.title]
             for loader in loaders:
                 best = max((value for name, value in medians if name == loader and value is not None), default=None)
@@ -115,10 +115,6 @@ def _cells(subject: Subject, contestant: Contestant) -> list[str]:
     spread = f"{number(min(values))} .. {number(max(values))}" if values else ""
     remark = contestant.failure or ("" if values else "no figure")
     return [f"{mark}{contestant.name}{mark}", middle or "-", spread, *more, remark]
-
-
-def _loader(contestant: Contestant) -> str:
-    return contestant.name.partition(",")[0]
 
 
 def write_pages(report: Report, root: Path = ROOT) -> None:

@@ -26,6 +26,10 @@ class Contestant:
     rounds: list[Figures] = field(default_factory=list)  # the figures of each turn
     failure: str = ""  # why there are no more of them
 
+    @property
+    def loader(self) -> str:
+        return self.name.partition(",")[0]
+
     def values(self, figure: str) -> list[float]:
         """One figure, of each round that has it."""
         return [float(figures[figure]) for figures in self.rounds if figures.get(figure) is not None]

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -16,8 +15,8 @@ from matplotlib.transforms import Bbox
 from tools.conformance.matrix import Cell, cells
 from tools.conformance.run import Result, run_loader
 from tools.console import Console, temporary_directory
-from tools.environment import PeerEnvironment, install_missing
-from tools.pages import put_between_marks, table
+from tools.environment import install_missing
+from tools.pages import put_between_marks, table, versions_of
 from tools.peers import NAMES, Peer, peer
 from tools.processes import ROOT
 
@@ -73,8 +72,7 @@ def _run(console: Console, loader: Peer, chosen: Sequence[Cell], directory: Path
         for result in run:
             found.append(result)
             step.note(f"{len(found)} done; {result.cell.title}: {result.word}")
-        version_of = PeerEnvironment(loader.environment).version if loader.environment else version
-        row = Row(loader, {package: version_of(package) for package in loader.packages}, found)
+        row = Row(loader, versions_of(loader), found)
         step.result = f"exact in {row.count('exact')}"
     return row
 

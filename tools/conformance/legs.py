@@ -30,6 +30,8 @@ from tools.account import SAVED, Delivered
 from tools.conformance.task import Task
 from tools.peers import Loader, Peer
 
+_TRACKER = b"multiprocessing.resource_tracker"
+_TRACKERS_END = 10.0  # seconds
 Program = Callable[[], object]
 
 
@@ -128,17 +130,31 @@ def _be_program(number: int, program: Program, directory: Path, report: Connecti
 
 
 def _end(pids: Sequence[int]) -> None:
-    """Kill every process of these groups, and remove the shared memory that they had mapped."""
+    """Kill every process of these groups and remove what they left in shared memory.
+
+    Python's resource trackers are spared: each removes what it knows of once its processes have ended, and ends.
+    What they do not know of is removed here, if some process had it mapped.
+    """
     names: set[str] = set()
-    while left := processes.members(groups=pids):
+    while left := [pid for pid in processes.members(groups=pids) if _TRACKER not in _read(pid, "cmdline")]:
         for pid in left:
-            with contextlib.suppress(OSError):
-                maps = Path(f"/proc/{pid}/maps").read_text()
-                names.update(re.findall(rf"{processes.SHARED_MEMORY}\S+$", maps, re.MULTILINE))
+            names.update(re.findall(rf"{processes.SHARED_MEMORY}\S+$", _read(pid, "maps").decode(), re.MULTILINE))
         processes.kill(left)
         time.sleep(0.005)
     for pid in pids:
         with contextlib.suppress(ChildProcessError):  # it was waited for
             os.waitpid(pid, 0)
+    deadline = time.monotonic() + _TRACKERS_END
+    while trackers := processes.members(groups=pids):
+        if time.monotonic() > deadline:
+            processes.kill(trackers)
+        time.sleep(0.005)
     for name in names:
         Path(name).unlink(missing_ok=True)
+
+
+def _read(pid: int, name: str) -> bytes:
+    """What the kernel says of a process; nothing if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""

@@ -16,7 +16,8 @@ import numpy as np
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import columns_of, decoding
 
-streaming, base, torch = Lazy("streaming"), Lazy("streaming.base"), Lazy("torch")
+streaming, util, torch = Lazy("streaming"), Lazy("streaming.base.util"), Lazy("torch")
+partition, shuffle = Lazy("streaming.base.partition"), Lazy("streaming.base.shuffle")
 _HASH = "xxh64"
 _SAMPLE_BYTES = 70  # of the matrix's samples, about
 _COLUMNS = {
@@ -67,7 +68,7 @@ class MosaicML(Peer):
         super().warm()
 
     def clean(self) -> None:
-        base.util.clean_stale_shared_memory()
+        util.clean_stale_shared_memory()
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         how: dict[str, Any] = {"size_limit": layout.size, "compression": layout.compression}
@@ -78,7 +79,7 @@ class MosaicML(Peer):
                 out.write(sample)
 
     def merge(self, directory: str) -> None:
-        base.util.merge_index(directory, keep_local=True)
+        util.merge_index(directory, keep_local=True)
 
     def samples(self, reading: Reading) -> Any:
         which: dict[str, Any] = {"local": reading.source}
@@ -108,9 +109,9 @@ class MosaicML(Peer):
 
 def make_order(samples: int, shards: int) -> None:
     """Make the order of an epoch, as it does at each epoch's start, for one node of one rank and worker."""
-    partition = base.partition.get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # batches of 32
-    shuffled = base.shuffle.get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
-    np.where(partition != -1, shuffled[partition], -1)
+    parts = partition.get_partitions("relaxed", samples, 1, 1, 1, 1, 32, 0)  # batches of 32
+    shuffled = shuffle.get_shuffle("py1e", np.full(shards, samples // shards, np.int64), 1, 7, 0, 262144)
+    np.where(parts != -1, shuffled[parts], -1)
 
 
 PEER = MosaicML()

@@ -19,7 +19,7 @@ from tools.conformance.matrix import Cell
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import columns_of
 
-boto3, webdataset = Lazy("boto3"), Lazy("webdataset")
+boto3, config, webdataset = Lazy("boto3"), Lazy("botocore.config"), Lazy("webdataset")
 _NO_STATE = (
     "\"If you really do want to keep track of epochs and samples, you'll have to keep track of the shards and samples "
     "you have already read. [...] WebDataset can't really do this for you.\" (its author, webdataset issue 271)"
@@ -104,7 +104,7 @@ def _decode(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _signed(source: str) -> list[str]:
     """URLs for curl, which fetches them: it has no client of S3."""
-    client = boto3.client("s3", config=boto3.session.Config(signature_version="s3v4"))
+    client = boto3.client("s3", config=config.Config(signature_version="s3v4"))
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]]
     return [client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}) for key in sorted(keys)]

@@ -99,6 +99,7 @@ def train(run: Run) -> None:
 
 
 if __name__ == "__main__":
+    import torch._dynamo  # optimizers need it, and it takes seconds: once, for all ranks
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # what torchrun calls
 
     given = Run(**json.loads(sys.argv[1]))

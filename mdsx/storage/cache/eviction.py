@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.process import Counter, count
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.files import Cached, evict, look_at
 from mdsx.storage.cache.ledger import Ledger
@@ -183,7 +184,10 @@ class Evictor:
         if not known and found.needed != file.needed:  # a process used it
             self._let_go.append(file.path)
             return 0
-        return found.size if evict(file.path) else 0
+        if not evict(file.path):
+            return 0
+        count(Counter.EVICTIONS)
+        return found.size
 
     def _join(self, needs: Needs) -> None:
         """Make the released shards candidates."""

@@ -24,9 +24,11 @@ _HOPS = 5
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WebOptions(Options):
-    """`token` is sent as a bearer token."""
+    """`token` is sent as a bearer token, or `user` and `password` are, which the URL may have too."""
 
     token: str | None = secret()
+    user: str | None = None
+    password: str | None = secret()
 
 
 class WebStorage(ReadOnlyStorage):
@@ -47,10 +49,12 @@ class WebStorage(ReadOnlyStorage):
         safe = f"{self._server}{unquote(self._root)}"
         self._options = parsed(WebOptions, given, safe)
         super().__init__(safe, host, "", self._options.connect_timeout)
-        self._credentials = f"Bearer {self._options.token}" if self._options.token else ""
+        user, password = self._options.user, self._options.password or ""
         if parts.username is not None:
-            text = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._credentials = "Basic " + b64encode(text.encode()).decode()
+            user, password = unquote(parts.username), unquote(parts.password or "")
+        self._credentials = f"Bearer {self._options.token}" if self._options.token else ""
+        if user is not None:
+            self._credentials = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
         self._hide()
 
     def __setstate__(self, state: dict[str, object]) -> None:

@@ -269,7 +269,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.place.cleanup()
 
 
-CacheMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
 TestCacheMachine = CacheMachine.TestCase
 
 

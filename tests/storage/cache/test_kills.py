@@ -86,7 +86,7 @@ def wait_for_progress(readers: list[Reader]) -> None:
 
 def test_readers_survive_random_kills_of_others(tmp_path: Path, often: Often) -> None:
     """Two jobs, four processes each; half of the dead die at one of the places above, half at any instant."""
-    directory, chance, kills = tmp_path / "cache", random.Random(5), often(25, long=200)
+    directory, chance, kills = tmp_path / "cache", random.Random(5), often(12, long=200)
     killed = read = 0
 
     def begin(number: int) -> Reader:

@@ -92,7 +92,7 @@ def prepare(peer: Peer, data: str, workload: str, samples: int, **layout: Any) -
 
 def names(contestants: Sequence[Contestant], *loaders: str) -> tuple[str, ...]:
     titles = [TITLES[loader] for loader in loaders]
-    return tuple(each.name for each in contestants if each.name.partition(",")[0] in titles)
+    return tuple(each.name for each in contestants if each.loader in titles)
 
 
 def all_subjects(scale: float) -> tuple[Subject, ...]:

@@ -23,7 +23,7 @@ from tools.peers import Lazy, Peer, Reading
 from tools.servers.s3 import S3Server
 from tools.workloads import WIDTH
 
-boto3 = Lazy("boto3")
+boto3, config = Lazy("boto3"), Lazy("botocore.config")
 
 SAMPLE_BYTES = 2 * WIDTH
 _NEAR: dict[str, Any] = {"rtt": 0.0, "rate": None}
@@ -115,7 +115,8 @@ def read(peer: Peer, data: str, link: dict[str, Any], samples: int, batches: int
     reading = _reading(data, **how)
 
     def work() -> None:
-        seen = sum(map(_rows, islice(peer.loader(reading), batches)))
+        found: Any = islice(peer.loader(reading), batches)
+        seen = sum(len(batch["tokens"] if isinstance(batch, dict) else batch) for batch in found)
         if seen != samples:
             raise ValueError(f"{seen} samples came, of {samples}")
 
@@ -128,7 +129,7 @@ def bare(data: str, link: dict[str, Any], threads: int) -> Figures:
 
     def epoch() -> None:
         checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
-        client = boto3.client("s3", config=boto3.session.Config(max_pool_connections=64, **checksums))
+        client = boto3.client("s3", config=config.Config(max_pool_connections=64, **checksums))
 
         def store(name: str) -> None:
             body = client.get_object(Bucket=source.parent.name, Key=f"{source.name}/{name}")["Body"]
@@ -223,7 +224,3 @@ def _over_link(data: str, link: dict[str, Any], work: Callable[[], object]) -> F
 
 def _reading(data: str, **how: Any) -> Reading:
     return Reading(url_of(data), "tokens", _BATCH, cache=f"{tempfile.mkdtemp()}/cache", **how)
-
-
-def _rows(batch: Any) -> int:
-    return len(batch["tokens"] if isinstance(batch, dict) else batch)
