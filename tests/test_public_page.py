@@ -88,6 +88,16 @@ def test_the_training_reader_says_what_to_install() -> None:
     assert "pip install 'mdsx[torch]'" in result.stderr
 
 
+def test_the_package_logs_as_mdsx_and_adds_no_handler() -> None:
+    package = Path(mdsx.__file__).parent
+    sources = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+    loggers = {name for text in sources for name in re.findall(r"getLogger\((.*?)\)", text)}
+    assert loggers == {'"mdsx"'}
+    assert not any(
+        re.search(r"addHandler|basicConfig|\blogging\.(debug|info|warning|error)\(", text) for text in sources
+    )
+
+
 def test_import_mdsx_alone_reaches_the_training_reader() -> None:
     subprocess.run([sys.executable, "-c", "import mdsx; mdsx.torch.collate"], check=True)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
 
 from mdsx.errors import TransportError
+from mdsx.process import Counter, Counters, work_for
 from mdsx.storage import retry
 
 
@@ -61,3 +63,18 @@ def test_a_successful_result_is_returned(clock: SimpleNamespace) -> None:
 
     answers = iter([failure, failure, seven])
     assert retry.tried(lambda: next(answers)()) == 7
+
+
+def test_each_retry_is_counted_and_logged_with_its_reason(
+    clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    counters = Counters()
+    work_for(counters)
+    try:
+        with caplog.at_level(logging.DEBUG, "mdsx"), pytest.raises(TransportError):
+            retry.tried(failure)
+    finally:
+        work_for(None)
+    assert counters.totals[Counter.RETRIES] == len(clock.pauses) == 7
+    assert [record.levelname for record in caplog.records] == ["DEBUG"] * 7
+    assert "retrying: s3://bucket/key: S3 answered 503 SlowDown" in caplog.text
