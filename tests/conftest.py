@@ -131,3 +131,11 @@ def az_url(az: AzureServer, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in az.env().items():
         monkeypatch.setenv(name, value)
     return az.make_container(f"container-{next(_NUMBERS):04d}")
+
+
+@pytest.fixture
+def gs_url(gs: GoogleServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh bucket. The environment points to its server."""
+    for name, value in gs.env().items():
+        monkeypatch.setenv(name, value)
+    return gs.make_bucket(f"bucket-{next(_NUMBERS):04d}")

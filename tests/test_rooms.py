@@ -39,6 +39,7 @@ OWNERS = {
     "azure": {"storage"},
     "boto3": {"storage"},
     "botocore": {"storage"},
+    "google": {"storage"},
     "torch": {"torch"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -78,6 +78,7 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
 SCHEMES = {
     "s3": ("s3", "S3Storage"),
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), ("az", "AzStorage")),
+    "gs": ("gs", "GsStorage"),
     "hf": ("hub", "HubStorage"),
     "http": ("web", "WebStorage"),
     "https": ("web", "WebStorage"),

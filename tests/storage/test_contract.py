@@ -15,7 +15,7 @@ from mdsx.storage import Storage, open_storage
 DATA = bytes(range(256)) * 20
 
 
-@pytest.fixture(params=["local", "s3", "az"])
+@pytest.fixture(params=["local", "s3", "gs", "az"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty place."""
     if request.param == "local":

@@ -46,7 +46,7 @@ class Server:
     def whole(self, path: str) -> tuple[dict[str, str], bytes]:
         """Return the headers and bytes of the object that a request's path and query name."""
         with urlopen(self.endpoint + path) as answer:
-            return dict(answer.headers), answer.read()
+            return {name.lower(): value for name, value in answer.headers.items()}, answer.read()
 
     def refusal(self, status: int, name: str) -> bytes:
         """Return the body of an answer with this status and this name of an error."""

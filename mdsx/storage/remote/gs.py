@@ -1,0 +1,209 @@
+"""Storage in Google Cloud Storage, through its JSON API.
+
+The ETag of an object is its generation: a number that the server changes with each write, and that listings have too.
+Object bytes are read as they are stored, also those that are stored with `Content-Encoding: gzip`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
+from mdsx.storage.base import Entry, MissingBucketError, check_key
+from mdsx.storage.options import StorageOptions, parsed
+from mdsx.storage.remote.answer import errors
+from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
+from mdsx.storage.remote.http import HttpStorage, asked_pause
+from mdsx.storage.remote.storage import bucket_and_prefix, split
+from mdsx.storage.retry import TransientError, Tries
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size, which must be a multiple of 256 KiB
+_GOOGLE = "https://storage.googleapis.com"
+_FIELDS = "items(name,size,generation),nextPageToken"
+_FOR_NOW = {"rateLimitExceeded", "userRateLimitExceeded"}
+_NO_BUCKET = "The specified bucket does not exist"
+_KEPT = re.compile(r"bytes=0-(\d+)")
+
+
+class _Object(msgspec.Struct):
+    name: str
+    size: int
+    generation: str
+
+
+class _Page(msgspec.Struct):
+    items: list[_Object] = []
+    nextPageToken: str = ""  # noqa: N815  Google's name
+
+
+class GsStorage(HttpStorage):
+    """The objects below `gs://bucket/prefix`."""
+
+    way_out = "check STORAGE_EMULATOR_HOST or the option endpoint"
+
+    def __init__(self, url: str, given: StorageOptions | None = None) -> None:
+        bucket, prefix = bucket_and_prefix(url, credentials=_CREDENTIALS, versions="a generation")
+        shown = f"gs://{bucket}/{prefix}".rstrip("/")
+        self._options = options = parsed(GsOptions, given, shown)
+        super().__init__(shown, bucket, prefix, options.connect_timeout)
+        emulator = "" if options.endpoint else os.environ.get("STORAGE_EMULATOR_HOST", "")
+        if emulator and "://" not in emulator:  # Google's library for Go takes it so
+            emulator = f"http://{emulator}"
+        self._server = (options.endpoint or emulator or _GOOGLE).rstrip("/")
+        if split(self._server).scheme not in ("http", "https"):
+            raise UsageError("the endpoint is not a URL", file=shown, expected=f"one like {_GOOGLE}")
+        self._anonymous = options.anonymous or bool(emulator and not options.token and not options.credentials)
+        self._payer = {"userProject": options.requester_pays} if options.requester_pays else {}
+        self._held: Credentials | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_held": None}
+
+    def put(self, key: str, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        if len(view) <= MULTIPART:
+            url = self._uploading("media", key)
+            self._ask(self._file(key), "POST", url, headers={"Content-Type": _BYTES}, body=view)
+            return
+        try:
+            self._put_parts(key, view)
+        except MissingBucketError:
+            raise
+        except MissingError:  # the server has lost the session
+            self._put_parts(key, view)
+
+    def _put_parts(self, key: str, view: memoryview) -> None:
+        """Upload in a session, which the server forgets after a week if it stays unfinished."""
+        file, total = self._file(key), len(view)
+        announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
+        _, started = self._ask(file, "POST", self._uploading("resumable", key), headers=announced)
+        session = started.get("Location") or ""
+        kept, known, tries = 0, True, Tries(self._limit)
+        while kept < total:
+            stop = min(kept + MULTIPART, total)
+            place, part = (f"{kept}-{stop - 1}", view[kept:stop]) if known else ("*", view[:0])
+            try:
+                headers = {"Content-Range": f"bytes {place}/{total}"}
+                response = self._send(file, "PUT", session, headers=headers, body=part, accepted=(200, 201, 308))
+                with errors(file, self.way_out):
+                    response.read()
+                found = _KEPT.fullmatch(response.headers.get("Range") or "")
+                reached = total if response.status != 308 else int(found[1]) + 1 if found else 0
+                if known and reached <= kept:
+                    raise TransientError(TransportError, "the server kept nothing of a part", file=file)
+                if reached > kept:
+                    tries.progressed()
+                kept, known = reached, True
+            except TransientError as failure:
+                known = False  # how much of the part the server has kept
+                tries.failed(failure)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        asked = {"prefix": self._prefix + prefix, "fields": _FIELDS, **self._payer}
+        while True:
+            body, _ = self._ask(self.url, "GET", f"{self._objects()}?{urlencode(asked)}")
+            try:
+                page = msgspec.json.decode(body, type=_Page, strict=False)  # numbers are texts
+            except msgspec.MsgspecError as error:
+                message = f"the listing is not one of Google Cloud Storage: {error}"
+                raise TransportError(message, file=self.url, hint=self.way_out) from error
+            for item in page.items:
+                key = item.name[len(self._prefix) :]
+                if key and not key.endswith("/"):  # a directory marker, as some tools make
+                    yield Entry(key, item.size, item.generation)
+            if not page.nextPageToken:
+                return
+            asked["pageToken"] = page.nextPageToken
+
+    def delete(self, key: str) -> None:
+        try:
+            self._ask(self._file(key), "DELETE", self._object(key))
+        except MissingBucketError:
+            raise
+        except MissingError:
+            pass
+
+    def discard_unfinished(self, prefix: str = "") -> None:
+        """Do nothing: unfinished uploads are neither listed nor billed, and end by themselves."""
+
+    def _endpoint(self) -> str:
+        return self._server
+
+    def _objects(self, api: str = "/storage/v1") -> str:
+        return f"{self._server}{api}/b/{quote(self._bucket, safe='')}/o"
+
+    def _object(self, key: str, **query: str) -> str:
+        query.update(self._payer)
+        name = quote(self._prefix + check_key(key), safe="")
+        return f"{self._objects()}/{name}" + (f"?{urlencode(query)}" if query else "")
+
+    def _uploading(self, kind: str, key: str) -> str:
+        query = {"uploadType": kind, "name": self._prefix + check_key(key), **self._payer}
+        return f"{self._objects('/upload/storage/v1')}?{urlencode(query)}"
+
+    def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
+        condition = {"ifGenerationMatch": etag} if etag else {}
+        return self._object(key, alt="media", **condition), {"Accept-Encoding": "gzip"}  # else it may be decompressed
+
+    def _etag(self, headers: Mapping[str, str]) -> str:
+        return headers.get("X-Goog-Generation", "")
+
+    def _authorised(self, method: str, url: str, headers: dict[str, str], file: str) -> tuple[str, dict[str, str]]:
+        if self._anonymous or not url.startswith(f"{self._server}/"):  # the URL of a session needs no credentials
+            return url, headers
+        return url, {**headers, "Authorization": f"Bearer {self._options.token or self._credentials.token(file)}"}
+
+    @property
+    def _credentials(self) -> Credentials:
+        if self._held is None:
+            self._held = shared_credentials(self._options.credentials)
+        return self._held
+
+    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
+        """Retry with another token if the server refuses one that it may have taken before."""
+        response = super()._sent(method, url, headers, file=file, body=body)
+        if response.status == 401 and "Authorization" in headers and not self._options.token:
+            sent = headers["Authorization"].removeprefix("Bearer ")
+            if self._credentials.refused(sent):
+                response.close()
+                raise TransientError(ForbiddenError, "the access token was refused", file=file, hint=WAY_OUT)
+        return response
+
+    def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
+        reason, text = _said(text)
+        what = f"Google Cloud Storage answered {status} {text}"
+        if status == 404 and (file == self.url or text.startswith(_NO_BUCKET)):
+            hint = "create it, or check the URL and the endpoint"
+            message = f"there is no such bucket: {text}"
+            return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
+        if status == 403 and reason in _FOR_NOW:
+            return TransientError(TransportError, what, file=file, after=asked_pause(headers))
+        if status == 400 and "requester pays" in text:
+            hint = "give the option requester_pays, with the project that is billed"
+            return ForbiddenError(f"refused: {what}", file=file, hint=hint)
+        if status == 401:
+            return ForbiddenError(f"refused: {what}", file=file, hint=WAY_OUT)
+        return super()._error(status, text, headers, file)
+
+
+_CREDENTIALS = "google-auth finds those of gcloud, of the machine, or of GOOGLE_APPLICATION_CREDENTIALS"
+_BYTES = "application/octet-stream"
+
+
+def _said(text: str) -> tuple[str, str]:
+    """Return the reason and the message of an error, which is JSON or plain text."""
+    try:
+        error = json.loads(text)["error"]
+        return str((error.get("errors") or [{}])[0].get("reason", "")), str(error.get("message", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "", text

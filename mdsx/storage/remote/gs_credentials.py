@@ -1,0 +1,183 @@
+"""Access tokens for Google Cloud Storage, from google-auth: one for all storages of a process with the same options.
+
+google-auth finds the credentials as Google's own libraries do, and says how to get a token from them. Its objects are
+not safe for threads, so one lock covers every call. A forked child inherits the token and reads the credentials again
+when it expires.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from dataclasses import dataclass, replace
+from datetime import UTC
+from math import inf
+from typing import Any
+
+from mdsx.errors import ForbiddenError, TransportError, UsageError, hide
+from mdsx.process import at_fork, exhausted
+from mdsx.storage.options import RemoteOptions, secret
+from mdsx.storage.remote import answer as limits
+from mdsx.storage.remote.http import pool
+from mdsx.storage.retry import TransientError
+
+EARLY = 225.0  # seconds before its end when a token is renewed: Google's servers have a new one 300 seconds before
+_AGAIN = 30.0  # seconds after which a renewal that failed is tried again
+YOUNG = 60.0  # seconds after which a refused token may only be out of date
+_MESSAGE = 500  # characters
+_SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
+_VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCE_", "HOME", "APPDATA")
+WAY_OUT = (
+    "give GOOGLE_APPLICATION_CREDENTIALS or the option credentials (a JSON file), run `gcloud auth application-default "
+    "login`, or give the option anonymous for a public bucket"
+)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GsOptions(RemoteOptions):
+    """`credentials` is the path of a JSON file, `requester_pays` the project that is billed."""
+
+    token: str | None = secret()
+    credentials: str | None = None
+    requester_pays: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token. In seconds since 1970: since when this process has it, when to renew it, when it expires."""
+
+    text: str
+    since: float
+    renew: float
+    expires: float
+
+
+class Credentials:
+    """What google-auth finds, or what the JSON file at `path` says. Safe for threads."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._google: Any = None
+        self._token: _Token | None = None
+
+    def token(self, file: str) -> str:
+        """Return an access token. Raise ForbiddenError, UsageError or TransientError; each names `file`."""
+        token, now = self._token, time.time()
+        if token is None or now >= token.expires:
+            with self._lock:
+                if self._token is not None and self._token is not token:  # another thread has renewed it
+                    return self._token.text
+                return self._renewed(file)
+        if now >= token.renew and self._lock.acquire(blocking=False):  # the other threads use the old one
+            try:
+                return self._renewed(file)
+            except (TransientError, TransportError):
+                self._token = replace(token, renew=now + _AGAIN)
+            finally:
+                self._lock.release()
+        return token.text
+
+    def refused(self, text: str) -> bool:
+        """Drop a token that the server refused, and the credentials; return whether another one may help."""
+        with self._lock:
+            token = self._token
+            if token is None or token.text != text:
+                return True
+            self._google = self._token = None
+            return time.time() - token.since > YOUNG
+
+    def forked(self) -> None:
+        """Forget what a thread of the parent may have been using."""
+        self._lock = threading.Lock()
+        self._google = None
+
+    def _renewed(self, file: str) -> str:
+        try:
+            from google.auth.exceptions import GoogleAuthError  # noqa: F401
+        except ImportError:
+            raise UsageError("gs:// needs the package google-auth", file=file, hint="pip install 'mdsx[gs]'") from None
+        try:
+            if self._google is None:
+                self._google = _found(self._path)
+            self._google.refresh(_request)
+        except Exception as error:  # google-auth's, and what a broken file leads to
+            self._google = None
+            raise _translated(error, file) from None  # its own errors may hold what a server said of tokens
+        text, expiry = self._google.token, self._google.expiry
+        hide(text)
+        expires = inf if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
+        self._token = _Token(text, time.time(), expires - EARLY, expires)
+        return str(text)
+
+
+def shared_credentials(path: str | None) -> Credentials:
+    """Return this process's credentials of the JSON file at `path`, or those of the current environment."""
+    variables = tuple(item for item in sorted(os.environ.items()) if item[0].startswith(_VARIABLES))
+    with _lock:
+        return _credentials.setdefault((path, variables), Credentials(path))
+
+
+def _found(path: str | None) -> Any:
+    """Return google-auth's credentials. None have a token yet."""
+    import google.auth
+    from google.auth.credentials import with_scopes_if_required
+
+    path = path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if path is None:
+        return google.auth.default(_SCOPES, request=_request)[0]
+    with warnings.catch_warnings():  # it warns of files from strangers
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found, _ = google.auth.load_credentials_from_file(os.path.expanduser(path), request=_request)
+    return with_scopes_if_required(found, _SCOPES)  # only now: it asks for the project of scoped credentials
+
+
+def _request(
+    url: str, method: str = "GET", body: Any = None, headers: Any = None, timeout: float | None = None, **_: object
+) -> Any:
+    """Send a request of google-auth."""
+    from google.auth.exceptions import TransportError as GoogleTransportError
+    from urllib3 import Timeout
+    from urllib3.exceptions import HTTPError
+
+    wait = Timeout(connect=timeout or limits.CONNECT, read=timeout or limits.SILENCE)
+    try:
+        return pool(url).request(method, url, body=body, headers=headers, timeout=wait, retries=False, redirect=False)
+    except (HTTPError, OSError) as error:
+        raise GoogleTransportError(error, retryable=True) from error
+
+
+def _translated(error: Exception, file: str) -> Exception:
+    if (too_many := exhausted(error, file)) is not None:
+        return too_many
+    message = f"no access token: {_text(error)[:_MESSAGE]}"
+    cause: BaseException | None = error
+    for _ in range(10):
+        if getattr(cause, "retryable", False):
+            return TransientError(TransportError, message, file=file, hint=WAY_OUT)
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return ForbiddenError(message, file=file, hint=WAY_OUT)
+
+
+def _text(error: Exception) -> str:
+    """Return what an error of google-auth says, without what a server answered in full."""
+    if isinstance(error, OSError):
+        return str(error)
+    parts = [_text(part) if isinstance(part, Exception) else part for part in error.args[:2]]
+    return ": ".join(part for part in parts if isinstance(part, str)) or type(error).__name__
+
+
+_lock = threading.Lock()
+_credentials: dict[object, Credentials] = {}
+
+
+def _forget_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for credentials in _credentials.values():
+        credentials.forked()
+
+
+at_fork(after_in_child=_forget_in_child)
