@@ -262,12 +262,12 @@ class RankReader:
         asked = [(shard, group) for shard, group in groups if shard in absent]
         fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
         found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
-        sizes_of = view.mean_sizes
+        size_of = view.mean_sizes.item
         count(Counter.READ_SAMPLES, len(shards))
-        count(Counter.READ_BYTES, round(float(sizes_of[shards].sum())))
+        count(Counter.READ_BYTES, round(sum(number * size_of(shard) for shard, number in sizes.items())))
         if runtime.prefetcher is not None:
             cached = [shard for shard in sizes if shard not in absent and view.cached(shard)]
-            count(Counter.CACHE_BYTES, round(sum(sizes[shard] * float(sizes_of[shard]) for shard in cached)))
+            count(Counter.CACHE_BYTES, round(sum(sizes[shard] * size_of(shard) for shard in cached)))
         return places, found
 
     def _open(self, prefetcher: Prefetcher | None, shard: int, wanted: int) -> bool:
