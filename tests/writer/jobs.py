@@ -16,7 +16,8 @@ from typing import Any
 
 from botocore.httpsession import URLLib3Session
 
-from mdsx.storage.remote import s3
+from mdsx.storage.remote import az, s3
+from mdsx.storage.remote.http import HttpStorage
 from mdsx.writer import Writer
 from tests.fork_server import CONTEXT
 
@@ -72,7 +73,7 @@ def start_job(
 def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
     if PART_SIZE in environment:
-        s3.MULTIPART = int(environment[PART_SIZE])
+        s3.MULTIPART = az.MULTIPART = int(environment[PART_SIZE])
     if hook is not None:
         watch(hook)
     job()
@@ -83,6 +84,7 @@ def watch(hook: Hook) -> None:
     for name in ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir"):
         _watch(os, name, hook)
     _watch(URLLib3Session, "send", hook)
+    _watch(HttpStorage, "_sent", hook)
 
 
 def _watch(place: Any, name: str, hook: Hook) -> None:

@@ -509,6 +509,7 @@ class Cloud(ThreadingHTTPServer):
         self.tokens = 0
         self.lifetime = 3600
         self.broken = False
+        self.asked: list[str] = []
         self.lock = threading.Lock()
 
 
@@ -518,6 +519,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         code, body = 200, b"1"
+        self.server.asked.append(self.path)
         if urlsplit(self.path).path == "/token":
             assert self.headers["X-IDENTITY-HEADER"] == "known"
             with self.server.lock:
@@ -582,6 +584,11 @@ def test_a_refused_token_is_dropped(cloud: Cloud) -> None:
     with pytest.raises(mdsx.ForbiddenError, match=r"401 InvalidAuthenticationInfo.*azure-identity"):
         storage.get("key")
     assert storage.get("key").data == b"1"
+
+
+def test_a_user_assigned_identity_is_named_by_its_client_id(cloud: Cloud) -> None:
+    assert open_storage("az://box", {**of(cloud), "client_id": "1-2-3"}).get("key").data == b"1"
+    assert "client_id=1-2-3" in cloud.asked[0]
 
 
 def test_without_any_credentials_the_ways_are_named(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
