@@ -36,7 +36,6 @@ _TEXTS = re.compile(
     r"<(?:Message|AuthenticationErrorDetail)>([^<\r\n]*)"
 )  # first lines: the others have the time and an id
 _MAC = re.compile(r"'[\w+/]{43}='")  # the signature of a request
-_BEING_DELETED = {"ContainerBeingDeleted", "ContainerBeingCreated"}
 _CREDENTIALS = "the options, the environment or azure-identity have them"
 
 
@@ -157,7 +156,7 @@ class AzStorage(HttpStorage):
         if code == "ContainerNotFound":
             hint = "create it, or check the URL and the account"
             return TransientError(MissingError, f"there is no such container: {text}", "bucket", file=file, hint=hint)
-        if code in _BEING_DELETED:
+        if code == "ContainerBeingDeleted":
             return TransientError(TransportError, what, file=file)
         if code == "ResourceNotFound" and self._options.anonymous:
             hint = "if it is private, remove the option anonymous"

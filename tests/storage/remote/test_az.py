@@ -1,4 +1,7 @@
-"""What only Azure has: accounts, ways to authorise, blocks, folders as blobs, and its errors. Azurite is the server."""
+"""What only Azure has: accounts, ways to authorise, blocks, folders as blobs, and its errors. Azurite is the server.
+
+Its faults are in `test_faults.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -23,7 +26,7 @@ from mdsx.storage.remote import az as az_module
 from mdsx.storage.remote import az_identity
 from mdsx.storage.remote.az import AzStorage
 from tests.forks import forked
-from tools.fault_proxy import Proxy, cut, ignored_range, lost, other_range, replaced, reset, status
+from tools.fault_proxy import Proxy, status
 from tools.servers.az import AzureServer
 from tools.servers.s3 import S3Server
 
@@ -372,65 +375,6 @@ def test_no_error_shows_a_credential(az: AzureServer, proxy: Proxy, storage: AzS
     for error in (*errors, raised.value):
         shown = "".join(traceback.format_exception(error)) + repr(error) + repr(pickle.dumps(error))
         assert not any(secret in shown for secret in secrets)
-
-
-# --- faults
-
-
-DATA = bytes(range(256)) * 200
-
-
-def downloaded(storage: AzStorage) -> bytes:
-    chunks: list[bytes] = []
-    storage.download("key", chunks.append, size=len(DATA))
-    return b"".join(chunks)
-
-
-READS: list[Callable[[AzStorage], bytes]] = [
-    downloaded,
-    lambda storage: storage.get("key").data,
-    lambda storage: DATA[:1000] + storage.get("key", start=1000, stop=40_000).data + DATA[40_000:],
-]
-
-
-def test_faults_of_reading_are_invisible(proxy: Proxy, storage: AzStorage) -> None:
-    storage.put("key", DATA)
-    for fault in (cut(0.4), cut(0), reset(0.4), reset(None), lost, status(503, "ServerBusy"), ignored_range):
-        for read in READS:
-            rule = proxy.add(fault, times=2)
-            assert read(storage) == DATA
-            assert rule.hits >= 1
-            proxy.clear()
-    proxy.add(other_range(admitted=True), times=2)
-    assert READS[2](storage) == DATA
-
-
-def test_a_replaced_object_is_noticed_without_if_match(proxy: Proxy, storage: AzStorage) -> None:
-    storage.put("key", DATA)
-    etag = storage.get("key", stop=10).etag
-    proxy.add(replaced(DATA[::-1]))
-    with pytest.raises(mdsx.ChangedError, match="/set/key"):
-        storage.get("key", start=10, stop=20, etag=etag)
-
-
-def test_faults_of_writing_are_invisible(proxy: Proxy, storage: AzStorage) -> None:
-    for fault in (reset(None), lost, status(500, "InternalError"), status(503, "ServerBusy")):
-        for method, verb in (
-            ("PUT", lambda: storage.put("key", DATA)),
-            ("GET", lambda: [entry.size for entry in storage.list()]),
-            ("DELETE", lambda: storage.delete("key")),
-        ):
-            rule = proxy.add(fault, method=method, times=2)
-            assert verb() in (None, [len(DATA)])
-            assert rule.hits == 2
-        assert list(storage.list()) == []
-
-
-def test_an_outage_raises_naming_the_endpoint(proxy: Proxy, storage: AzStorage) -> None:
-    storage.put("key", DATA)
-    with proxy.down(), pytest.raises(mdsx.TransportError, match=r"given up after 8 tries.*option endpoint") as raised:
-        storage.get("key")
-    assert str(proxy.server_port) in str(raised.value)
 
 
 # --- answers that are no success
