@@ -66,9 +66,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     tool("api", "Write docs/api.md from the docstrings.")
 
-    text = "Train from S3, kill the training, resume it, and check that each sample was read exactly once: a minute."
+    text = (
+        "Train from a cloud, kill the training, resume it, and check that each sample was read exactly once: a minute."
+    )
     add = tool("quickstart.command", text, "a promise was broken")
     add("--documents", type=int, metavar="N", default=1600, help="use N documents (default 1600)")
+    add("--storage", choices=["s3", "gs", "az"], default="s3", help="the kind of the local server (default s3)")
 
     text = "Measure mdsx, its peers and the limits of the machine side by side."
     add = tool("bench.run", text, "mdsx failed in some subject; missed goals are no failure")

@@ -22,12 +22,13 @@ from matplotlib.figure import Figure
 
 import mdsx
 from mdsx.sizes import format_size
+from mdsx.storage import open_storage
 from tools.account import Count, count, counted, read_log
 from tools.console import Console
 from tools.link import Link
 from tools.processes import ROOT, CallFailed
 from tools.quickstart.job import CHECKPOINT_EVERY, LANES, SEED, Run, steps_of
-from tools.servers.s3 import S3Server
+from tools.servers import SERVERS
 from tools.watch import CacheWatch
 
 _PICTURE = Path("quickstart.png")
@@ -49,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
             with console.step("1. Pack documents into WebDataset tars") as step:
                 tars, number, text = pack(work, given.documents)
                 step.result = f"{number:,} source files of Python's library, {format_size(text)} of text"
-            url, local, link = _convert(console, stack, tars, work)
+            url, local, link = _convert(console, stack, given.storage, tars, work)
             index = local.shards.index
             size, limit = int(index.sizes.sum()), int(index.sizes.sum()) // _CACHE_PART
             block = _BLOCK_SHARDS * index.samples // len(index.counts)
@@ -111,10 +112,11 @@ def _documents() -> Iterator[tuple[str, bytes]]:
                     yield inside.as_posix(), text
 
 
-def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> tuple[str, mdsx.Dataset, Link]:
-    """Return the converted dataset's URL, the server's copy of it, and the link through which it will be read."""
-    with console.step("2. Start an S3 server (rclone serve s3)") as step:
-        server = stack.enter_context(S3Server(work / "s3"))
+def _convert(console: Console, stack: ExitStack, storage: str, tars: str, work: Path) -> tuple[str, mdsx.Dataset, Link]:
+    """Return the converted dataset's URL, a local copy of it, and the link through which it will be read."""
+    kind, name = SERVERS[storage]
+    with console.step(f"2. Start a server of {name}") as step:
+        server = stack.enter_context(kind(work / "server"))
         url = f"{server.make_bucket('quickstart')}/stdlib"
         step.result = server.endpoint
     os.environ.update(server.env())
@@ -122,9 +124,12 @@ def _convert(console: Console, stack: ExitStack, tars: str, work: Path) -> tuple
     console.print(f"   $ {' '.join(command)}")
     if console.run("   Convert the tars onto it", [sys.executable, "-m", *command], directory=ROOT):
         raise CallFailed("the conversion failed")
+    stored, copy = open_storage(url), open_storage(work / "copy")
+    for entry in stored.list():
+        copy.put(entry.key, stored.get(entry.key).data)
+    local = mdsx.Dataset(work / "copy")
     link = stack.enter_context(Link(server.endpoint))
-    os.environ["AWS_ENDPOINT_URL"] = link.endpoint
-    local = mdsx.Dataset(work / "s3" / "quickstart" / "stdlib")
+    os.environ.update({key: text.replace(server.endpoint, link.endpoint) for key, text in server.env().items()})
     sizes = local.shards.index.sizes
     console.print(f"   {len(local):,} samples in {len(sizes)} shards, {format_size(int(sizes.sum()))}")
     return url, local, link
