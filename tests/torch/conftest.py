@@ -33,9 +33,9 @@ def sample(number: int) -> dict[str, object]:
     }
 
 
-def write(url: str, count: int, shard_size: int = 4096, compression: str | None = None) -> None:
+def write(url: str, count: int, shard_size: int = 4096, compression: str | None = None, first: int = 0) -> None:
     with mdsx.Writer(url, COLUMNS, shard_size=shard_size, compression=compression) as out:
-        for number in range(count):
+        for number in range(first, first + count):
             out.write(sample(number))
 
 

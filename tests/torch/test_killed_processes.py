@@ -19,6 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from tests import fork_server
 from tests.torch.conftest import write
 from tests.torch.trainer import train
+from tools.servers.az import AzureServer
+from tools.servers.gs import GoogleServer
+from tools.servers.s3 import S3Server
 
 N = 1003
 TIMEOUT = 120.0
@@ -29,7 +32,7 @@ State = dict[str, Any]
 
 
 def start(
-    url: str, cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None, *more: Any
+    url: str | list[str], cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None, *more: Any
 ) -> Job:
     """Start the ranks of a job, each in its own process group with its workers."""
     out.mkdir()
@@ -98,6 +101,34 @@ def test_killed_job_resumes_on_another_world_size_exactly_once(
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
     assert Counter(read) == Counter(range(N))
     assert all(found["epoch"] == 1 for found in states(tmp_path / "second"))
+
+
+def test_a_killed_run_on_three_clouds_resumes_exactly_once(
+    s3: S3Server, gs: GoogleServer, az: AzureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its components are on S3, Cloud Storage and Azure; one cache, smaller than each of them, holds their shards."""
+    urls = []
+    for number, server in enumerate((s3, gs, az)):
+        for name, value in server.env().items():
+            monkeypatch.setenv(name, value)
+        urls.append(f"{server.make_bucket('three-clouds')}/data")
+        write(urls[-1], 300, first=300 * number)
+    cache = tmp_path / "cache"
+    killed = start(urls, cache, tmp_path / "first", 2, 8, 1)
+    try:
+        wait_until_all_reached(tmp_path / "first", 2, 150, killed)
+    finally:
+        kill(killed)
+    state = min(states(tmp_path / "first"), key=lambda found: (found["epoch"], found["position"]))
+    resumed = start(urls, cache, tmp_path / "second", 1, 20, 2, state)
+    try:
+        for process in resumed:
+            process.join(TIMEOUT)
+            assert process.exitcode == 0
+    finally:
+        kill(resumed)
+    read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
+    assert Counter(read) == Counter(range(900))
 
 
 def train_in_mesh(url: str, cache: Path, out: Path, batch: int) -> None:

@@ -19,7 +19,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 
 def train(
-    url: str,
+    url: str | list[str],
     cache: Path,
     out: Path,
     batch: int,
@@ -27,11 +27,15 @@ def train(
     state: dict[str, Any] | None,
     replication: Any = 1,
 ) -> None:
-    """Train as the leader of a process group."""
+    """Train as the leader of a process group, on a dataset or on a mixture of several."""
     os.setsid()
     warnings.simplefilter("ignore")
     rank = os.environ["RANK"]
-    data = StreamingDataset(url, seed=4, cache=mdsx.Cache(cache, limit="60kB"), replication=replication)
+    kept = mdsx.Cache(cache, limit="60kB")
+    if isinstance(url, str):
+        data = StreamingDataset(url, seed=4, cache=kept, replication=replication)
+    else:
+        data = StreamingDataset(mdsx.Mixture(url, cache=kept), seed=4, replication=replication)
     loader = StreamingDataLoader(data, batch, num_workers=workers, drop_last=False)
     if state:
         loader.load_state_dict(state)
