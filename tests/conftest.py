@@ -130,7 +130,7 @@ def az_url(az: AzureServer, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a fresh container. The environment points to its server."""
     for name, value in az.env().items():
         monkeypatch.setenv(name, value)
-    return az.make_container(f"container-{next(_NUMBERS):04d}")
+    return az.make_bucket(f"container-{next(_NUMBERS):04d}")
 
 
 @pytest.fixture

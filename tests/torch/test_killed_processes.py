@@ -32,7 +32,14 @@ State = dict[str, Any]
 
 
 def start(
-    url: str | list[str], cache: Path, out: Path, world: int, batch: int, workers: int, state: State | None = None, *more: Any
+    url: str | list[str],
+    cache: Path,
+    out: Path,
+    world: int,
+    batch: int,
+    workers: int,
+    state: State | None = None,
+    *more: Any,
 ) -> Job:
     """Start the ranks of a job, each in its own process group with its workers."""
     out.mkdir()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from tools.servers.az import AzureServer
 from tools.servers.gs import GoogleServer
+from tools.servers.process import Server
 from tools.servers.s3 import S3Server
 
-SERVERS: dict[str, tuple[type[S3Server | GoogleServer | AzureServer], str]] = {
+SERVERS: dict[str, tuple[Callable[[Path], Server], str]] = {
     "s3": (S3Server, "S3 (rclone)"),
     "gs": (GoogleServer, "Cloud Storage (fake-gcs-server)"),
     "az": (AzureServer, "Azure Blob Storage (Azurite)"),
 }
-"""What a scheme's server is, and its name. It has `make_bucket`, and `env` for clients."""
+"""A scheme -> its server, and the name of that."""

@@ -71,8 +71,8 @@ class AzureServer(Server):
         values = {"sv": _VERSION, "ss": "b", "srt": "sco", "sp": permissions, "se": expires}
         return urlencode({**values, "sig": base64.b64encode(digest).decode()})
 
-    def make_container(self, name: str, *, public: bool = False) -> str:
-        """Create a container, which everybody may list and read if `public`. Return its URL."""
+    def make_bucket(self, name: str, *, public: bool = False) -> str:
+        """Create a container, which everybody may list and read if `public`, and return its URL."""
         request = Request(f"{self.url}/{name}?restype=container&{self.sas()}", method="PUT")
         if public:
             request.add_header("x-ms-blob-public-access", "container")

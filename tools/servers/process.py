@@ -43,6 +43,10 @@ class Server:
         """Return the environment in which mdsx uses only this server."""
         raise NotImplementedError
 
+    def make_bucket(self, name: str) -> str:
+        """Create a bucket and return its URL."""
+        raise NotImplementedError
+
     def whole(self, path: str) -> tuple[dict[str, str], bytes]:
         """Return the headers and bytes of the object that a request's path and query name."""
         with urlopen(self.endpoint + path) as answer:

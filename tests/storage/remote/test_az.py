@@ -320,12 +320,12 @@ def test_a_sas_permits_what_it_says(az: AzureServer, storage: AzStorage, monkeyp
 
 def test_a_public_container_needs_no_credentials(az: AzureServer, bare: None) -> None:
     options = {"endpoint": az.url, "anonymous": True}
-    url = az.make_container("public", public=True)
+    url = az.make_bucket("public", public=True)
     open_storage(url, {"endpoint": az.url, "account_key": az.key}).put("key", b"1")
     assert open_storage(url, options).get("key").data == b"1"
     assert [entry.key for entry in open_storage(url, options).list()] == ["key"]
     with pytest.raises(mdsx.ForbiddenError, match="no credentials"):
-        open_storage(az.make_container("private"), options).get("key")
+        open_storage(az.make_bucket("private"), options).get("key")
 
 
 def test_renewed_credentials_apply_immediately(

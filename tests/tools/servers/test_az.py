@@ -22,7 +22,7 @@ def answer(url: str, method: str = "GET", data: bytes | None = None, **headers: 
 def blob(az: AzureServer) -> Iterator[str]:
     """The URL of a blob of ten bytes."""
     url = f"{az.url}/tools-servers/of ten bytes".replace(" ", "%20")
-    az.make_container("tools-servers")
+    az.make_bucket("tools-servers")
     answer(f"{url}?{az.sas()}", "PUT", b"0123456789", x_ms_blob_type="BlockBlob")
     yield url
     answer(f"{az.url}/tools-servers?restype=container&{az.sas()}", "DELETE")
