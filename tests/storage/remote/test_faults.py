@@ -17,6 +17,7 @@ import mdsx
 from mdsx.storage import Storage, open_storage, retry
 from mdsx.storage.remote import answer
 from tools.fault_proxy import (
+from tools.servers.process import Server
     Fault,
     Proxy,
     cut,
@@ -67,12 +68,11 @@ def proxies(request: pytest.FixtureRequest) -> Iterator[Callable[[str], tuple[Pr
 
         @functools.cache
         def of(cloud: str) -> tuple[Proxy, Storage]:
-            server: Any = request.getfixturevalue(cloud)
+            server: Server = request.getfixturevalue(cloud)
             proxy = stack.enter_context(Proxy(server))
             for name, value in proxy.env().items():
                 patch.setenv(name, value)
-            make = server.make_container if cloud == "az" else server.make_bucket
-            return proxy, open_storage(make("misbehaving") + "/set")
+            return proxy, open_storage(server.make_bucket("misbehaving") + "/set")
 
         yield of
 
