@@ -9,7 +9,6 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ import mdsx
 from mdsx.storage import Storage, open_storage, retry
 from mdsx.storage.remote import answer
 from tools.fault_proxy import (
-from tools.servers.process import Server
     Fault,
     Proxy,
     cut,
@@ -31,6 +29,7 @@ from tools.servers.process import Server
     status,
     trickle,
 )
+from tools.servers.process import Server
 
 DATA = bytes(range(256)) * 4 * 1024  # 1 MiB
 FOR_NOW: dict[str, Fault] = {
