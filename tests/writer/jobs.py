@@ -16,7 +16,7 @@ from typing import Any
 
 from botocore.httpsession import URLLib3Session
 
-from mdsx.storage.remote import az, s3
+from mdsx.storage.remote import az, gs, s3
 from mdsx.storage.remote.http import HttpStorage
 from mdsx.writer import Writer
 from tests.fork_server import CONTEXT
@@ -73,7 +73,7 @@ def start_job(
 def _run(job: Callable[[], object], hook: Hook | None, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
     if PART_SIZE in environment:
-        s3.MULTIPART = az.MULTIPART = int(environment[PART_SIZE])
+        s3.MULTIPART = gs.MULTIPART = az.MULTIPART = int(environment[PART_SIZE])
     if hook is not None:
         watch(hook)
     job()
