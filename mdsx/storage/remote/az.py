@@ -22,7 +22,7 @@ from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
 from mdsx.storage.remote.http import HttpStorage
 from mdsx.storage.remote.storage import bucket_and_prefix, split
-from mdsx.storage.retry import TransientError
+from mdsx.storage.retry import TransientError, contact
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -161,6 +161,9 @@ class AzStorage(HttpStorage):
         if code == "ResourceNotFound" and self._options.anonymous:
             hint = "if it is private, remove the option anonymous"
             return MissingError(f"it is not there, or private: {what}", file=file, hint=hint)
+        if status == 401 and self._account.identity and contact(self._contacts()[1]).answered:  # a revoked token
+            self._account.identity.forget()
+            return TransientError(ForbiddenError, f"refused: {what}", file=file, hint=self._way_in(headers))
         if status in (401, 403) or code == "PublicAccessNotPermitted":
             return ForbiddenError(f"refused: {what}", file=file, hint=self._way_in(headers))
         if status == 412 and code and code != "ConditionNotMet":  # a lease, for example

@@ -38,6 +38,7 @@ class Identity:
         self._token = ""
         self._renewal = 0.0  # when to ask for another token, as in time.time()
         self._expiry = 0.0
+        self._made = 0.0
         self._lock = threading.Lock()
         _alive.add(self)
 
@@ -53,9 +54,10 @@ class Identity:
         return self._token
 
     def forget(self) -> None:
-        """Drop a token that the server refused, and what it was made from."""
-        self._credential = None
-        self._renewal = self._expiry = 0.0
+        """Drop a token that the server refused, and what it was made from. Keep one that was made just now."""
+        if time.time() >= self._made + _AGAIN:
+            self._credential = None
+            self._renewal = self._expiry = 0.0
 
     def _renew(self, file: str) -> None:
         now = time.time()
@@ -73,7 +75,7 @@ class Identity:
                 error
             )
         hide(found.token)
-        self._token, self._expiry = found.token, float(found.expires_on)
+        self._token, self._expiry, self._made = found.token, float(found.expires_on), now
         self._renewal = max(self._expiry - _EARLY, min(now + _AGAIN, self._expiry))
 
     def leave_parent(self) -> None:
