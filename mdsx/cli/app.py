@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import cache, damage, make, show
+from mdsx.cli import cache, damage, doctor, make, show
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -74,6 +74,7 @@ app.add_typer(converters)
 _add(app, show.info, show.INFO_EXAMPLE)
 _add(app, damage.verify, damage.VERIFY_EXAMPLE)
 _add(app, damage.repair, damage.REPAIR_EXAMPLE)
+_add(app, doctor.doctor, doctor.DOCTOR_EXAMPLE)
 _add(app, show.cat, show.CAT_EXAMPLE)
 _add(app, make.merge, make.MERGE_EXAMPLE)
 caches = _typer(

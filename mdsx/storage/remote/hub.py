@@ -86,6 +86,20 @@ class HubStorage(ReadOnlyStorage):
     def connect(self, key: str, count: int) -> None:
         """Do nothing: requests for nothing would count against the rate limit."""
 
+    def identity(self) -> str:
+        if not self._options.anonymous:
+            if self._options.token:
+                return "the option token"
+            if _stored_token():
+                return "the token of HF_TOKEN or of `hf auth login`"
+        return "none: requests are anonymous"
+
+    def landmark(self) -> str:
+        return f"{self._endpoint()}/api/datasets/{self._repository}"
+
+    def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
+        return body[:1] == b"{"
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         folder, _, _ = (self._prefix + prefix).rpartition("/")
         entries = [entry for entry in self._tree(folder) if entry.key.startswith(prefix)]

@@ -7,7 +7,8 @@ options. Only `retry.py` retries: botocore's own retries would multiply ours, an
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from mdsx.errors import ForbiddenError, MissingError
 from mdsx.storage.base import Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import Answer
-from mdsx.storage.remote.s3_client import Client, S3Options, errors, retire, shared_client
+from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, shared_client
 from mdsx.storage.remote.storage import RemoteStorage, bucket_and_prefix, covering, ranged
 from mdsx.storage.retry import tried
 
@@ -106,6 +107,19 @@ class S3Storage(RemoteStorage):
             with suppress(MissingError):  # it was aborted already
                 self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where, **self._payer)
 
+    def identity(self) -> str:
+        return identity_of(self._options)
+
+    def landmark(self) -> str:
+        return f"{self._endpoint()}/{self._bucket}?max-keys=1"
+
+    def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
+        return _XML.match(body) is not None
+
+    def regions(self, headers: Mapping[str, str]) -> tuple[str, str] | None:
+        bucket = headers.get(REGION)
+        return (self._client.boto.meta.region_name, bucket) if bucket else None
+
     def _ask(self, file: str, verb: str, body: memoryview | None = None, **options: Any) -> Any:
         """Return the answer to the client's `verb`."""
 
@@ -161,6 +175,7 @@ class S3Storage(RemoteStorage):
         return covering(raw, file, start, stop, etag=found, wanted=etag, headers=headers)
 
 
+_XML = re.compile(rb"\s*(<\?xml[^>]*>)?\s*<(Error|ListBucketResult)\b")
 _CREDENTIALS = "boto3 finds AWS_ACCESS_KEY_ID, a profile or a role"
 
 

@@ -24,6 +24,9 @@ from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import safe
 from mdsx.storage.retry import TransientError
 
+REGION = "x-amz-bucket-region"
+"""The header in which AWS names the region of a bucket, also to strangers."""
+
 _MISSING = {"404", "NoSuchKey", "NoSuchUpload", "NotFound"}
 _FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId"}
 _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
@@ -31,6 +34,34 @@ _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnava
 _FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 _CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
+_PERMISSION = "the credentials are valid, but lack a permission: s3:ListBucket on the bucket, s3:GetObject to read, "
+_PERMISSION += "s3:PutObject and s3:DeleteObject to write"
+_EXPIRED = "get new temporary credentials, for example with `aws sso login`"
+_WAYS_OUT = {
+    "AccessDenied": _PERMISSION,
+    "InvalidAccessKeyId": "the endpoint does not know the access key: check AWS_ACCESS_KEY_ID or the profile, and that "
+    "the key is for this endpoint",
+    "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY or the "
+    "profile",
+    "RequestTimeTooSkewed": "set this machine's clock, which differs by more than 15 minutes from the server's",
+    "ExpiredToken": _EXPIRED,
+    "InvalidToken": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+}
+_ELSEWHERE = {"301", "307", "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
+_SOURCES = {
+    "explicit": "the options access_key_id and secret_access_key",
+    "env": "the environment (AWS_ACCESS_KEY_ID)",
+    "shared-credentials-file": "~/.aws/credentials",
+    "config-file": "~/.aws/config",
+    "iam-role": "the machine's role",
+    "container-role": "the container's role",
+    "assume-role": "an assumed role",
+    "assume-role-with-web-identity": "a role for a web identity",
+    "sso": "AWS SSO",
+    "custom-process": "a program named in ~/.aws/config",
+}
+_LONG = 12  # characters of a key of which the last four may be shown
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
 _VARIABLES = ("AWS_", "BOTO_")
@@ -113,8 +144,35 @@ def _configuration() -> tuple[object, ...]:
     return tuple(sorted(variables)), tuple(files), limits.SILENCE
 
 
-def _make_client(options: S3Options) -> Any:
+def identity_of(options: S3Options) -> str:
+    """Return where the credentials are from, and the last characters of the access key, which is no secret."""
+    if options.anonymous:
+        return "none: requests are anonymous"
+    with _configured():
+        session = _session(options)
+        found = session.get_credentials()
+        key = found.get_frozen_credentials().access_key if found else ""
+    if found is None:
+        raise ForbiddenError("boto3 finds no credentials", hint=f"{_CREDENTIALS_HINT}; or the option anonymous")
+    source = _SOURCES.get(found.method, found.method)
+    if found.method not in ("explicit", "env") and session.profile_name != "default":
+        source += f", profile {session.profile_name}"
+    return f"{source}; the access key ends in {key[-4:]}" if len(key) >= _LONG else source
+
+
+def _session(options: S3Options) -> Any:
     import boto3
+
+    return boto3.session.Session(
+        profile_name=options.profile,
+        region_name=options.region,
+        aws_access_key_id=options.access_key_id,
+        aws_secret_access_key=options.secret_access_key,
+        aws_session_token=options.token,
+    )
+
+
+def _make_client(options: S3Options) -> Any:
     from botocore import UNSIGNED
     from botocore.config import Config
 
@@ -129,15 +187,15 @@ def _make_client(options: S3Options) -> Any:
         user_agent_extra="mdsx",
         signature_version=UNSIGNED if options.anonymous else None,
     )
+    with _configured():
+        return _session(options).client("s3", endpoint_url=options.endpoint, config=config)
+
+
+@contextmanager
+def _configured() -> Iterator[None]:
+    """Raise TransportError in place of what boto3 raises if its configuration is wrong."""
     try:
-        session = boto3.session.Session(
-            profile_name=options.profile,
-            region_name=options.region,
-            aws_access_key_id=options.access_key_id,
-            aws_secret_access_key=options.secret_access_key,
-            aws_session_token=options.token,
-        )
-        return session.client("s3", endpoint_url=options.endpoint, config=config)
+        yield
     except Exception as error:  # botocore's, of many kinds: no region, no such profile, a broken configuration file
         if isinstance(error, ValueError) and "endpoint" in str(
             error
@@ -156,10 +214,14 @@ def _make_client(options: S3Options) -> Any:
 def errors(file: str) -> Iterator[None]:
     """Raise an MdsxError or TransientError in place of boto3's errors."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
     try:
         yield
+    except ResponseParserError as error:
+        message = "the endpoint answers, but does not speak S3's protocol"
+        raise TransportError(message, file=file, hint="check AWS_ENDPOINT_URL or the option endpoint") from safe(error)
     except (BotoCoreError, ClientError, HTTPError, OSError) as error:
         raise exhausted(error, file) or _translated(error, file) from safe(error)
 
@@ -189,13 +251,21 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     if code == "NoSuchBucket":
         hint = "create it, or check the URL and AWS_ENDPOINT_URL"
         return TransientError(MissingBucketError, f"there is no such bucket: {text}", "bucket", file=file, hint=hint)
+    if code in _ELSEWHERE:
+        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        region = response["Error"].get("Region") or headers.get(REGION)
+        named = f"AWS_DEFAULT_REGION={region}" if region else "AWS_DEFAULT_REGION"
+        hint = f"set {named} or the option region, and no endpoint of another region"
+        message = f"the bucket is in another region{f', {region}' if region else ''}: {text}"
+        return TransportError(message, file=file, hint=hint)
     if code in _MISSING or status == "404":
         return MissingError(f"it is not there: {text}", file=file)
     if code in _FULL or status == "507":
         hint = "free some space or raise the quota, and resume"
         return TransportError(f"S3 answered {status} {text}", file=file, hint=hint)
     if code in _FORBIDDEN or status in ("401", "403"):
-        return ForbiddenError(f"S3 refused: {text}", file=file, hint="check the credentials and their permissions")
+        hint = _WAYS_OUT.get(code, "check the credentials and their permissions")
+        return ForbiddenError(f"S3 refused: {text}", file=file, hint=hint)
     if status == "412":
         return ChangedError("the object was replaced while it was read", file=file)
     if status == "416":

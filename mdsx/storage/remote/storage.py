@@ -100,6 +100,39 @@ class RemoteStorage(ABC):
             _connecting.add(future)
             future.add_done_callback(_connecting.discard)
 
+    # --- what `mdsx doctor` asks
+
+    @abstractmethod
+    def identity(self) -> str:
+        """Return which credentials requests carry and where they are from, without secrets.
+
+        Raise MdsxError if there are none, or the configuration is wrong.
+        """
+
+    def landmark(self) -> str:
+        """Return a URL that the right server answers in a way that `recognises` knows, also without credentials."""
+        return self._endpoint()
+
+    def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether an answer for the landmark is one of this kind of server."""
+        return True
+
+    def regions(self, headers: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return the region that requests name, and the bucket's, if an answer for the landmark says it."""
+        return None
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of the server."""
+        return self._endpoint()
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket, container or repository."""
+        return self._bucket
+
+    # --- inside
+
     @abstractmethod
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
         """Request bytes [start, stop), of the object with `etag` if one is given; return the open answer."""

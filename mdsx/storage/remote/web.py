@@ -83,6 +83,11 @@ class WebStorage(ReadOnlyStorage):
         hint = "name the dataset's folder itself, or use its s3://, gs:// or az:// URL"
         raise UsageError("a web server cannot list its files", file=self.url, hint=hint)
 
+    def identity(self) -> str:
+        if not self._credentials:
+            return "the signature in the URL" if self._query else "none: requests are anonymous"
+        return "the option token" if self._options.token else "the user and password in the URL"
+
     def _endpoint(self) -> str:
         return self._server
 

@@ -1,0 +1,91 @@
+"""`mdsx doctor`: checks a URL and this machine, and says what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mdsx.cli.cache import CacheOption
+from mdsx.cli.output import Json, StorageOption, as_plain, print_json, storage_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mdsx.doctor import Finding
+
+DOCTOR_EXAMPLE = "mdsx doctor s3://bucket/corpus --cache /nvme/cache --ranks 64 --nodes 8 --batch 32"
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def doctor(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A dataset, or where one is to be written.")],
+    cache: CacheOption = None,
+    cache_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The most that the cache shall hold: 500GB.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks (GPUs) of the run.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines of the run.")] = 1,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples that each rank takes in a step.")] = None,
+    step: Annotated[float, typer.Option(min=0.001, help="Seconds that a step takes.")] = 1.0,
+    write: Annotated[bool, typer.Option("--write", help="Also write, read and remove a small object.")] = False,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Check the storage, the dataset and this machine before a run, and say what to do.
+
+    It shows which credentials are used (never the secrets), reads the storage, measures it for two seconds, and checks
+    the cache's disk and the limits of the process. For the run given by --ranks, --nodes and --batch it recommends
+    lanes, shuffle block and cache limit. It writes to the storage only with --write. Exit status: 0 no problem, maybe
+    warnings; 1 a problem.
+    """
+    from rich.console import Console
+
+    from mdsx.doctor import Job, examine
+    from mdsx.storage.cache import Cache
+
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    findings = []
+    for finding in examine(
+        url,
+        job=Job(ranks, min(nodes, ranks), batch, step),
+        cache=Cache(cache, limit=cache_limit),
+        storage_options=storage_options(storage_option),
+        write=write,
+    ):
+        findings.append(finding)
+        if not as_json:
+            console.print(f"{finding.state:7}", style=_STYLES[finding.state], end="")
+            console.print(f"  {finding.check:14}  {' '.join(finding.found.split())}")
+    problems = [finding for finding in findings if finding.state == "problem"]
+    if as_json:
+        fields = [
+            {
+                "check": finding.check,
+                "state": finding.state,
+                "found": finding.found,
+                "advice": finding.advice,
+                "figures": as_plain(finding.figures),
+            }
+            for finding in findings
+        ]
+        print_json({"ok": not problems, "findings": fields})
+    else:
+        _print_advice(console, findings)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _print_advice(console: Console, findings: list[Finding]) -> None:
+    """Print what to do, problems first, each advice once; then the recommendation as Python."""
+    wrong = sorted((each for each in findings if each.advice), key=lambda finding: finding.state)
+    advice: dict[str, list[str]] = {}
+    for finding in wrong:
+        advice.setdefault(str(finding.advice), []).append(finding.check)
+    if advice:
+        console.print("\nwhat to do")
+        for text, checks in advice.items():
+            console.print(f"  {', '.join(dict.fromkeys(checks))}: {text}")
+    python = [finding.figures["python"] for finding in findings if "python" in finding.figures]
+    if python:
+        console.print(f"\nrecommended\n  {python[0]}")

@@ -1,0 +1,140 @@
+"""Whether a dataset is complete, whether its shards have a good size, and how to read it on given ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mdsx.doctor.finding import Finding, ok, problem, warning
+from mdsx.doctor.storage import list_all
+from mdsx.format import StoredIndex
+from mdsx.order import DatasetCourse, Order, Shuffle, better_lanes, lane_spread
+from mdsx.sizes import format_size
+from mdsx.storage import Storage
+
+_LISTED = 50_000  # objects
+_SMALL, _FEW = 4 * 2**20, 64  # bytes of an average shard; shards that are not too many whatever their size
+_LARGE = 2**30
+_LEAST_BLOCK = 1024  # samples
+_SPARE = 1.25  # for shards that are fetched ahead
+
+
+@dataclass(frozen=True)
+class Job:
+    """The run that is planned: `ranks` on `nodes` machines. Each rank takes `batch` samples every `step` seconds."""
+
+    ranks: int = 1
+    nodes: int = 1
+    batch: int | None = None
+    step: float = 1.0
+
+    @property
+    def ranks_here(self) -> int:
+        return -(-self.ranks // self.nodes)
+
+    def need(self, index: StoredIndex) -> float | None:
+        """Return the bytes a second that a node downloads in the first epoch."""
+        if self.batch is None or not index.samples:
+            return None
+        return self.ranks_here * self.batch * float(index.sizes.sum()) / index.samples / self.step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to read a dataset. `in_use`: shards that a node reads at a time; `needed`: their bytes."""
+
+    lanes: int
+    shuffle_block: int
+    in_use: int
+    needed: int
+    cache_limit: int
+
+
+def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Iterator[Finding]:
+    size, raw, shards = int(index.sizes.sum()), int(index.raw_sizes.sum()), len(index.counts)
+    packed = f", {format_size(raw)} uncompressed" if index.compression else ""
+    found = f"{index.samples:,} samples in {shards:,} shards, {format_size(size)}{packed}"
+    if not index.samples:
+        yield warning("index", found, "write samples: the dataset is empty")
+        return
+    yield ok("index", found, samples=index.samples, shards=shards, size=size, raw_size=raw)
+    yield _sizes(index, latency)
+    objects = list_all(storage, _LISTED)
+    if not objects:
+        return
+    last = max(objects) if len(objects) == _LISTED else None
+    names = [index.name(number) for number in range(shards)]
+    seen = [number for number, name in enumerate(names) if last is None or name <= last]
+    wrong = [names[number] for number in seen if objects.get(names[number]) != index.sizes[number]]
+    if wrong:
+        found = f"{len(wrong):,} of {len(seen):,} shards are missing or have another size; the first is {wrong[0]}"
+        yield problem("shards", found, "copy the dataset again, or see `mdsx verify URL` and `mdsx repair URL`")
+    else:
+        yield ok("shards", f"all {len(seen):,} that were looked for are there, with the sizes that the index has")
+
+
+def _sizes(index: StoredIndex, latency: float) -> Finding:
+    shards, mean, largest = len(index.counts), int(index.sizes.mean()), int(index.raw_sizes.max())
+    found = f"shards have {format_size(mean)} on average; the largest has {format_size(largest)} uncompressed"
+    figures = {"mean_size": mean, "largest_raw_size": largest}
+    if mean < _SMALL and shards > _FEW:
+        found += f": an epoch takes {shards:,} requests, of {1000 * latency:.0f} ms or more each"
+        return warning("shard size", found, 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")', **figures)
+    if largest > _LARGE:
+        found += ", and a run has many in use at a time"
+        return warning("shard size", found, 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")', **figures)
+    return ok("shard size", found, **figures)
+
+
+def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
+    """Return how to read the dataset. `room`: bytes that its cache may have; None if it is read in place.
+
+    The block is the usual one, or a smaller one whose shards fit into the room.
+    """
+    lanes = Shuffle().lanes
+    if job.batch is not None and job.ranks > 1:
+        lanes = better_lanes(job.ranks * job.batch, lanes=max(lanes, job.nodes), world_size=job.ranks)
+    total, block = int(index.raw_sizes.sum()), None
+    while True:
+        order = Order(index.counts, lanes=lanes, shuffle_block=block)
+        in_use = DatasetCourse(order).active_shards(job.ranks_here * -(-lanes // job.ranks))
+        needed = min(int(_SPARE * in_use * float(index.raw_sizes.mean())), total)
+        block = order.shuffle_block
+        if room is None or needed <= room or block <= _LEAST_BLOCK:
+            break
+        block //= 2
+    return Plan(lanes, block, in_use, needed, total if room is None or total <= room else max(room, needed))
+
+
+def recommend(index: StoredIndex, url: str, job: Job, room: int | None, directory: str) -> tuple[Finding, Plan]:
+    """Return lanes, block and cache limit for a job, with the reasons; `room` as for `plan`."""
+    chosen = plan(index, job, room)
+    total = int(index.raw_sizes.sum())
+    reasons = [f"a node reads {chosen.in_use:,} shards ({format_size(chosen.needed)}) at a time"]
+    if job.batch is not None and job.ranks > 1:
+        spread = lane_spread(job.ranks * job.batch, lanes=chosen.lanes, world_size=job.ranks)
+        shared = "each rank has lanes of its own" if spread <= 1 else f"{spread:.2g} ranks share a lane"
+        reasons.insert(0, f"{chosen.lanes} lanes: {shared}")
+    limit = format_size(int(1.01 * chosen.cache_limit) + 1).replace(" ", "")  # not rounded below it
+    shuffle = f"shuffle=mdsx.Shuffle(lanes={chosen.lanes}, shuffle_block={chosen.shuffle_block})"
+    cache = "" if room is None else f', cache=mdsx.Cache("{directory}", limit="{limit}")'
+    figures = {
+        "lanes": chosen.lanes,
+        "shuffle_block": chosen.shuffle_block,
+        "cache_limit": None if room is None else chosen.cache_limit,
+        "shards_in_use": chosen.in_use,
+        "python": f'StreamingDataset("{url}", {shuffle}{cache})',
+    }
+    if room is None:
+        reasons.append("the shards are read in place, without a cache")
+    elif total <= room:
+        reasons.append("the cache holds the whole dataset, so each shard is downloaded once")
+    elif chosen.needed <= room:
+        reasons.append(
+            f"the dataset ({format_size(total)}) does not fit the cache: each epoch downloads the rest"
+        )
+    else:
+        found = f"{'; '.join(reasons)}, but the cache has room for {format_size(room)} only"
+        advice = f"give the cache {format_size(chosen.needed)} or more: another disk, or --cache-limit"
+        return problem("recommendation", found, advice, **figures), chosen
+    return ok("recommendation", "; ".join(reasons), **figures), chosen
