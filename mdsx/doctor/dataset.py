@@ -51,7 +51,8 @@ class Plan:
 
 
 def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Iterator[Finding]:
-    size, raw, shards = int(index.sizes.sum()), int(index.raw_sizes.sum()), len(index.counts)
+    size, raw = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
+    shards = len(index.counts)
     packed = f", {format_size(raw)} uncompressed" if index.compression else ""
     found = f"{index.samples:,} samples in {shards:,} shards, {format_size(size)}{packed}"
     if not index.samples:
@@ -94,7 +95,7 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
     lanes = Shuffle().lanes
     if job.batch is not None and job.ranks > 1:
         lanes = better_lanes(job.ranks * job.batch, lanes=max(lanes, job.nodes), world_size=job.ranks)
-    total, block = int(index.raw_sizes.sum()), None
+    total, block = sum(index.raw_sizes.tolist()), None
     while True:
         order = Order(index.counts, lanes=lanes, shuffle_block=block)
         in_use = DatasetCourse(order).active_shards(job.ranks_here * -(-lanes // job.ranks))
@@ -109,12 +110,12 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
 def recommend(index: StoredIndex, url: str, job: Job, room: int | None, directory: str) -> tuple[Finding, Plan]:
     """Return lanes, block and cache limit for a job, with the reasons; `room` as for `plan`."""
     chosen = plan(index, job, room)
-    total = int(index.raw_sizes.sum())
+    total = sum(index.raw_sizes.tolist())
     reasons = [f"a node reads {chosen.in_use:,} shards ({format_size(chosen.needed)}) at a time"]
-    if job.batch is not None and job.ranks > 1:
-        spread = lane_spread(job.ranks * job.batch, lanes=chosen.lanes, world_size=job.ranks)
-        shared = "each rank has lanes of its own" if spread <= 1 else f"{spread:.2g} ranks share a lane"
-        reasons.insert(0, f"{chosen.lanes} lanes: {shared}")
+    if job.batch is not None and job.nodes > 1:
+        spread = lane_spread(job.ranks * job.batch, lanes=chosen.lanes, world_size=job.nodes)
+        shared = "no two nodes" if spread <= 1 else f"about {spread:.2g} nodes"
+        reasons.insert(0, f"with {chosen.lanes} lanes, {shared} download the same shard")
     limit = format_size(int(1.01 * chosen.cache_limit) + 1).replace(" ", "")  # not rounded below it
     shuffle = f"shuffle=mdsx.Shuffle(lanes={chosen.lanes}, shuffle_block={chosen.shuffle_block})"
     cache = "" if room is None else f', cache=mdsx.Cache("{directory}", limit="{limit}")'
@@ -130,9 +131,7 @@ def recommend(index: StoredIndex, url: str, job: Job, room: int | None, director
     elif total <= room:
         reasons.append("the cache holds the whole dataset, so each shard is downloaded once")
     elif chosen.needed <= room:
-        reasons.append(
-            f"the dataset ({format_size(total)}) does not fit the cache: each epoch downloads the rest"
-        )
+        reasons.append(f"the dataset ({format_size(total)}) does not fit the cache: each epoch downloads the rest")
     else:
         found = f"{'; '.join(reasons)}, but the cache has room for {format_size(room)} only"
         advice = f"give the cache {format_size(chosen.needed)} or more: another disk, or --cache-limit"

@@ -50,10 +50,9 @@ def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | No
     else:
         what = headers.get("Server") or headers.get("Content-Type") or "a program without a name"
         scheme = storage.url.partition("://")[0]
-        found = f"{redacted(endpoint)} answers{through}, but does not speak the protocol of {scheme}://: it is {what!r}"
-        findings.append(
-            problem("endpoint", found, f"{storage.way_out}: it must be the API's address, not a web page's")
-        )
+        found = f"{redacted(endpoint)} answers{through}, but does not speak the protocol of {scheme}://; it is {what!r}"
+        advice = f"{storage.way_out}: it must be the API's address, not a web page's"
+        findings.append(problem("endpoint", found, advice))
     findings += check_clock(headers, time.time())
     return findings, headers
 

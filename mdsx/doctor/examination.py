@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from mdsx.doctor.dataset import Job, check_dataset, recommend
 from mdsx.doctor.finding import Finding, refusal, warning
-from mdsx.doctor.machine import SHARE, check_machine, free_space
+from mdsx.doctor.machine import check_machine, room_of
 from mdsx.doctor.storage import Reached, check_storage, check_throughput
 from mdsx.errors import MdsxError, MissingError
-from mdsx.format import StoredIndex
+from mdsx.format import StoredIndex, filenames
 from mdsx.shards import read_index
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, StorageOptions, open_storage
@@ -39,7 +39,7 @@ def examine(
     limit = None if cache.limit is None else parse_size(cache.limit)
     yield from check_storage(storage, reached, write=write)
     index = None
-    if reached.answers:
+    if reached.readable:
         found = _index(storage, write)
         if isinstance(found, Finding):
             yield found
@@ -49,12 +49,11 @@ def examine(
     if index is not None:
         yield from check_dataset(storage, index, reached.latency)
         if index.samples:
-            names = [
-                (index.name(number), int(index.sizes[number])) for number in range(min(_SHARDS, len(index.counts)))
-            ]
-            yield check_throughput(storage, names, job.need(index))
-            cached = storage.path("index.json") is None or index.compression is not None
-            room = min(int(SHARE * free_space(directory)), limit or 2**62) if cached else None
+            names = [index.name(number) for number in range(min(_SHARDS, len(index.counts)))]
+            shards = list(zip(names, index.sizes.tolist(), strict=False))
+            yield check_throughput(storage, shards, job.need(index))
+            cached = storage.path(filenames.INDEX) is None or index.compression is not None
+            room = min(room_of(directory), limit or 2**62) if cached else None
             advised, chosen = recommend(index, storage.url, job, room, str(directory))
             yield advised
             needed, in_use = (chosen.needed if cached else 0), chosen.in_use

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
@@ -17,9 +20,10 @@ from mdsx.sizes import format_size
 from mdsx.storage.cache.directory import failure
 from mdsx.system import network_file_system
 
-SHARE = 0.8  # of the free space, which a cache without a limit takes
+_SHARE = 0.8  # of the free space, which a cache without a limit takes
 _UNKNOWN_NEED = 10**9  # bytes, without a dataset
-_ANOTHER = "give another directory: --cache DIR, or $MDSX_CACHE"
+_ANOTHER = "use another directory: --cache DIR, or $MDSX_CACHE"
+_MORE_SPACE = f"free some space (`mdsx cache prune`), or {_ANOTHER}"
 _FEW = 512  # descriptors: for connections and files of 88 threads, pipes of workers, and a few dozen shards
 _MANY = 65536
 _SHARED = 256 * 2**20  # bytes of /dev/shm; containers have 64 MiB unless they ask for more
@@ -34,25 +38,27 @@ with open(sys.argv[1]) as file:
 """
 
 
-def free_space(directory: Path) -> int:
-    """Return the free bytes of the disk where `directory` is or would be."""
-    return shutil.disk_usage(_existing(directory)).free
+def room_of(directory: Path) -> int:
+    """Return the bytes that a cache in `directory` has by default."""
+    return int(_SHARE * sum(_space(directory)))
 
 
 def check_machine(directory: Path, *, limit: int | None, needed: int | None, in_use: int) -> Iterator[Finding]:
     """Check the cache in `directory`, with its `limit` if one is given, for a run that needs room for `needed` bytes of
     shards, with `in_use` of them open at a time. `needed` is None if no dataset is known."""
-    yield from _check_directory(directory)
-    yield _check_space(directory, limit, needed)
+    usable = yield from _check_directory(directory)
+    if usable:
+        yield _check_space(directory, limit, needed)
     yield _check_descriptors(in_use)
     yield _check_shared_memory()
 
 
-def _check_directory(directory: Path) -> Iterator[Finding]:
+def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
+    """Return whether the directory can be written."""
     place = _existing(directory)
     try:
         if not place.is_dir():
-            raise NotADirectoryError(20, "Not a directory", str(place))
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
         with tempfile.NamedTemporaryFile(dir=place, prefix=".mdsx-doctor-") as file:
             file.write(b"probe")
             file.flush()
@@ -60,9 +66,12 @@ def _check_directory(directory: Path) -> Iterator[Finding]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             exclusive = not _locks(file.name)
     except OSError as error:
-        found = refusal("cache", failure(directory, error), advice=_ANOTHER)
-        yield problem("cache", found.found, f"make it writable for this user, or {_ANOTHER.removeprefix('give ')}")
-        return
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            yield problem("space", f"{directory}: the disk is full, or a quota on it ({error.strerror})", _MORE_SPACE)
+            return False
+        why = refusal("cache", failure(directory, error)).found
+        yield problem("cache", why, f"make it writable for this user, or {_ANOTHER}")
+        return False
     made = "" if place == directory else ", and will be made"
     if network_file_system(directory):
         advice = "give each machine a directory on a disk of its own: --cache DIR, or $MDSX_CACHE"
@@ -74,6 +83,7 @@ def _check_directory(directory: Path) -> Iterator[Finding]:
     else:
         found = f"locks (flock) do not work in {place}: processes would damage each other's cache"
         yield problem("locks", found, "use a local file system such as ext4 or xfs: --cache DIR, or $MDSX_CACHE")
+    return True
 
 
 def _locks(path: str) -> bool:
@@ -84,16 +94,14 @@ def _locks(path: str) -> bool:
 
 
 def _check_space(directory: Path, limit: int | None, needed: int | None) -> Finding:
-    free = free_space(directory)
-    held = sum(path.stat().st_size for path in directory.glob("*/*.mdsx")) if directory.is_dir() else 0
+    free, held = _space(directory)
     text = f"{format_size(free)} are free" + (f", and the cache holds {format_size(held)}" if held else "")
     figures = {"free": free, "held": held, "needed": needed}
-    advice = f"free some space (`mdsx cache prune`), or {_ANOTHER.removeprefix('give ')}"
     least = _UNKNOWN_NEED if needed is None else needed
     if limit is not None and limit > free + held:
-        return problem("space", f"{text}: less than the limit of {format_size(limit)}", advice, **figures)
+        return problem("space", f"{text}: less than the limit of {format_size(limit)}", _MORE_SPACE, **figures)
     if least > free + held:
-        return problem("space", f"{text}: a run needs {format_size(least)}", advice, **figures)
+        return problem("space", f"{text}: a run needs {format_size(least)}", _MORE_SPACE, **figures)
     return ok("space", text, **figures)
 
 
@@ -123,6 +131,15 @@ def _check_shared_memory() -> Finding:
     found = f"{text}: enough for mdsx's columns, but not for tensors of a transform, or for PyTorch's DataLoader"
     advice = "start the container with --shm-size=8g or --ipc=host (Kubernetes: an emptyDir with medium: Memory)"
     return warning("shared memory", found, advice, size=size)
+
+
+def _space(directory: Path) -> tuple[int, int]:
+    """Return the free bytes of the disk where `directory` is or would be, and those of the cache's shards in it."""
+    held = 0
+    for path in directory.glob("*/*.mdsx"):
+        with suppress(OSError):  # evicted meanwhile
+            held += path.stat().st_size
+    return shutil.disk_usage(_existing(directory)).free, held
 
 
 def _existing(directory: Path) -> Path:

@@ -30,9 +30,9 @@ _PROBE = b"mdsx doctor\n"
 
 @dataclass
 class Reached:
-    """What is known of a storage after it was asked: whether anything answers, an object to read, and the latency."""
+    """What is known of a storage after it was asked: whether it may be read, an object in it, and the latency."""
 
-    answers: bool = True
+    readable: bool = False
     key: str | None = None
     latency: float = 0.0  # seconds
 
@@ -48,10 +48,10 @@ def check_storage(storage: Storage, reached: Reached, *, write: bool) -> Iterato
         findings, headers = reach(storage)
         yield from findings
         if headers is None:
-            reached.answers = False
             return
     listing, reading = _listed(storage, reached), _read(storage, reached)
-    works = reading.state == "ok"
+    reached.readable = reading.state == "ok"
+    works = reached.readable and bool(reached.key)
     if isinstance(storage, RemoteStorage) and headers is not None:
         yield from check_region(storage, headers, works=works)
     if works and listing.state == "problem":
@@ -61,8 +61,8 @@ def check_storage(storage: Storage, reached: Reached, *, write: bool) -> Iterato
     yield reading
     if write:
         yield _written(storage)
-    if works and reached.key is not None:
-        yield _latency(storage, reached)
+    if works and reached.key:
+        yield _latency(storage, reached.key, reached)
 
 
 def _listed(storage: Storage, reached: Reached) -> Finding:
@@ -119,13 +119,12 @@ def _written(storage: Storage) -> Finding:
     return failed or ok("write", "wrote, read back and removed an object")
 
 
-def _latency(storage: Storage, reached: Reached) -> Finding:
-    assert reached.key is not None
+def _latency(storage: Storage, key: str, reached: Reached) -> Finding:
     times = []
     for _ in range(_TRIES):
         started = time.monotonic()
         try:
-            storage.get(reached.key, stop=1)
+            storage.get(key, stop=1)
         except MdsxError as error:
             return refusal("latency", error, advice="check the network, and try again")
         times.append(time.monotonic() - started)
@@ -166,9 +165,8 @@ def check_throughput(storage: Storage, shards: Sequence[tuple[str, int]], need: 
         if failure is not None and not isinstance(failure, _Enough):
             raise failure
     rate = sum(received) / seconds
-    found = (
-        f"{format_size(int(rate))}/s ({format_size(sum(received))} in {seconds:.2g} s, {_AT_ONCE} downloads at a time)"
-    )
+    amount = f"{format_size(sum(received))} in {seconds:.2g} s, {_AT_ONCE} downloads at a time"
+    found = f"{format_size(int(rate))}/s ({amount})"
     figures = {"bytes_per_second": rate, "needed_bytes_per_second": need}
     if need is not None:
         found += f"; the run needs {format_size(int(need))}/s"

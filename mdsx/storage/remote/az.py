@@ -131,6 +131,15 @@ class AzStorage(HttpStorage):
             held = self._held = find_account(self._options, self._account_in_url, self._endpoint_in_url, self.url)
         return held
 
+    def identity(self) -> str:
+        return f"account {self._account.name}: {self._account.uses}"
+
+    def landmark(self) -> str:
+        return f"{self._endpoint()}/{self._bucket}?restype=container"
+
+    def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
+        return "x-ms-request-id" in headers or "x-ms-error-code" in headers
+
     def _endpoint(self) -> str:
         return self._account.endpoint
 
