@@ -94,7 +94,7 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
     """
     lanes = Shuffle().lanes
     if job.batch is not None and job.ranks > 1:
-        lanes = better_lanes(job.ranks * job.batch, lanes=max(lanes, job.nodes), world_size=job.ranks)
+        lanes = _lanes(job.ranks * job.batch, max(lanes, job.nodes), job)
     total, block = sum(index.raw_sizes.tolist()), None
     while True:
         order = Order(index.counts, lanes=lanes, shuffle_block=block)
@@ -105,6 +105,12 @@ def plan(index: StoredIndex, job: Job, room: int | None) -> Plan:
             break
         block //= 2
     return Plan(lanes, block, in_use, needed, total if room is None or total <= room else max(room, needed))
+
+
+def _lanes(global_batch: int, lanes: int, job: Job) -> int:
+    """Return a number of lanes near `lanes` that keeps the nodes apart, and if possible the ranks."""
+    near = [better_lanes(global_batch, lanes=lanes, world_size=size) for size in (job.ranks, job.nodes)]
+    return min(near, key=lambda number: lane_spread(global_batch, lanes=number, world_size=job.nodes))
 
 
 def recommend(index: StoredIndex, url: str, job: Job, room: int | None, directory: str) -> tuple[Finding, Plan]:

@@ -30,7 +30,7 @@ _OWN_TLS = (
 
 
 def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | None]:
-    """Return what a request for the endpoint shows, and the headers of the answer; None without an answer."""
+    """Return what a request for the endpoint shows, and the headers of the answer; None if it is no such server."""
     try:
         url, endpoint = storage.landmark(), storage.endpoint
     except MdsxError as error:
@@ -44,17 +44,15 @@ def reach(storage: RemoteStorage) -> tuple[list[Finding], Mapping[str, str] | No
         return [*findings, problem("endpoint", redacted(f"{endpoint}: {found}"), advice)], None
     seconds = time.monotonic() - started
     through = f", through the proxy {redacted(proxy)}" if (proxy := _proxy(url)) else ""
-    if storage.recognises(headers, body):
-        found = f"{redacted(endpoint)} answers in {1000 * seconds:.0f} ms{through}"
-        findings.append(ok("endpoint", found, seconds=seconds))
-    else:
+    clock = check_clock(headers, time.time())
+    if not storage.recognises(headers, body):
         what = headers.get("Server") or headers.get("Content-Type") or "a program without a name"
         scheme = storage.url.partition("://")[0]
         found = f"{redacted(endpoint)} answers{through}, but does not speak the protocol of {scheme}://; it is {what!r}"
         advice = f"{storage.way_out}: it must be the API's address, not a web page's"
-        findings.append(problem("endpoint", found, advice))
-    findings += check_clock(headers, time.time())
-    return findings, headers
+        return [*findings, problem("endpoint", found, advice), *clock], None
+    found = f"{redacted(endpoint)} answers in {1000 * seconds:.0f} ms{through}"
+    return [*findings, ok("endpoint", found, seconds=seconds), *clock], headers
 
 
 def check_clock(headers: Mapping[str, str], now: float) -> Iterator[Finding]:

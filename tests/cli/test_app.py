@@ -22,6 +22,7 @@ COMMANDS = [
     ["repair"],
     ["cat"],
     ["merge"],
+    ["doctor"],
     *(["cache", *command] for command in ([], ["show"], ["prune"], ["clear"], ["warm"])),
 ]
 
@@ -43,6 +44,8 @@ WRONG = [
     "convert tar only",
     "cache nonsense",
     "cache warm",
+    "doctor",
+    "doctor x --ranks 0",
 ]
 
 

@@ -114,7 +114,7 @@ class S3Storage(RemoteStorage):
         return f"{self._endpoint()}/{self._bucket}?max-keys=1"
 
     def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
-        return _XML.match(body) is not None
+        return not body or _XML.match(body) is not None
 
     def regions(self, headers: Mapping[str, str]) -> tuple[str, str] | None:
         bucket = headers.get(REGION)

@@ -214,14 +214,10 @@ def _configured() -> Iterator[None]:
 def errors(file: str) -> Iterator[None]:
     """Raise an MdsxError or TransientError in place of boto3's errors."""
     from botocore.exceptions import BotoCoreError, ClientError
-    from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
     try:
         yield
-    except ResponseParserError as error:
-        message = "the endpoint answers, but does not speak S3's protocol"
-        raise TransportError(message, file=file, hint="check AWS_ENDPOINT_URL or the option endpoint") from safe(error)
     except (BotoCoreError, ClientError, HTTPError, OSError) as error:
         raise exhausted(error, file) or _translated(error, file) from safe(error)
 

@@ -1,0 +1,86 @@
+"""What tests of the doctor share: servers that answer everything in one way, and a sound dataset on S3."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.doctor import Finding, Job, examine, machine
+from mdsx.storage.cache import Cache
+from tools.servers.s3 import S3Server
+
+Examined = dict[str, Finding]
+Examine = Callable[..., Examined]
+
+
+@contextmanager
+def answering(status: int, headers: Mapping[str, str], body: bytes) -> Iterator[str]:
+    """The URL of a server that answers every request like this, while the context lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(status)
+            for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 - the names of http.server
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def corpus(s3: S3Server) -> str:
+    """The URL of a dataset on S3: 8 shards of 100 kB."""
+    url = f"{s3.make_bucket('doctor')}/corpus"
+    with mdsx.Writer(url, {"bits": "bytes"}, shard_size=100_000) as out:
+        for number in range(78):
+            out.write({"bits": bytes([number]) * 10_000})
+    return url
+
+
+@pytest.fixture
+def examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examine:
+    """Returns what the doctor finds, by check. The machine's shared memory is as large as its disk."""
+    monkeypatch.setattr(machine, "_SHM", tmp_path)
+
+    def run(
+        url: object,
+        job: Job = Job(ranks=2, batch=1),  # noqa: B008 - it cannot change
+        *,
+        cache: Path = tmp_path / "cache",
+        limit: int | None = None,
+        write: bool = False,
+        **options: str,
+    ) -> Examined:
+        found: Examined = {}
+        for finding in examine(
+            str(url), job=job, cache=Cache(cache, limit=limit), storage_options=options or None, write=write
+        ):
+            if finding.check not in found or finding.state != "ok":  # the worst of two
+                found[finding.check] = finding
+        return found
+
+    return run
+
+
+def problems(found: Examined) -> set[str]:
+    return {check for check, finding in found.items() if finding.state == "problem"}

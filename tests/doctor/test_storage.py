@@ -1,0 +1,244 @@
+"""What the doctor finds wrong with a storage: each set-up is broken for real, and each advice names the way out."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from mdsx.doctor import Job, storage
+from mdsx.doctor.endpoint import check_clock, check_region
+from mdsx.errors import TransportError, redacted
+from mdsx.storage import open_storage
+from mdsx.storage.remote.storage import RemoteStorage
+from tests.doctor.conftest import Examine, Examined, answering, problems
+from tests.storage.tls import tls_server
+from tools.link import Link
+from tools.servers.s3 import S3Server
+
+CHECKS = {
+    "credentials", "endpoint", "clock", "list", "read", "write", "latency", "index", "shard size", "shards",
+    "throughput", "recommendation", "cache", "locks", "space", "descriptors", "shared memory",
+}  # fmt: skip
+
+
+def said(found: Examined, check: str) -> str:
+    return f"{found[check].found} -> {found[check].advice}"
+
+
+def test_a_sound_set_up_has_no_finding(examined: Examine, corpus: str) -> None:
+    found = examined(corpus, write=True)
+    assert {check: finding for check, finding in found.items() if finding.state != "ok"} == {}
+    assert set(found) == CHECKS
+    assert found["credentials"].found == "the environment (AWS_ACCESS_KEY_ID); the access key ends in y-id"
+    assert [entry.key for entry in open_storage(corpus).list("mdsx-")] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("access_key_id", "does not know the access key: check AWS_ACCESS_KEY_ID"),
+        ("secret_access_key", "does not belong to the access key: check AWS_SECRET_ACCESS_KEY"),
+    ],
+)
+def test_wrong_keys(examined: Examine, corpus: str, option: str, advice: str) -> None:
+    keys = {"access_key_id": S3Server.key, "secret_access_key": S3Server.secret, option: "AKIA-wrong-and-secret"}
+    found = examined(corpus, **keys)
+    assert problems(found) == {"list", "read"}
+    assert advice in said(found, "read")
+    assert "the options access_key_id and secret_access_key" in found["credentials"].found
+    assert not any(keys["secret_access_key"] in f"{finding}" for finding in found.values())
+
+
+def test_no_credentials(examined: Examine, corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    found = examined(corpus)
+    assert problems(found) == {"credentials", "list", "read"}
+    assert "set AWS_ACCESS_KEY_ID" in said(found, "credentials")
+
+
+def test_a_profile_is_named(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "credentials"
+    path.write_text("[lab]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = hush-hush-hush\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    opened = open_storage("s3://bucket/x", {"profile": "lab"})
+    assert isinstance(opened, RemoteStorage)
+    assert opened.identity() == "~/.aws/credentials, profile lab; the access key ends in MPLE"
+    opened = open_storage("s3://bucket/x", {"profile": "nobody"})
+    assert isinstance(opened, RemoteStorage)
+    with pytest.raises(TransportError, match="nobody"):
+        opened.identity()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "identity"),
+    [
+        ("s3://bucket/x", {"anonymous": True}, "none: requests are anonymous"),
+        ("https://host/x", {}, "none: requests are anonymous"),
+        ("https://ann:hush@host/x", {}, "the user and password in the URL"),
+        ("https://host/x?sig=hush-hush", {}, "the signature in the URL"),
+        ("https://host/x", {"token": "hush-hush"}, "the option token"),
+        ("hf://datasets/a/b", {"token": "hush-hush"}, "the option token"),
+        ("hf://datasets/a/b", {"anonymous": True}, "none: requests are anonymous"),
+        ("az://c/x", {"account": "lab", "account_key": "aHVzaA=="}, "account lab: the account key of the options"),
+    ],
+)
+def test_an_identity_names_no_secret(url: str, options: dict[str, object], identity: str) -> None:
+    opened = open_storage(url, options)
+    assert isinstance(opened, RemoteStorage)
+    assert opened.identity() == identity
+
+
+def test_a_bucket_in_another_region(examined: Examine) -> None:
+    """AWS answers so at the endpoint of another region."""
+    body = b'<?xml version="1.0"?>\n<Error><Code>PermanentRedirect</Code><Message>Use another</Message></Error>'
+    with answering(301, {"x-amz-bucket-region": "eu-west-1"}, body) as endpoint:
+        found = examined(
+            "s3://bucket/x", endpoint=endpoint, region="us-east-1", access_key_id="a", secret_access_key="b"
+        )
+    assert problems(found) == {"region", "list", "read"}
+    assert "is in eu-west-1, but requests are for us-east-1 -> set AWS_DEFAULT_REGION=eu-west-1" in said(
+        found, "region"
+    )
+    assert "another region, eu-west-1: PermanentRedirect Use another -> set AWS_DEFAULT_REGION=eu-west-1" in said(
+        found, "read"
+    )
+
+
+def test_redirected_requests_are_a_warning(s3: S3Server) -> None:
+    opened = open_storage("s3://bucket/x")
+    assert isinstance(opened, RemoteStorage)
+    (finding,) = check_region(opened, {"x-amz-bucket-region": "eu-west-1"}, works=True)
+    assert finding.state == "warning"
+    (finding,) = check_region(opened, {"x-amz-bucket-region": "us-east-1"}, works=True)
+    assert finding.state == "ok"
+
+
+def test_no_such_bucket(examined: Examine, s3: S3Server) -> None:
+    found = examined("s3://no-such-bucket/x")
+    assert problems(found) == {"list", "read"}
+    assert "there is no such bucket" in said(found, "read")
+    assert "create it, or check the URL" in said(found, "read")
+
+
+def test_no_dataset(examined: Examine, corpus: str) -> None:
+    found = examined(f"{corpus}/elsewhere")
+    assert problems(found) == {"index"}
+    assert "check the URL" in said(found, "index")
+    assert examined(f"{corpus}/elsewhere", write=True)["index"].state == "warning"
+
+
+def test_a_clock_that_is_off(examined: Examine) -> None:
+    body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>"
+    with answering(403, {"Date": formatdate(time.time() - 3600, usegmt=True)}, body) as endpoint:
+        found = examined("s3://bucket/x", endpoint=endpoint, access_key_id="a", secret_access_key="b")
+    assert problems(found) == {"clock", "list", "read"}
+    assert "3,60" in found["clock"].found
+    assert "s ahead of the server's -> synchronise it" in said(found, "clock")
+    assert "set this machine's clock" in said(found, "read")
+
+
+@pytest.mark.parametrize(
+    ("off", "state"), [(0, "ok"), (59, "ok"), (-61, "warning"), (301, "problem"), (-400, "problem")]
+)
+def test_clocks_are_compared_with_the_date(off: int, state: str) -> None:
+    now = 1_790_000_000.0
+    (finding,) = check_clock({"Date": formatdate(now - off, usegmt=True)}, now)
+    assert (finding.state, finding.figures["seconds"]) == (state, off)
+    (finding,) = check_clock({"Date": formatdate(now - off - 900, usegmt=True), "Age": "900"}, now)
+    assert finding.state == state
+    assert list(check_clock({}, now)) == list(check_clock({"Date": "today"}, now)) == []
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_endpoint_that_is_a_web_server(examined: Examine, status: int) -> None:
+    page = b"<!DOCTYPE html><html><p>Welcome to nginx!<br></html>"
+    with answering(status, {"Server": "nginx/1.27", "Content-Type": "text/html"}, page) as endpoint:
+        found = examined("s3://bucket/x", endpoint=endpoint, access_key_id="a", secret_access_key="b")
+    assert problems(found) == {"endpoint"}
+    assert "does not speak the protocol of s3://; it is 'nginx/1.27' -> check AWS_ENDPOINT_URL" in said(
+        found, "endpoint"
+    )
+
+
+def test_an_endpoint_with_the_bucket_in_it(examined: Examine, s3: S3Server) -> None:
+    found = examined("s3://doctor/corpus", endpoint=f"{s3.endpoint}/doctor")
+    assert "has the bucket's name, doctor, in it" in said(found, "endpoint")
+    assert "leave out the bucket" in said(found, "endpoint")
+
+
+def test_tls_that_does_not_fit(examined: Examine, s3: S3Server) -> None:
+    with tls_server() as port:
+        for endpoint, problem in (
+            (s3.endpoint.replace("http://", "https://"), "does not speak TLS -> write http://"),
+            (f"http://127.0.0.1:{port}", "the server speaks TLS -> write https://"),
+            (f"https://127.0.0.1:{port}", "not trusted: self-signed certificate -> if the server has a certificate of"),
+        ):
+            found = examined("s3://bucket/x", endpoint=endpoint)
+            assert problems(found) == {"endpoint"}
+            assert problem in said(found, "endpoint")
+            assert "AWS_CA_BUNDLE" in said(found, "endpoint") or "trusted" not in problem
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "problem"),
+    [
+        ("http://nowhere.invalid", "the host nowhere.invalid is unknown -> correct the host's name"),
+        ("http://ann:hush@127.0.0.1:9", "http://***@127.0.0.1:9: nothing listens at port 9 of 127.0.0.1 -> check"),
+        ("no-url", "not configured"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_reached(examined: Examine, s3: S3Server, endpoint: str, problem: str) -> None:
+    found = examined("s3://bucket/x", endpoint=endpoint)
+    assert problems(found) == {"endpoint"}
+    assert problem in said(found, "endpoint")
+
+
+def test_a_slow_link(examined: Examine, corpus: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_TRIES", 1)
+    monkeypatch.setattr(storage, "_SECONDS", 0.3)
+    with Link(s3.endpoint, rtt=0.21, rate=2_000_000) as link:
+        found = examined(corpus, Job(ranks=2, batch=1000), endpoint=link.endpoint)
+        assert problems(found) == {"throughput"}
+        assert "; the run needs 20.1 MB/s -> the GPUs would wait" in said(found, "throughput")
+        assert 10_000 < found["throughput"].figures["bytes_per_second"] < 6e6
+        assert found["latency"].state == "warning"
+        assert "train in the region of the bucket" in said(found, "latency")
+        opened = open_storage(corpus, {"endpoint": link.endpoint})
+        shards = [(entry.key, entry.size) for entry in opened.list("shard.")]
+        assert storage.check_throughput(opened, shards, need=None).state == "warning"
+        assert storage.check_throughput(opened, shards, need=1e3).state == "ok"
+
+
+def test_a_listing_that_is_denied_is_a_warning(examined: Examine, corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        from mdsx.errors import ForbiddenError
+
+        raise ForbiddenError("S3 refused: AccessDenied")
+
+    monkeypatch.setattr("mdsx.storage.remote.s3.S3Storage.list", refuse)
+    found = examined(corpus)
+    assert problems(found) == set()
+    assert found["list"].state == "warning"
+    assert found["throughput"].state == "ok"
+
+
+def test_writing_where_nothing_can_be_written(examined: Examine, corpus: str) -> None:
+    with answering(404, {}, b"no") as server:
+        found = examined(f"{server}/x", write=True)
+    assert "write to a disk, s3://" in said(found, "write")
+    assert found["list"].state == "ok"
+
+
+def test_a_disk_is_a_storage_too(examined: Examine, tmp_path: Path) -> None:
+    found = examined(tmp_path / "data", write=True)
+    assert problems(found) == set()
+    assert found["write"].state == "ok"
+    assert list(tmp_path.glob("data/*")) == []
+    assert "endpoint" not in found
+    assert redacted(found["index"].found) == "there is no finished dataset here yet"
