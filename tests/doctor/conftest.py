@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -13,38 +12,24 @@ import pytest
 import mdsx
 from mdsx.doctor import Finding, Job, examine, machine
 from mdsx.storage.cache import Cache
+from tests.storage.remote.test_web import answering
 from tools.servers.s3 import S3Server
 
 Examined = dict[str, Finding]
 Examine = Callable[..., Examined]
 
 
-@contextmanager
-def answering(status: int, headers: Mapping[str, str], body: bytes) -> Iterator[str]:
+def always(status: int, headers: Mapping[str, str], body: bytes) -> AbstractContextManager[str]:
     """The URL of a server that answers every request like this, while the context lasts."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response_only(status)
-            for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        request.send_response_only(status)  # without a date of its own
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
 
-        do_HEAD = do_GET  # noqa: N815 - the names of http.server
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    return answering(reply)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from mdsx.doctor.endpoint import check_clock, check_region
 from mdsx.errors import TransportError, redacted
 from mdsx.storage import open_storage
 from mdsx.storage.remote.storage import RemoteStorage
-from tests.doctor.conftest import Examine, Examined, answering, problems
+from tests.doctor.conftest import Examine, Examined, always, problems
 from tests.storage.tls import tls_server
 from tools.link import Link
 from tools.servers.s3 import S3Server
@@ -34,6 +34,17 @@ def test_a_sound_set_up_has_no_finding(examined: Examine, corpus: str) -> None:
     assert set(found) == CHECKS
     assert found["credentials"].found == "the environment (AWS_ACCESS_KEY_ID); the access key ends in y-id"
     assert [entry.key for entry in open_storage(corpus).list("mdsx-")] == []
+
+
+@pytest.mark.parametrize(("cloud", "identity"), [("gs", "none: requests are anonymous"), ("az", "account")])
+def test_servers_of_other_clouds_are_recognised(
+    examined: Examine, cloud: str, identity: str, request: pytest.FixtureRequest
+) -> None:
+    url = f"{request.getfixturevalue(f'{cloud}_url')}/x"
+    found = examined(url, write=True)
+    assert problems(found) == set()
+    assert {found[check].state for check in ("endpoint", "clock", "list", "read", "write")} == {"ok"}
+    assert found["credentials"].found.startswith(identity)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +108,7 @@ def test_an_identity_names_no_secret(url: str, options: dict[str, object], ident
 def test_a_bucket_in_another_region(examined: Examine) -> None:
     """AWS answers so at the endpoint of another region."""
     body = b'<?xml version="1.0"?>\n<Error><Code>PermanentRedirect</Code><Message>Use another</Message></Error>'
-    with answering(301, {"x-amz-bucket-region": "eu-west-1"}, body) as endpoint:
+    with always(301, {"x-amz-bucket-region": "eu-west-1"}, body) as endpoint:
         found = examined(
             "s3://bucket/x", endpoint=endpoint, region="us-east-1", access_key_id="a", secret_access_key="b"
         )
@@ -135,7 +146,7 @@ def test_no_dataset(examined: Examine, corpus: str) -> None:
 
 def test_a_clock_that_is_off(examined: Examine) -> None:
     body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>"
-    with answering(403, {"Date": formatdate(time.time() - 3600, usegmt=True)}, body) as endpoint:
+    with always(403, {"Date": formatdate(time.time() - 3600, usegmt=True)}, body) as endpoint:
         found = examined("s3://bucket/x", endpoint=endpoint, access_key_id="a", secret_access_key="b")
     assert problems(found) == {"clock", "list", "read"}
     assert "3,60" in found["clock"].found
@@ -158,7 +169,7 @@ def test_clocks_are_compared_with_the_date(off: int, state: str) -> None:
 @pytest.mark.parametrize("status", [200, 404])
 def test_an_endpoint_that_is_a_web_server(examined: Examine, status: int) -> None:
     page = b"<!DOCTYPE html><html><p>Welcome to nginx!<br></html>"
-    with answering(status, {"Server": "nginx/1.27", "Content-Type": "text/html"}, page) as endpoint:
+    with always(status, {"Server": "nginx/1.27", "Content-Type": "text/html"}, page) as endpoint:
         found = examined("s3://bucket/x", endpoint=endpoint, access_key_id="a", secret_access_key="b")
     assert problems(found) == {"endpoint"}
     assert "does not speak the protocol of s3://; it is 'nginx/1.27' -> check AWS_ENDPOINT_URL" in said(
@@ -229,7 +240,7 @@ def test_a_listing_that_is_denied_is_a_warning(examined: Examine, corpus: str, m
 
 
 def test_writing_where_nothing_can_be_written(examined: Examine, corpus: str) -> None:
-    with answering(404, {}, b"no") as server:
+    with always(404, {}, b"no") as server:
         found = examined(f"{server}/x", write=True)
     assert "write to a disk, s3://" in said(found, "write")
     assert found["list"].state == "ok"

@@ -22,7 +22,7 @@ from mdsx.storage.remote.answer import errors
 from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
 from mdsx.storage.remote.http import HttpStorage, asked_pause
 from mdsx.storage.remote.storage import bucket_and_prefix, split
-from mdsx.storage.retry import TransientError, Tries
+from mdsx.storage.retry import TransientError, Tries, tried
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -135,6 +135,19 @@ class GsStorage(HttpStorage):
 
     def discard_unfinished(self, prefix: str = "") -> None:
         """Do nothing: unfinished uploads are neither listed nor billed, and end by themselves."""
+
+    def identity(self) -> str:
+        if self._anonymous:
+            return "none: requests are anonymous"
+        if self._options.token:
+            return "the option token"
+        return tried(lambda: self._credentials.owner(self.url), self._limit)
+
+    def landmark(self) -> str:
+        return f"{self._server}/storage/v1/b/{quote(self._bucket, safe='')}"
+
+    def recognises(self, headers: Mapping[str, str], body: bytes) -> bool:
+        return body[:1] == b"{"
 
     def _endpoint(self) -> str:
         return self._server

@@ -80,6 +80,15 @@ class Credentials:
                 self._lock.release()
         return token.text
 
+    def owner(self, file: str) -> str:
+        """Return whose credentials these are. Raise as `token` does."""
+        self.token(file)
+        google = self._google
+        if address := getattr(google, "service_account_email", ""):
+            return f"service account {address}"
+        account = getattr(google, "account", "")
+        return f"user account {account}" if account else "the credentials that google-auth finds"
+
     def refused(self, text: str) -> bool:
         """Drop a token that the server refused, and the credentials; return whether another one may help."""
         with self._lock:

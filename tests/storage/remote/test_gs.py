@@ -19,6 +19,7 @@ import mdsx
 from mdsx.storage import Storage, open_storage, retry
 from mdsx.storage.remote import gs as gs_module
 from mdsx.storage.remote import gs_credentials
+from mdsx.storage.remote.storage import RemoteStorage
 from tests.forks import forked
 from tests.storage.remote.google import Google, google_server
 from tools.fault_proxy import Proxy
@@ -104,6 +105,9 @@ def test_a_file_of_credentials_gives_one_token_for_all(
     assert pickle.loads(pickle.dumps(storages[0])).get("key").data == b"0123456789"
     assert google.tokens == 1
     assert google.valid is not None
+    whose = "service account me@example.com" if make is service_account else "the credentials that google-auth finds"
+    assert isinstance(storages[0], RemoteStorage)
+    assert storages[0].identity() == whose
     if make is not user:
         assert any("devstorage.read_write" in text for text in scopes(google))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
