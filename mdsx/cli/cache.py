@@ -95,11 +95,11 @@ def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: flo
 
 
 def _fields(found: Contents, datasets: Sequence[CachedDataset], now: float) -> dict[str, object]:
-    import socket
+    import platform
 
     return {
         "directory": str(found.directory),
-        "host": socket.gethostname(),
+        "host": platform.node(),
         "size": found.size,
         "limit": found.limit,
         "datasets": [
