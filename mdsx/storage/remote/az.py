@@ -183,8 +183,8 @@ class AzStorage(HttpStorage):
         with suppress(TypeError, ValueError):
             ahead = time.time() - parsedate_to_datetime(headers.get("Date", "")).timestamp()
             if abs(ahead) > _SKEW:
-                direction = "ahead of" if ahead > 0 else "behind"
-                return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {direction} Azure's: set it"
+                wrong = "fast" if ahead > 0 else "slow"
+                return f"this machine's clock is {abs(ahead) / 60:.0f} minutes {wrong}: set it"
         return f"mdsx used {self._account.uses}: check it, what it may do, and the account's network rules"
 
 
