@@ -57,7 +57,8 @@ def examine(
             advised, chosen = recommend(index, storage.url, job, room, str(directory))
             yield advised
             needed, in_use = (chosen.needed if cached else 0), chosen.in_use
-    yield from check_machine(directory, limit=limit, needed=needed, in_use=in_use)
+    used = directory if cached or cache.directory is not None else None
+    yield from check_machine(used, limit=limit, needed=needed, in_use=in_use)
 
 
 def _index(storage: Storage, write: bool) -> StoredIndex | Finding:

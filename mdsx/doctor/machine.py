@@ -43,11 +43,11 @@ def room_of(directory: Path) -> int:
     return int(_SHARE * sum(_space(directory)))
 
 
-def check_machine(directory: Path, *, limit: int | None, needed: int | None, in_use: int) -> Iterator[Finding]:
+def check_machine(directory: Path | None, *, limit: int | None, needed: int | None, in_use: int) -> Iterator[Finding]:
     """Check the cache in `directory`, with its `limit` if one is given, for a run that needs room for `needed` bytes of
-    shards, with `in_use` of them open at a time. `needed` is None if no dataset is known."""
-    usable = yield from _check_directory(directory)
-    if usable:
+    shards, with `in_use` of them open at a time. `needed` is None if no dataset is known, `directory` without a cache.
+    """
+    if directory is not None and (yield from _check_directory(directory)):
         yield _check_space(directory, limit, needed)
     yield _check_descriptors(in_use)
     yield _check_shared_memory()
@@ -62,9 +62,10 @@ def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".mdsx-doctor-") as file:
             file.write(b"probe")
             file.flush()
-            free, exclusive = _locks(file.name), True
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            exclusive = not _locks(file.name)
+            free, exclusive = _locks(file.name), False
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                exclusive = not _locks(file.name)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             yield problem("space", f"{directory}: the disk is full, or a quota on it ({error.strerror})", _MORE_SPACE)
@@ -111,7 +112,7 @@ def _check_descriptors(in_use: int) -> Finding:
     figures = {"limit": most, "shards_open": min(most_leases(), in_use)}
     advice = f"`ulimit -n {_MANY}` before the job starts"
     if resource.RLIM_INFINITY != hard < _MANY:
-        advice += f" (it may now be raised to {hard:,}; more needs LimitNOFILE=, limits.conf or --ulimit nofile)"
+        advice += f"; the hard limit is {hard:,}: raise it by limits.conf, LimitNOFILE= or --ulimit nofile"
     if most < _FEW:
         found = f"{text}; mdsx needs {_FEW} for its connections, workers and shards"
         return problem("descriptors", found, advice, **figures)
