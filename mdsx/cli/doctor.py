@@ -22,7 +22,7 @@ def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="A dataset, or where one is to be written.")],
     cache: CacheOption = None,
     cache_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The most that the cache shall hold: 500GB.")
+        str | None, typer.Option(metavar="SIZE", help="The most that the cache may hold: 500GB.")
     ] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks (GPUs) of the run.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, help="Machines of the run.")] = 1,

@@ -66,7 +66,7 @@ def check_clock(headers: Mapping[str, str], now: float) -> Iterator[Finding]:
     if abs(skew) <= _OFF:
         yield ok("clock", "this machine's clock agrees with the server's", seconds=skew)
         return
-    found = f"this machine's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} the server's"
+    found = f"this machine's clock is {abs(skew):,.0f} s {'fast' if skew > 0 else 'slow'}, by the server's"
     advice = "synchronise it (`timedatectl set-ntp true`, or chrony): clouds refuse requests that are 15 minutes off"
     yield (problem if abs(skew) > _SKEWED else warning)("clock", found, advice, seconds=skew)
 

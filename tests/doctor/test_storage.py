@@ -150,7 +150,7 @@ def test_a_clock_that_is_off(examined: Examine) -> None:
         found = examined("s3://bucket/x", endpoint=endpoint, access_key_id="a", secret_access_key="b")
     assert problems(found) == {"clock", "list", "read"}
     assert "3,60" in found["clock"].found
-    assert "s ahead of the server's -> synchronise it" in said(found, "clock")
+    assert "s fast, by the server's -> synchronise it" in said(found, "clock")
     assert "set this machine's clock" in said(found, "read")
 
 

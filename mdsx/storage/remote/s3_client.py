@@ -61,7 +61,7 @@ _SOURCES = {
     "sso": "AWS SSO",
     "custom-process": "a program named in ~/.aws/config",
 }
-_LONG = 12  # characters of a key of which the last four may be shown
+_LONG = 12  # characters of a key whose last four may be shown
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
 _VARIABLES = ("AWS_", "BOTO_")
