@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import resource
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,36 @@ def checked(directory: Path, *, limit: int | None = None, needed: int = 0, in_us
     return {found.check: found for found in check_machine(directory, limit=limit, needed=needed, in_use=in_use)}
 
 
+@contextmanager
+def mounted(place: Path, options: str) -> Iterator[bool]:
+    """Whether a disk could be mounted at a new directory, while the context lasts."""
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    done = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        yield done
+    finally:
+        if done:
+            subprocess.run(["umount", "-l", str(place)], check=True)
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A full disk of 256 KiB. If nothing can be mounted, a disk whose size cannot be known."""
-    place = tmp_path / "tiny"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    yield place
-    if mounted:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+    """A disk of 256 KiB; if nothing can be mounted, the usual one."""
+    with mounted(tmp_path / "tiny", "size=256k"):
+        yield tmp_path / "tiny"
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A read-only disk; if nothing can be mounted, a directory without the right to write, which root lacks in /sys."""
+    place = tmp_path / "fixed"
+    with mounted(place, "ro") as done:
+        if not done:
+            place.chmod(0o555)
+        yield place if done or os.geteuid() else Path("/sys/kernel")
+        if not done:
+            place.chmod(0o755)
 
 
 def test_a_directory_that_will_be_made_is_left_as_it_was(tmp_path: Path) -> None:
@@ -58,14 +77,11 @@ def test_a_directory_that_cannot_be_written(name: str) -> None:
     assert name in found["cache"].found or "the cache cannot be " in found["cache"].found
 
 
-def test_a_read_only_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
-    found = checked(tmp_path)["cache"]
+def test_a_read_only_cache(read_only: Path) -> None:
+    found = checked(read_only)["cache"]
     assert found.state == "problem"
-    assert found.found.startswith(f"{tmp_path}: this cache may only be read (Read-only file system)")
+    assert found.found.startswith(f"{read_only}: this cache may only be read (")
+    assert str(found.advice) == "make it writable for this user, or use another directory: --cache DIR, or $MDSX_CACHE"
 
 
 def test_a_disk_without_space(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

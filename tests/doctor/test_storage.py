@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from mdsx.doctor import Job, storage
-from mdsx.doctor.endpoint import check_clock, check_region
+from mdsx.doctor.endpoint import check_clock, check_region, reach
 from mdsx.errors import TransportError, redacted
 from mdsx.storage import open_storage
+from mdsx.storage.remote import answer
 from mdsx.storage.remote.storage import RemoteStorage
 from tests.doctor.conftest import Examine, Examined, always, problems
-from tests.storage.tls import tls_server
+from tests.storage.tls import PEM, tls_server
 from tools.link import Link
 from tools.servers.s3 import S3Server
 
@@ -166,15 +168,17 @@ def test_clocks_are_compared_with_the_date(off: int, state: str) -> None:
     assert list(check_clock({}, now)) == list(check_clock({"Date": "today"}, now)) == []
 
 
-@pytest.mark.parametrize("status", [200, 404])
-def test_an_endpoint_that_is_a_web_server(examined: Examine, status: int) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "status", "advice"),
+    [("gs", 200, "check STORAGE_EMULATOR_HOST"), ("s3", 404, "check AWS_ENDPOINT_URL or the option endpoint")],
+)
+def test_an_endpoint_that_is_a_web_server(examined: Examine, scheme: str, status: int, advice: str) -> None:
     page = b"<!DOCTYPE html><html><p>Welcome to nginx!<br></html>"
     with always(status, {"Server": "nginx/1.27", "Content-Type": "text/html"}, page) as endpoint:
-        found = examined("s3://bucket/x", endpoint=endpoint, access_key_id="a", secret_access_key="b")
+        found = examined(f"{scheme}://bucket/x", endpoint=endpoint, anonymous="true")
     assert problems(found) == {"endpoint"}
-    assert "does not speak the protocol of s3://; it is 'nginx/1.27' -> check AWS_ENDPOINT_URL" in said(
-        found, "endpoint"
-    )
+    text = f"does not speak the protocol of {scheme}://; it is 'nginx/1.27' -> {advice}"
+    assert text in said(found, "endpoint")
 
 
 def test_an_endpoint_with_the_bucket_in_it(examined: Examine, s3: S3Server) -> None:
@@ -190,22 +194,54 @@ def test_tls_that_does_not_fit(examined: Examine, s3: S3Server) -> None:
             (f"http://127.0.0.1:{port}", "the server speaks TLS -> write https://"),
             (f"https://127.0.0.1:{port}", "not trusted: self-signed certificate -> if the server has a certificate of"),
         ):
-            found = examined("s3://bucket/x", endpoint=endpoint)
+            found = examined("gs://bucket/x", endpoint=endpoint, anonymous="true")
             assert problems(found) == {"endpoint"}
             assert problem in said(found, "endpoint")
             assert "AWS_CA_BUNDLE" in said(found, "endpoint") or "trusted" not in problem
 
 
+def test_an_authority_of_your_own_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ca.pem").write_text(PEM)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    with tls_server() as port:  # which ends each connection after the handshake
+        opened = open_storage("s3://bucket/x", {"endpoint": f"https://127.0.0.1:{port}"})
+        assert isinstance(opened, RemoteStorage)
+        (finding,), _ = reach(opened)
+    assert finding.found.startswith(f"https://127.0.0.1:{port}: no answer: ('Connection aborted.'")
+
+
+def test_silence_and_dead_proxies_are_told_apart(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "CONNECT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        opened = open_storage("gs://bucket/x", {"endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        assert isinstance(opened, RemoteStorage)
+        (finding,), _ = reach(opened)
+        assert finding.found.endswith(": no answer in 0.2 s")
+        assert "check firewalls" in str(finding.advice)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    opened = open_storage("gs://bucket/x", {"endpoint": "http://storage.example"})
+    assert isinstance(opened, RemoteStorage)
+    (finding,), _ = reach(opened)
+    assert finding.found == "http://storage.example: the proxy does not answer"
+    assert "check HTTPS_PROXY" in str(finding.advice)
+
+
 @pytest.mark.parametrize(
-    ("endpoint", "problem"),
+    ("url", "endpoint", "problem"),
     [
-        ("http://nowhere.invalid", "the host nowhere.invalid is unknown -> correct the host's name"),
-        ("http://ann:hush@127.0.0.1:9", "http://***@127.0.0.1:9: nothing listens at port 9 of 127.0.0.1 -> check"),
-        ("no-url", "not configured"),
+        ("gs://x", "http://nowhere.invalid", "the host nowhere.invalid is unknown -> correct the host's name"),
+        (
+            "gs://x",
+            "http://ann:hush@127.0.0.1:9",
+            "http://***@127.0.0.1:9: nothing listens at port 9 of 127.0.0.1 -> check",
+        ),
+        ("s3://x", "no-url", "not configured"),
     ],
 )
-def test_an_endpoint_that_cannot_be_reached(examined: Examine, s3: S3Server, endpoint: str, problem: str) -> None:
-    found = examined("s3://bucket/x", endpoint=endpoint)
+def test_an_endpoint_that_cannot_be_reached(
+    examined: Examine, s3: S3Server, url: str, endpoint: str, problem: str
+) -> None:
+    found = examined(url, endpoint=endpoint, anonymous="true")
     assert problems(found) == {"endpoint"}
     assert problem in said(found, "endpoint")
 

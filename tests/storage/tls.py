@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 
 # openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=localhost
-_PEM = """\
+PEM = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg2rV4A9FkEDleL1hd
 Waqudyoxr6kPivU75Gps1mpMvK2hRANCAASjtWELBPuPlnDrWmjKHYqo48/qJWvH
@@ -37,7 +37,7 @@ def tls_server() -> Iterator[int]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as folder:
         path = Path(folder, "pem")
-        path.write_text(_PEM)
+        path.write_text(PEM)
         context.load_cert_chain(path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = Thread(target=_serve, args=(listener, context), name="tls")
