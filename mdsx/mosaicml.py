@@ -39,7 +39,6 @@ DATASET = {
 STREAMING_DATASET = {
     **_URL,
     **_CACHE,
-    "connect_timeout": "give the dataset as mdsx.Dataset(url, storage_options={{'connect_timeout': ...}})",
     "streams": "give an mdsx.Mixture as the dataset",
     "proportion": "give an mdsx.Mixture of mdsx.Component(dataset, proportion) as the dataset",
     "repeat": "give an mdsx.Mixture of mdsx.Component(dataset, repeat=...) as the dataset",

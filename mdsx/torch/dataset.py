@@ -17,6 +17,7 @@ from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import Shuffle, Weight
 from mdsx.process import at_fork
 from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, Phases, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
@@ -59,6 +60,7 @@ class StreamingDataset(IterableDataset[Any]):
         drop_last: Whether samples that do not fill an epoch's last batch are left out, the default. Otherwise they are
             split over the ranks as a shorter batch. A `StreamingDataLoader` must have the same value, if it is given
             here.
+        storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
         rank_options: `rank`, `world_size` and `replication`, see `mdsx.torch.RankOptions`.
 
     Raises:
@@ -80,6 +82,7 @@ class StreamingDataset(IterableDataset[Any]):
         zero_copy: bool = False,
         batch_size: int | None = None,
         drop_last: bool | None = None,
+        storage_options: StorageOptions | None = None,
         **rank_options: Unpack[RankOptions],
     ) -> None:
         if unknown := set(rank_options) - set(RankOptions.__annotations__):
@@ -88,8 +91,13 @@ class StreamingDataset(IterableDataset[Any]):
             raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
         if isinstance(dataset, Dataset) and cache is not None:
             raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
-        if not isinstance(dataset, Dataset | Mixture):
-            dataset = Dataset.of(Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS))
+        if isinstance(dataset, Dataset | Mixture):
+            if storage_options is not None:
+                kind = type(dataset).__name__
+                raise UsageError(f"the {kind} is open already", hint=f"give storage_options= to the mdsx.{kind}")
+        else:
+            shards = Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options)
+            dataset = Dataset.of(shards)
         if isinstance(dataset, Mixture):
             view = dataset.view(columns, cache)
         else:

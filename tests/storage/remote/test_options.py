@@ -60,6 +60,10 @@ def test_one_run_reads_equal_names_at_several_endpoints(s3_url: str, other: Othe
     state = run.state_dict()
     again = StreamingDataset(mixture, batch_size=10)
     again.load_state_dict(state)
+    first = next(iter(StreamingDataset(f"{s3_url}/set", storage_options=options(other), shuffle=False, batch_size=4)))
+    assert first["n"].tolist() == [500, 501, 502, 503]
+    with pytest.raises(mdsx.UsageError, match=r"give storage_options= to the mdsx\.Mixture"):
+        StreamingDataset(mixture, storage_options=options(other))
     read += [n for batch in again for n in batch["n"].tolist()]
     assert sorted(read) == list(range(1000))
     stored = json.dumps(state) + repr((mixture, there, again)) + open_storage(f"{s3_url}/set").url
