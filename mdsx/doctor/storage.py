@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from mdsx.doctor.endpoint import check_region, reach
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
-from mdsx.errors import ForbiddenError, MdsxError, MissingError, UsageError
+from mdsx.errors import ForbiddenError, MdsxError, MissingError
 from mdsx.format import filenames
 from mdsx.sizes import format_size
 from mdsx.storage import MissingBucketError, Storage
 from mdsx.storage.remote.storage import RemoteStorage
+from mdsx.storage.remote.web import WebStorage
 
 _PERMISSIONS = "check the credentials and their permissions, and the URL"
 _TRIES = 5
@@ -68,9 +69,9 @@ def check_storage(storage: Storage, reached: Reached, *, write: bool) -> Iterato
 def _listed(storage: Storage, reached: Reached) -> Finding:
     try:
         first = next(iter(storage.list()), None)
-    except UsageError as error:
-        return ok("list", error.message)
     except MdsxError as error:
+        if isinstance(storage, WebStorage):
+            return ok("list", error.message)
         return refusal("list", error, advice=_PERMISSIONS)
     if first is None:
         return ok("list", f"nothing is below {storage.url}")

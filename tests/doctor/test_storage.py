@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -280,6 +281,14 @@ def test_writing_where_nothing_can_be_written(examined: Examine, corpus: str) ->
         found = examined(f"{server}/x", write=True)
     assert "write to a disk, s3://" in said(found, "write")
     assert found["list"].state == "ok"
+
+
+def test_a_missing_package_is_named(examined: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.auth.exceptions", None)
+    with always(404, {}, b"{}") as endpoint:
+        found = examined("gs://bucket/x", endpoint=endpoint)
+    assert problems(found) == {"credentials", "list", "read"}
+    assert "pip install 'mdsx[gs]'" in said(found, "list")
 
 
 def test_a_disk_is_a_storage_too(examined: Examine, tmp_path: Path) -> None:
