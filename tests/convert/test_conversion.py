@@ -55,9 +55,9 @@ def four(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """Four tars of 1500 samples: enough to store shards while others are still read. The last one is bad."""
+    """Four tars of 400 samples: enough to store shards while others are still read. The last one is bad."""
     for tar in range(4):
-        members = [*sample_members(range(1500 * tar, 1500 * tar + 1500))]
+        members = [*sample_members(range(400 * tar, 400 * tar + 400))]
         write_tar(tmp_path / f"x-{tar:04d}.tar", [*members, ("bad.txt", b"")] if tar == 3 else members)
     return tmp_path
 
@@ -254,7 +254,7 @@ def test_an_error_in_one_process_ends_all(four: Path) -> None:
 def test_skips_are_reported_and_counted_across_processes(large: Path) -> None:
     skips = Skips()
     conversion = convert(large, processes=2, on_error="skip", watch=skips)
-    assert (conversion.samples, conversion.skipped) == (6000, 1)
+    assert (conversion.samples, conversion.skipped) == (1600, 1)
     assert [error.partition("x-0003.tar: ")[2][:16] for error in skips.errors] == ["member 'bad.txt'"]
 
 
@@ -417,15 +417,15 @@ def test_a_rerun_reports_the_same_skips(four: Path, processes: int) -> None:
 
 
 def test_a_kill_after_the_index_keeps_the_skips(large: Path) -> None:
-    undisturbed = convert(large, shard_size="10KB", on_error="skip")
+    undisturbed = convert(large, shard_size="3KB", on_error="skip")
     assert undisturbed.skipped == 1
     code = KILLED.replace("left -= 1", "left -= key.endswith('skipped.json')")
     command = [sys.executable, "-c", code, "0", f"{large}/*.tar", str(large / "again")]
     assert subprocess.run(command, check=False).returncode == -9
     assert (large / "again" / "index.json").exists()
     assert not (large / "again" / "_convert" / "skipped.json").exists()
-    again = convert_tars([f"{large}/*.tar"], large / "again", shard_size="10KB", on_error="skip")
-    assert (again.already, again.samples, again.skipped) == (True, 6000, 1)
+    again = convert_tars([f"{large}/*.tar"], large / "again", shard_size="3KB", on_error="skip")
+    assert (again.already, again.samples, again.skipped) == (True, 1600, 1)
     assert files(large / "again") == files(large / "out")
 
 
@@ -453,15 +453,15 @@ def test_the_times_of_tars_do_not_matter(large: Path) -> None:
         for path in large.glob("*.tar"):
             os.utime(path, (time, time))
 
-    convert_tars([f"{large}/*.tar"], large / "undisturbed", shard_size="10KB", on_error="skip")
+    convert_tars([f"{large}/*.tar"], large / "undisturbed", shard_size="3KB", on_error="skip")
     touch(1)
     with pytest.raises(SampleError):
-        convert(large, shard_size="10KB")
+        convert(large, shard_size="3KB")
     touch(2)
-    assert convert(large, shard_size="10KB", on_error="skip").samples == 6000
+    assert convert(large, shard_size="3KB", on_error="skip").samples == 1600
     assert files(large / "out") == files(large / "undisturbed")
     touch(3)
-    assert convert(large, shard_size="10KB", on_error="skip").already
+    assert convert(large, shard_size="3KB", on_error="skip").already
 
 
 def test_without_a_shard_a_corrected_command_works(four: Path) -> None:
@@ -473,32 +473,32 @@ def test_without_a_shard_a_corrected_command_works(four: Path) -> None:
 
 def test_a_rerun_may_add_skipping_but_change_no_option(large: Path) -> None:
     with pytest.raises(SampleError):
-        convert(large, shard_size="10KB")
+        convert(large, shard_size="3KB")
     for options, field in (
-        ({"shard_size": "20KB"}, "shard_size 20000, not 10000"),
-        ({"shard_size": "10KB", "compression": "zstd"}, "compression zstd, not None"),
-        ({"shard_size": "10KB", "columns": {"cls": "str"}}, "columns .*'cls': 'str'.*, not .*'cls': 'int64'"),
+        ({"shard_size": "6KB"}, "shard_size 6000, not 3000"),
+        ({"shard_size": "3KB", "compression": "zstd"}, "compression zstd, not None"),
+        ({"shard_size": "3KB", "columns": {"cls": "str"}}, "columns .*'cls': 'str'.*, not .*'cls': 'int64'"),
     ):
         with pytest.raises(UsageError, match=f"unfinished conversion; this would be another: {field}"):
             convert(large, **options)
     with pytest.raises(UsageError, match="another: 3 tars, not 4"):
-        convert(large, "x-{0000..0002}.tar", shard_size="10KB")
-    conversion = convert(large, shard_size="10KB", on_error="skip")
-    assert (conversion.samples, conversion.skipped) == (6000, 1)
-    assert len(samples(large)) == 6000
+        convert(large, "x-{0000..0002}.tar", shard_size="3KB")
+    conversion = convert(large, shard_size="3KB", on_error="skip")
+    assert (conversion.samples, conversion.skipped) == (1600, 1)
+    assert len(samples(large)) == 1600
 
 
 def test_a_conversion_begun_with_skipping_keeps_skipping(large: Path) -> None:
     command = [sys.executable, "-c", KILLED, "9", f"{large}/*.tar", str(large / "out")]
     assert subprocess.run(command, check=False).returncode == -9
     with pytest.raises(UsageError, match="another: without --on-error skip"):
-        convert(large, shard_size="10KB")
+        convert(large, shard_size="3KB")
 
 
 def test_a_rerun_with_other_processes_keeps_the_parts(large: Path) -> None:
     with pytest.raises(SampleError):
-        convert(large, shard_size="10KB", processes=2)
-    assert convert(large, shard_size="10KB", on_error="skip", processes=1).samples == 6000
+        convert(large, shard_size="3KB", processes=2)
+    assert convert(large, shard_size="3KB", on_error="skip", processes=1).samples == 1600
     parts = [path.name for path in sorted((large / "out").glob("*"))]
     assert parts == ["_convert", "index.json", "part-00000", "part-00001", "part-00002", "part-00003"]
 
@@ -518,37 +518,37 @@ def deadly(self, key, data):
     put(self, key, data)
 
 local.LocalStorage.put = deadly
-convert_tars([sys.argv[2]], sys.argv[3], shard_size="10KB", on_error="skip")
+convert_tars([sys.argv[2]], sys.argv[3], shard_size="3KB", on_error="skip")
 """
 
 
 def test_a_rerun_after_any_kill_gives_the_same_result(large: Path) -> None:
     for tar in (0, 2):  # bad samples at the start, in the middle and at the end
-        good = list(sample_members(range(1500 * tar, 1500 * tar + 1500)))
-        bad = [("a.txt", b""), *good[:1000], ("b.txt", b""), ("b.cls", b"9" * 30), *good[1000:], ("c.txt", b"")]
+        good = list(sample_members(range(400 * tar, 400 * tar + 400)))
+        bad = [("a.txt", b""), *good[:260], ("b.txt", b""), ("b.cls", b"9" * 30), *good[260:], ("c.txt", b"")]
         write_tar(large / f"x-{tar:04d}.tar", bad)
-    undisturbed = convert(large, shard_size="10KB", on_error="skip")
-    assert (undisturbed.samples, undisturbed.skipped) == (6000, 7)
+    undisturbed = convert(large, shard_size="3KB", on_error="skip")
+    assert (undisturbed.samples, undisturbed.skipped) == (1600, 7)
     for writes in (0, 1, 2, 7, 15):
         command = [sys.executable, "-c", KILLED, str(writes), f"{large}/*.tar", str(large / "again")]
         assert subprocess.run(command, check=False).returncode == -9
     assert list((large / "again").glob("shard.*"))
-    again = convert_tars([f"{large}/*.tar"], large / "again", shard_size="10KB", on_error="skip")
-    assert (again.samples, again.skipped) == (6000, 7)
+    again = convert_tars([f"{large}/*.tar"], large / "again", shard_size="3KB", on_error="skip")
+    assert (again.samples, again.skipped) == (1600, 7)
     assert files(large / "again") == files(large / "out")
 
 
 def test_a_rerun_does_not_read_finished_tars(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.convert.record._SAVE_EVERY", 0)
     with pytest.raises(SampleError):
-        convert(large, shard_size="10KB")
+        convert(large, shard_size="3KB")
     seen: list[Progress] = []
-    convert(large, shard_size="10KB", on_error="skip", watch=seen.append)
+    convert(large, shard_size="3KB", on_error="skip", watch=seen.append)
     sizes = [path.stat().st_size for path in sorted(large.glob("*.tar"))]
     assert (seen[0].size, seen[0].samples, seen[0].of_size) == (0, 0, sum(sizes))
     assert seen[1].size in (sizes[0], sum(sizes[:2]), sum(sizes[:3]))  # up to the durable shards
-    assert seen[1].samples >= 1500
-    assert (seen[-1].size, seen[-1].samples) == (sum(sizes), 6000)
+    assert seen[1].samples >= 400
+    assert (seen[-1].size, seen[-1].samples) == (sum(sizes), 1600)
 
 
 # --- S3
