@@ -29,6 +29,7 @@ fork_server.preload()
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the processes that tests start compiles mdsx again
 sys.dont_write_bytecode = False
+os.fsync = lambda fd: None  # takes milliseconds, and only a power cut shows it: see tests/writer/test_power_cut.py
 os.environ.update(GOGC="400", GOMAXPROCS="1")  # rclone, which is written in Go, takes a quarter less processor time
 
 

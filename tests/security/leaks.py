@@ -1,6 +1,6 @@
-"""Everything that could leak a secret, in a process with planted secrets: `python -m tests.security.leaks`.
+"""Everything that could leak a secret, for a process with planted secrets.
 
-The script provokes each error and prints it as Python does, with its causes, and prints everything else shown. The
+`provoke` raises each error and prints it as Python does, with its causes, and prints everything else shown. The
 test searches its output and its files for the secrets.
 """
 
@@ -26,8 +26,11 @@ PASSWORD = "PLANTED-password+of/url"  # with characters of AWS's secret keys
 SECRETS = {"PLANTED-password", "of/url", "PLANTED-endpoint", "PLANTED-token", "PLANTED-signature", "PLANTED-file"}
 
 
-def main(where: str, bucket: str) -> None:
-    """Write to the folder `where`; the environment points to a server that has `bucket`."""
+def provoke(where: str, bucket: str, output: str) -> None:
+    """Write to the folder `where`, and print to the file `output`. The environment points to a server with `bucket`."""
+    with open(output, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
     logging.getLogger("mdsx").setLevel(logging.DEBUG)
     retry.TRIES = 2
@@ -121,7 +124,3 @@ def run(*words: str) -> None:
         print(exit.code)
     except Exception:
         traceback.print_exc()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

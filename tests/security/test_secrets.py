@@ -3,24 +3,23 @@ states or commands, nor in any file that mdsx writes, locally or in storage."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mdsx.errors import MdsxError, redacted
-from tests.security.leaks import SECRETS
+from tests import fork_server
+from tests.security.leaks import SECRETS, provoke
 from tools.servers.s3 import S3Server
 
 
 def test_no_secret_leaves_the_process(s3: S3Server, s3_url: str, tmp_path: Path) -> None:
-    env = os.environ | s3.env() | {"COLUMNS": "200", "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "tests.security.leaks", str(tmp_path), s3_url]
-    done = subprocess.run(command, capture_output=True, env=env, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    said = done.stdout + done.stderr
+    env = s3.env() | {"COLUMNS": "200", "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
+    output = tmp_path.with_name("output")
+    process = fork_server.start(provoke, str(tmp_path), s3_url, str(output), environment=env)
+    process.join(280)
+    said = output.read_bytes()
+    assert process.exitcode == 0, said.decode()[-3000:]
     assert said.count(b"Error") > 40  # the errors were provoked
     for word in (b"ForbiddenError", b"MissingError", b"UsageError", b"TransportError", b"SignatureDoesNotMatch"):
         assert word in said

@@ -127,7 +127,7 @@ def test_kills_and_removals_leave_readers_and_cache_right(url: str, tmp_path: Pa
 
     reader = background(read)
     try:
-        for _ in range(often(6, long=100)):
+        for _ in range(often(3, long=100)):
             others = [background(work) for work in (lambda: warmed(url, cache, limit), remove)]
             time.sleep(chance.uniform(0.02, 0.2))
             assert [killed(pid) for pid in others] == [-9, -9], "one failed"

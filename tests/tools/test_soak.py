@@ -255,9 +255,9 @@ class TestVerdict:
 
 
 def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
-    """Everything happens in it at least once."""
-    minutes = often(12, long=150) / 60
-    command = [*SOAK, "--minutes", str(minutes), "--seed", "7", "--json", str(tmp_path / "soak.json")]
+    """Everything happens in it at least once: with this seed, within 4 seconds."""
+    minutes = often(6, long=150) / 60
+    command = [*SOAK, "--minutes", str(minutes), "--seed", "461", "--json", str(tmp_path / "soak.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("Nothing wrong, lost, repeated, leaked or hung: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -41,11 +40,8 @@ def check(notes: Sequence[Note], top: Path, *, finished: str = "") -> Disk:
     return disk
 
 
-def resume_from_cuts(
-    work: Job, notes: Sequence[Note], undisturbed: Contents, folder: Path, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def resume_from_cuts(work: Job, notes: Sequence[Note], undisturbed: Contents, folder: Path, count: int) -> None:
     """Cut the power after some operations, and let `work` continue from each possible disk."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # only the outcome counts, and disks are slow
     rng = random.Random(len(notes))
     wanted = {*rng.sample(range(len(notes)), min(count, len(notes))), *range(len(notes) - 8, len(notes))}
     for number, disk in enumerate(replay(notes)):
@@ -67,19 +63,17 @@ def top(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_resume_continues_after_any_power_cut(
-    compression: str | None, top: Path, often: Often, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_continues_after_any_power_cut(compression: str | None, top: Path, often: Often) -> None:
     work = partial(job, compression=compression)
     notes = record(work, top)
     check(notes, top, finished="some/dataset/index.json")
-    resume_from_cuts(work, notes, contents(top), top.parent, often(12, long=400), monkeypatch)
+    resume_from_cuts(work, notes, contents(top), top.parent, often(12, long=400))
 
 
-def test_a_merge_continues_after_any_power_cut(top: Path, often: Often, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_continues_after_any_power_cut(top: Path, often: Often) -> None:
     notes = record(parts_and_merge, top)
     check(notes, top, finished="dataset/index.json")
-    resume_from_cuts(parts_and_merge, notes, contents(top), top.parent, often(12, long=400), monkeypatch)
+    resume_from_cuts(parts_and_merge, notes, contents(top), top.parent, often(12, long=400))
 
 
 @pytest.mark.parametrize("work", [partial(job, count=FEW), parts_and_merge], ids=["dataset", "parts"])
