@@ -95,6 +95,9 @@ def train(run: Run) -> None:
                     torch.save({**state, "data": loader.state_dict(), "step": step}, partial)
                     partial.replace(checkpoint)
                 print(json.dumps([step, start, loss.item() / run.ranks]), flush=True)
+    # If the model held the group's last reference, PyTorch 2.13 could wait for ever: it holds Python's lock while it
+    # joins the group's thread, which may need that lock to free the tensors of the last all_reduce.
+    del model, optimizer
     distributed.destroy_process_group()
 
 
