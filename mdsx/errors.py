@@ -39,7 +39,7 @@ __all__ = [
 
 
 _SECRETS = re.compile(
-    r"(?<=://)[^\s/@:]*:[^\s@]*@"  # user:password@, even if the password has slashes, as AWS's do
+    r"(?<=://)[^\s/@:]{0,2000}:[^\s@]{0,2000}@"  # user:password@, even if the password has slashes, as AWS's do
     r"|(?<=://)(?<!az://)(?<!azure://)(?<!abfs://)(?<!abfss://)[^\s/@]*@"  # Azure has a container's name there
     r"|(?<=[?&])(?:X-(?:Amz|Goog)-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature|Policy|sig|token)"
     r"=[^\s&#'\"]*",
@@ -58,7 +58,7 @@ def hide(secret: str) -> None:
 
 def redacted(text: str) -> str:
     """Return `text` with "***" in place of secrets: those in URLs (user, password, signature), and all of `hide`."""
-    for secret in list(_hidden):
+    for secret in sorted(_hidden, key=len, reverse=True):  # one may contain another
         text = text.replace(secret, "***")
     return _SECRETS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[0].partition('=')[0]}=***", text)
 

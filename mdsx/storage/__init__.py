@@ -54,7 +54,8 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
             if isinstance(url, PurePath)
             else "write two slashes"
         )
-        raise UsageError("a URL has two slashes after the colon", found=shown(text), hint=what)
+        found_without = text.rpartition("@")[2].partition("?")[0]  # it may have a password, or be signed
+        raise UsageError("a URL has two slashes after the colon", found=shown(found_without), hint=what)
     if not separator:
         parsed(Options, options, text)
         return LocalStorage(expanded(text))

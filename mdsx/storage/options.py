@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from mdsx.errors import UsageError, hide, shown
 
 StorageOptions = Mapping[str, Any]
+_SENT = {"token", "access_key_id", "sas_token"}  # in headers and URLs, as they are
 O = TypeVar("O", bound="Options")  # noqa: E741 - the one type here
 
 
@@ -91,4 +92,9 @@ def _value(name: str, value: object, wanted: str, url: str) -> object:
         return number
     if not isinstance(value, str) or not value:
         raise UsageError("the option must be a text", file=url, place=name, found=type(value).__name__)
+    if value != value.strip() or not value.isprintable():
+        hint = "strip it, if it was read from a file"
+        raise UsageError("the option has a line break or spaces around it", file=url, place=name, hint=hint)
+    if name in _SENT and not value.isascii():
+        raise UsageError("the option has characters that are not ASCII", file=url, place=name)
     return value

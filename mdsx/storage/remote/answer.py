@@ -7,6 +7,7 @@ broken off. These limits allow 64 concurrent requests over 20 kB/s.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,23 +24,53 @@ LEAST = 16 * 1024  # bytes
 _CHUNK = 2**20
 
 
-class Answer:
-    """A body that starts at byte `at` of an object of `total` bytes; only bytes [at + skip, stop) are read.
+class Body:
+    """The body of `raw`, an open response of urllib3. A body that trickles counts as broken off."""
 
-    `raw`: the open response of urllib3.
-    """
+    def __init__(self, raw: Any, file: str) -> None:
+        self._raw = raw
+        self._file = file
+        self._came = 0  # bytes, in
+        self._waited = 0.0  # seconds; both counters restart once enough bytes came
+
+    def rest(self, most: int | None = None) -> bytes:
+        """Return the body until its end, but hardly more than `most` bytes. Raise TransientError if it breaks off."""
+        chunks: list[bytes] = []
+        left = sys.maxsize if most is None else most
+        while left > 0 and (chunk := self._arrived(left)):
+            chunks.append(chunk)
+            left -= len(chunk)
+        return b"".join(chunks)
+
+    def _arrived(self, most: int) -> bytes:
+        """Return what has arrived, at least a byte; nothing at the end."""
+        started = time.monotonic()
+        with errors(self._file):
+            if hasattr(self._raw, "read1"):
+                chunk: bytes = self._raw.read1(min(most, _CHUNK))
+            else:  # urllib3 1: judged by the time that these bytes take
+                chunk = self._raw.read(min(most, LEAST))
+        self._came += len(chunk)
+        self._waited += time.monotonic() - started
+        if self._came >= LEAST:
+            self._came, self._waited = 0, 0.0
+        elif self._waited > TRICKLE:
+            message = f"the body trickles: {self._came} bytes in {self._waited:.0f} s"
+            raise TransientError(TruncatedError, message, file=self._file)
+        return chunk
+
+
+class Answer(Body):
+    """A body that starts at byte `at` of an object of `total` bytes; only bytes [at + skip, stop) are read."""
 
     def __init__(
         self, raw: Any, file: str, etag: str, total: int, *, at: int = 0, skip: int = 0, stop: int | None
     ) -> None:
+        super().__init__(raw, file)
         self.etag = etag
         self.total = total
-        self._raw = raw
-        self._file = file
         self._skip = skip
         self._left = max((total if stop is None else min(stop, total)) - at - skip, 0)
-        self._came = 0  # bytes, in
-        self._waited = 0.0  # seconds; both counters restart once enough bytes came
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes in chunks. Raise TransientError if the body breaks off."""
@@ -59,22 +90,10 @@ class Answer:
 
     def _read(self, most: int) -> bytes:
         """Return what has arrived, at least a byte."""
-        started = time.monotonic()
-        with errors(self._file):
-            if hasattr(self._raw, "read1"):
-                chunk: bytes = self._raw.read1(min(most, _CHUNK))
-            else:  # urllib3 1: judged by the time that these bytes take
-                chunk = self._raw.read(min(most, LEAST))
+        chunk = self._arrived(most)
         if not chunk:
             expected = f"{self._skip + self._left} more bytes"
             raise TransientError(TruncatedError, "the body ended early", file=self._file, expected=expected)
-        self._came += len(chunk)
-        self._waited += time.monotonic() - started
-        if self._came >= LEAST:
-            self._came, self._waited = 0, 0.0
-        elif self._waited > TRICKLE:
-            message = f"the body trickles: {self._came} bytes in {self._waited:.0f} s"
-            raise TransientError(TruncatedError, message, file=self._file)
         return chunk
 
 

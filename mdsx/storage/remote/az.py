@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlencode
 
 from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
-from mdsx.storage.base import Entry, check_key
+from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
-from mdsx.storage.remote.http import HttpStorage
+from mdsx.storage.remote.http import HttpStorage, shortened
 from mdsx.storage.remote.storage import bucket_and_prefix, split
 from mdsx.storage.retry import TransientError, contact
 
@@ -114,9 +114,10 @@ class AzStorage(HttpStorage):
     def delete(self, key: str) -> None:
         try:
             self._ask(self._file(key), "DELETE", self._blob(key), headers={"x-ms-delete-snapshots": "include"})
-        except MissingError as error:
-            if "ContainerNotFound" in error.message:
-                raise
+        except MissingBucketError:
+            raise
+        except MissingError:
+            pass
 
     def discard_unfinished(self, prefix: str = "") -> None:
         """Do nothing: no listing has uncommitted blocks, and Azure removes them a week after the last one."""
@@ -161,10 +162,12 @@ class AzStorage(HttpStorage):
         inside = _CODE.search(text)
         code = headers.get("x-ms-error-code") or (inside[1] if inside else "")
         text = _MAC.sub("***", " ".join([code, *_TEXTS.findall(text)])) if code else text
+        text = shortened(text)
         what = f"the server answered {status} {text}".strip()
         if code == "ContainerNotFound":
             hint = "create it, or check the URL and the account"
-            return TransientError(MissingError, f"there is no such container: {text}", "bucket", file=file, hint=hint)
+            message = f"there is no such container: {text}"
+            return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
         if code == "ContainerBeingDeleted":
             return TransientError(TransportError, what, file=file)
         if code == "ResourceNotFound" and self._options.anonymous:

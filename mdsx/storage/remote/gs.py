@@ -20,7 +20,7 @@ from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import errors
 from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
-from mdsx.storage.remote.http import HttpStorage, asked_pause
+from mdsx.storage.remote.http import HttpStorage, asked_pause, shortened
 from mdsx.storage.remote.storage import bucket_and_prefix, split
 from mdsx.storage.retry import TransientError, Tries, tried
 
@@ -194,6 +194,7 @@ class GsStorage(HttpStorage):
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
         reason, text = _said(text)
+        text = shortened(text)
         what = f"Google Cloud Storage answered {status} {text}"
         if status == 404 and (file == self.url or text.startswith(_NO_BUCKET)):
             hint = "create it, or check the URL and the endpoint"

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.process import at_fork
 from mdsx.storage.remote import answer as limits
-from mdsx.storage.remote.answer import Answer, errors
+from mdsx.storage.remote.answer import Answer, Body, errors
 from mdsx.storage.remote.storage import RemoteStorage, covering, ranged
 from mdsx.storage.retry import TransientError, tried
 
@@ -30,6 +30,7 @@ _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
 _MESSAGE = 64 * 1024  # bytes of an error's body that are read
 REDIRECTS = (301, 302, 303, 307, 308)
+_SHOWN = 500  # characters of it in an error
 _PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
 _VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -65,8 +66,7 @@ class HttpStorage(RemoteStorage):
 
         def ask() -> tuple[bytes, Mapping[str, str]]:
             response = self._send(file, method, url, **options)
-            with errors(file, self.way_out):
-                return response.read(), response.headers
+            return Body(response, file).rest(), response.headers
 
         return tried(ask, self._limit)
 
@@ -78,7 +78,8 @@ class HttpStorage(RemoteStorage):
         file = self._file(key)
         response = self._send(file, "GET", url, headers=headers)
         found = self._etag(response.headers)
-        return covering(response, file, start, stop, etag=found, wanted=etag, headers=response.headers)
+        about: dict[str, Any] = {"status": response.status, "etag": found, "headers": response.headers}
+        return covering(response, file, start, stop, wanted=etag, **about)
 
     @abstractmethod
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
@@ -115,7 +116,7 @@ class HttpStorage(RemoteStorage):
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
         """Return the error for an answer with another status than asked for."""
-        what = f"the server answered {status} {text}".strip()
+        what = f"the server answered {status} {shortened(text)}".strip()
         if status in (404, 410):
             return MissingError(f"it is not there: {what}", file=file)
         if status in (401, 403):
@@ -153,9 +154,15 @@ def said(response: Any) -> str:
     """Return what an answer says of an error, and give its connection back."""
     text = b""
     with suppress(Exception):
-        text = response.read(_MESSAGE)
+        text = Body(response, "").rest(_MESSAGE)
     response.close()
     return text.decode(errors="replace").strip()
+
+
+def shortened(text: str) -> str:
+    """Return the begin of what a server says, which may be a whole page, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
 
 
 def asked_pause(headers: Mapping[str, str]) -> float | None:

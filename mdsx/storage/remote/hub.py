@@ -24,7 +24,7 @@ from mdsx.process import Owner
 from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import RemoteOptions, StorageOptions, parsed, secret
 from mdsx.storage.remote.answer import Answer
-from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause
+from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause, shortened
 from mdsx.storage.remote.storage import covering, ranged
 from mdsx.storage.retry import TransientError
 
@@ -159,7 +159,9 @@ class HubStorage(ReadOnlyStorage):
                     raise
                 links.known.pop(key, None)  # it has expired
                 raise TransientError(ForbiddenError, error.message, file=file) from None
-        return covering(response, file, start, stop, etag=link.etag, wanted=etag, headers=response.headers)
+        found = link.etag if link.url else _etag(response.headers) or link.etag
+        about: dict[str, Any] = {"status": response.status, "etag": found, "headers": response.headers}
+        return covering(response, file, start, stop, wanted=etag, **about)
 
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
         """Return where a file is, and the open answer if that is here."""
@@ -167,7 +169,7 @@ class HubStorage(ReadOnlyStorage):
         for _ in range(_HOPS):
             response = self._send(file, "GET", url, headers=headers, accepted=(200, 206, *REDIRECTS))
             self._note(response.headers.get("X-Repo-Commit"))
-            etag = _bare(response.headers.get("X-Linked-Etag") or response.headers.get("ETag") or "")
+            etag = _etag(response.headers)
             if response.status not in REDIRECTS:
                 return response, _Link(None if url == first else url, etag)
             response.close()
@@ -202,7 +204,7 @@ class HubStorage(ReadOnlyStorage):
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
         code = headers.get("X-Error-Code") or ""
-        said = f"{code} {headers.get('X-Error-Message') or text}".strip()
+        said = shortened(f"{code} {headers.get('X-Error-Message') or text}")
         if code == "RepoNotFound":
             hint = "check its name; a private one needs HF_TOKEN, or the option token"
             message = f"there is no such repository: {said}"
@@ -237,9 +239,9 @@ def _stored_token() -> str | None:
         return None
 
 
-def _bare(etag: str) -> str:
-    """Return an ETag without its quotes, as listings have it."""
-    return etag.removeprefix("W/").strip('"')
+def _etag(headers: Mapping[str, str]) -> str:
+    """Return the ETag of the Hub's own answer, without quotes, as listings have it."""
+    return (headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
 
 
 _URL = re.compile(

@@ -170,9 +170,13 @@ class S3Storage(RemoteStorage):
         if wanted := ranged(start, stop):
             where["Range"] = wanted
         answer = self._request(file, lambda client: client.get_object(**where))
-        headers = {"Content-Length": str(answer["ContentLength"]), "Content-Range": answer.get("ContentRange", "")}
+        size, named = answer.get("ContentLength", ""), answer.get("ContentRange", "")
+        about: dict[str, Any] = {
+            "status": answer["ResponseMetadata"]["HTTPStatusCode"],
+            "headers": {"Content-Length": str(size), "Content-Range": named},
+        }
         raw, found = answer["Body"]._raw_stream, answer.get("ETag", "")  # botocore's read() waits for all bytes
-        return covering(raw, file, start, stop, etag=found, wanted=etag, headers=headers)
+        return covering(raw, file, start, stop, etag=found, wanted=etag, **about)
 
 
 _XML = re.compile(rb"\s*(<\?xml[^>]*>)?\s*<(Error|ListBucketResult)\b")

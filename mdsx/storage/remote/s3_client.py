@@ -214,12 +214,16 @@ def _configured() -> Iterator[None]:
 def errors(file: str) -> Iterator[None]:
     """Raise an MdsxError or TransientError in place of boto3's errors."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
     try:
         yield
     except (BotoCoreError, ClientError, HTTPError, OSError) as error:
         raise exhausted(error, file) or _translated(error, file) from safe(error)
+    except (ResponseParserError, ValueError):  # not shown: it may quote what was sent
+        hint = "check AWS_ENDPOINT_URL or the option endpoint"
+        raise TransportError("the answer is not one of S3", file=file, hint=hint) from None
 
 
 def _translated(error: Exception, file: str) -> Exception:

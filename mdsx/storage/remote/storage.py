@@ -25,6 +25,7 @@ from mdsx.storage.remote.answer import Answer
 from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, believe, contact, tried
 
 _PROBE = 1.0  # seconds
+_PARTIAL = 206
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class RemoteStorage(ABC):
                 if answer.total != size:
                     kind = TruncatedError if answer.total < size else ChangedError
                     raise kind("the object has another size", file=file, found=answer.total, expected=size)
-                etag = answer.etag or None
+                etag = answer.etag or etag
                 for chunk in answer.chunks():
                     sink(chunk)
                     reached += len(chunk)
@@ -195,23 +196,39 @@ class RemoteStorage(ABC):
 
 
 def covering(
-    raw: Any, file: str, start: int, stop: int | None, *, etag: str, wanted: str | None, headers: Mapping[str, str]
+    raw: Any,
+    file: str,
+    start: int,
+    stop: int | None,
+    *,
+    status: int,
+    etag: str,
+    wanted: str | None,
+    headers: Mapping[str, str],
 ) -> Answer:
-    """Return the answer `raw` to a GET of bytes [start, stop), whose `headers` say what it holds.
+    """Return the answer `raw` to a GET of bytes [start, stop), whose `status` and `headers` say what it holds.
 
     `etag`: of the answer; `wanted`: the one that was asked for. Raise ChangedError if they differ, and TransientError
-    for another range.
+    for another range, or for one that is not named.
     """
     if wanted and etag and etag != wanted:
         raw.close()
         raise ChangedError("the object was replaced while it was read", file=file)
-    covered = _CONTENT_RANGE.fullmatch(headers.get("Content-Range") or "")
+    named = headers.get("Content-Range") or ""
+    covered = _CONTENT_RANGE.fullmatch(named)
+    if covered is None and (named or status == _PARTIAL):  # several ranges in one body, or an unknown size
+        raw.close()
+        message = "the server sent a part of the object without saying which part, and of how many bytes"
+        raise TransientError(TransportError, message, file=file, found=named or "no Content-Range")
     if covered is None:  # the whole object, whatever range was requested
         length = headers.get("Content-Length") or ""
         if not length.isdecimal():
             raw.close()
             message = "the server does not say how long the object is"
             raise TransportError(message, file=file, hint="use a server that sends Content-Length")
+        if start and start >= int(length):
+            raw.close()
+            raise TruncatedError("the object ends before the bytes asked for", file=file)
         return Answer(raw, file, etag, int(length), skip=start, stop=stop)
     if int(covered[1]) != start:
         raw.close()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _HOPS = 5
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -66,15 +67,21 @@ class WebStorage(ReadOnlyStorage):
             hide(text)
 
     def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
-        """Follow redirects, with credentials only to the same host."""
+        """Follow redirects, with credentials only to the same server, or from its http:// to its https://."""
         for _ in range(_HOPS):
             response = super()._sent(method, url, headers, file=file, body=body)
             location = response.headers.get("Location")
             if response.status not in REDIRECTS or not location:
                 return response
             response.close()
-            target = urljoin(url, location)
-            if urlsplit(target).hostname != urlsplit(url).hostname:
+            try:
+                target = urljoin(url, location)
+                trusted = _server(target) in (_server(url), _encrypted(_server(url)))
+            except ValueError:
+                raise TransportError("the server redirects to what is not a URL", file=file) from None
+            if _server(target)[0] not in _PORTS:
+                raise TransportError("the server redirects to another kind of URL", file=file, expected="http(s)://")
+            if not trusted:
                 headers = {name: value for name, value in headers.items() if name != "Authorization"}
             url = target
         raise TransportError(f"there are more than {_HOPS} redirects", file=file)
@@ -102,3 +109,14 @@ class WebStorage(ReadOnlyStorage):
         if self._credentials:
             headers["Authorization"] = self._credentials
         return f"{self._server}{self._root}/{quote(check_key(key))}{self._query}", headers
+
+
+def _server(url: str) -> tuple[str, str | None, int | None]:
+    """Return scheme, host and port. Raise ValueError if `url` is none."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+def _encrypted(server: tuple[str, str | None, int | None]) -> tuple[str, str | None, int | None]:
+    """Return the same server with https://, if it is http:// at its usual port."""
+    return ("https", server[1], 443) if server[::2] == ("http", 80) else server

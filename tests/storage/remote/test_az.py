@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import mdsx
-from mdsx.storage import open_storage, retry
+from mdsx.storage import MissingBucketError, open_storage, retry
 from mdsx.storage.remote import az as az_module
 from mdsx.storage.remote import az_identity
 from mdsx.storage.remote.az import AzStorage
@@ -417,7 +417,7 @@ def test_refusals_are_not_retried(
 
 
 def test_a_container_that_was_there_is_retried(proxy: Proxy, storage: AzStorage) -> None:
-    with pytest.raises(mdsx.MissingError, match=r"no such container.*1 try, on first contact"):
+    with pytest.raises(MissingBucketError, match=r"no such container.*1 try, on first contact"):
         open_storage("az://absent/set").get("key")
     storage.put("key", b"1")
     proxy.add(status(404, "ContainerNotFound"), times=5)

@@ -14,6 +14,7 @@ import mdsx
 from mdsx.doctor import Job, examine
 from mdsx.storage import open_storage, retry
 from mdsx.torch import StreamingDataset
+from tests.storage.remote.test_web import answering, send
 from tools.servers.hub import Hub
 
 DATA = bytes(range(256)) * 20
@@ -147,3 +148,13 @@ def test_it_is_not_written(hub: Hub) -> None:
 def test_what_is_no_url_of_a_dataset_raises(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="hf://datasets/ORG/NAME"):
         open_storage(url)
+
+
+def test_a_file_that_a_server_without_commits_replaces_is_noticed() -> None:
+    etags = iter(["one", "one", "two"])
+    with answering(lambda request: send(request, 200, b"0123", ETag=f'"{next(etags)}"')) as url:
+        storage = open_storage("hf://datasets/org/set", {"endpoint": url, "anonymous": True})
+        first = storage.get("x")
+        assert storage.get("x", start=1, stop=2, etag=first.etag).data == b"1"
+        with pytest.raises(mdsx.ChangedError, match="org/set/x"):
+            storage.get("x", start=2, stop=3, etag=first.etag)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mdsx.storage.remote.s3_client import S3Options, shared_client
 from mdsx.storage.retry import answered
 from mdsx.torch import StreamingDataset
 from tests.forks import forked
+from tests.storage.remote.test_web import answering
 from tests.storage.tls import tls_server
 from tools.fault_proxy import Exchange, Proxy, status
 from tools.servers.s3 import S3Server
@@ -346,3 +348,29 @@ def test_a_fork_of_a_process_with_success_retries_too(proxy: Proxy, s3_url: str)
                 os._exit(0 if f"after {retry.TRIES} tries" in str(error) else 1)
             os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(("header", "value"), [("Last-Modified", "soon"), ("Content-Length", "many")])
+def test_an_answer_that_is_not_one_of_s3_raises(header: str, value: str) -> None:
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header(header, value)
+        request.end_headers()
+
+    with (
+        answering(reply) as url,
+        pytest.raises(mdsx.TransportError, match="set/x: the answer is not one of S3"),
+    ):
+        open_storage("s3://bucket/set", {"endpoint": url, "anonymous": True}).get("x")
+
+
+def test_a_range_without_a_length_of_its_body_is_read() -> None:
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(206)
+        request.send_header("Content-Range", "bytes 5-8/100")
+        request.end_headers()
+        request.wfile.write(b"5678")
+
+    with answering(reply) as url:
+        storage = open_storage("s3://bucket/set", {"endpoint": url, "anonymous": True})
+        assert storage.get("x", start=5, stop=9).data == b"5678"

@@ -13,6 +13,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import open_storage, retry
+from mdsx.storage.remote import answer
 from mdsx.torch import StreamingDataset
 from tools.servers.http import HttpServer
 
@@ -196,3 +197,99 @@ def test_what_is_no_url_of_a_server_raises(url: str) -> None:
 def test_an_option_of_another_storage_or_type_raises(options: dict[str, object]) -> None:
     with pytest.raises(mdsx.UsageError, match=r"option|seconds"):
         open_storage("https://host/x", options)
+
+
+@pytest.mark.parametrize(("headers", "shown"), [({}, "no Content-Range"), ({"Content_Range": "bytes 5-8/*"}, "8/")])
+def test_a_part_that_is_not_named_is_refused(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], shown: str
+) -> None:
+    monkeypatch.setattr(retry, "pause", lambda failures: None)
+    with answering(lambda request: send(request, 206, DATA[5:9], **headers)) as url:
+        with pytest.raises(mdsx.TransportError, match=f"without saying which part.*{shown}"):
+            open_storage(url).get("x", start=5, stop=9)
+        with pytest.raises(mdsx.TransportError, match="without saying which part"):
+            open_storage(url).get("x", start=0, stop=4)
+
+
+@pytest.mark.parametrize("status", [302, 307])
+def test_credentials_do_not_follow_a_redirect_to_another_port(status: int) -> None:
+    seen: list[str | None] = []
+
+    def other(request: BaseHTTPRequestHandler) -> None:
+        seen.append(request.headers.get("Authorization"))
+        send(request, 200, DATA)
+
+    with (
+        answering(other) as elsewhere,
+        answering(lambda request: send(request, status, Location=f"{elsewhere}/x")) as url,
+    ):
+        assert open_storage(url, {"token": "TOKEN-of-mine"}).get("x").data == DATA
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("location", ["file:///etc/hostname", "http://[bad/x", "http://host:port/x"])
+def test_a_redirect_to_what_is_no_web_server_raises(location: str) -> None:
+    with (
+        answering(lambda request: send(request, 302, Location=location)) as url,
+        pytest.raises(mdsx.TransportError, match="x: the server redirects to"),
+    ):
+        open_storage(url).get("x")
+
+
+def test_a_long_page_of_an_error_is_shortened() -> None:
+    page = b"<html>" + b"://a:" * 10_000
+    with (
+        answering(lambda request: send(request, 403, page)) as url,
+        pytest.raises(mdsx.ForbiddenError, match="403 <html>") as caught,
+    ):
+        open_storage(url).get("x")
+    assert len(str(caught.value)) < 1000
+
+
+def test_the_page_of_an_error_may_not_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "TRICKLE", 0.3)
+    ended = threading.Event()
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(403)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        while not ended.wait(0.05):
+            request.wfile.write(b"x")
+
+    with answering(reply) as url:
+        with pytest.raises(mdsx.ForbiddenError, match="403"):
+            open_storage(url).get("x")
+        ended.set()
+
+
+@pytest.mark.parametrize("url", ["https:/user:12ab@host/x", "https:/host/x?key=12ab"])
+def test_a_url_with_one_slash_shows_no_secret(url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="two slashes") as caught:
+        open_storage(url)
+    assert "12ab" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["TOKEN-of-mine\n", " TOKEN-of-mine", "TOKEN-of\r\n-mine", "TOKEN-of-mine€"])
+@pytest.mark.parametrize("url", ["https://host/x", "s3://bucket/x", "gs://bucket/x", "az://c/x", "hf://datasets/o/n"])
+def test_a_token_that_no_header_can_carry_raises_without_showing_it(url: str, token: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="token: the option has") as caught:
+        open_storage(url, {"token": token})
+    assert "TOKEN" not in str(caught.value)
+
+
+def test_a_replaced_file_is_noticed_although_one_answer_had_no_etag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "pause", lambda failures: None)
+    etags = iter(['"one"', None, '"two"'])
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        etag = next(etags)
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(DATA)))
+        if etag:
+            request.send_header("ETag", etag)
+        request.end_headers()
+        request.wfile.write(DATA if etag == '"two"' else DATA[:100])
+
+    with answering(reply) as url, pytest.raises(mdsx.ChangedError, match="x: the object was replaced"):
+        open_storage(url).download("x", lambda chunk: None, size=len(DATA))
