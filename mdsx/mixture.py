@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -32,6 +32,7 @@ class Component:
         repeat: How often it is read in an epoch; may be a fraction.
         samples: How many of its samples an epoch has.
         columns: The columns to read: their names, or a mapping from names in the mixture to names in this dataset.
+        storage_options: As in `mdsx.Dataset`, if the dataset is a URL; by default, those of the mixture.
     """
 
     dataset: str | os.PathLike[str] | Dataset | Mixture
@@ -40,6 +41,7 @@ class Component:
     repeat: Weight | None = None
     samples: int | None = None
     columns: ColumnChoice | None = None
+    storage_options: StorageOptions | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,9 @@ def _component(given: Any) -> Component:
         chosen = [given.proportion, given.repeat, given.samples]
         if sum(value is not None for value in chosen) > 1:
             raise UsageError("a component has a proportion, or repeat, or samples, or none of them", found=shown(given))
+        if given.storage_options is not None and isinstance(given.dataset, Dataset | Mixture):
+            hint = "give storage_options= to the mdsx.Dataset"
+            raise UsageError("a component that is open already has its storage options", found=shown(given), hint=hint)
         return given
     if isinstance(given, str | os.PathLike | Dataset | Mixture):
         return Component(given)
@@ -257,7 +262,9 @@ def _open(
         excerpt = (
             source.excerpt
             if isinstance(source, Dataset)
-            else Excerpt.whole(Shards(source, cache=Cache.of(cache), storage_options=storage_options))
+            else Excerpt.whole(
+                Shards(source, cache=Cache.of(cache), storage_options=component.storage_options or storage_options)
+            )
         )
         default_cache = cache is None and not isinstance(source, Dataset)
         members = [_Member("", excerpt, default_cache, Fraction(int(excerpt.subset.counts.sum())))]

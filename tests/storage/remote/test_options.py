@@ -50,6 +50,9 @@ def test_one_run_reads_equal_names_at_several_endpoints(s3_url: str, other: Othe
     write(f"{s3_url}/set", range(500, 1000), options(other))
     cache = mdsx.Cache(tmp_path / "cache", limit="1MB")
     there = mdsx.Dataset(f"{s3_url}/set", cache=cache, storage_options=options(other))
+    here = mdsx.Component(f"{s3_url}/set", storage_options=options(other))
+    assert mdsx.Mixture([here, mdsx.Dataset(f"{s3_url}/set")]).epoch_samples == 1000
+    assert other.secret not in repr(here)
     mixture = mdsx.Mixture([mdsx.Dataset(f"{s3_url}/set", cache=cache), there])
     run = StreamingDataset(mixture, batch_size=10)
     read: list[int] = []
