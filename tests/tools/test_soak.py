@@ -256,14 +256,14 @@ class TestVerdict:
 
 def test_a_short_soak_finds_nothing(tmp_path: Path, often: Often) -> None:
     """Everything happens in it at least once: with this seed, within 4 seconds."""
-    minutes = often(6, long=150) / 60
+    minutes = often(8, long=150) / 60
     command = [*SOAK, "--minutes", str(minutes), "--seed", "461", "--json", str(tmp_path / "soak.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("Nothing wrong, lost, repeated, leaked or hung: ")
     found = json.loads((tmp_path / "soak.json").read_text())
     events = {kind for kind in vars(plan) if kind.startswith("KILL_")} | {"RESHAPE", "FLIP", "DOWN"}
-    assert {getattr(plan, kind) for kind in events} <= set(found["events"])
+    assert {getattr(plan, kind) for kind in events} <= {kind for kind, times in found["events"].items() if times}
     assert found["broken"] > 0
     assert found["cache_highest"] > found["cache_limit"] // 2
     assert set(found["counts"]) == {each.name for each in plan.JOBS}
