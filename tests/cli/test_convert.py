@@ -167,7 +167,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def command(tars: Path, out: Path, processes: str) -> list[str]:
     convert = [sys.executable, "-m", "mdsx", "convert", "tar"]
-    return [*convert, f"{tars}/*.tar", str(out), "--shard-size", "5KB", "--processes", processes]
+    return [*convert, f"{tars}/*.tar", str(out), "--shard-size", "20KB", "--processes", processes]
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tars whose conversion can be interrupted after its first shard."""
     folder = tmp_path_factory.mktemp("large")
     for tar in range(4):
-        write_tar(folder / f"x-{tar:04d}.tar", sample_members(range(500 * tar, 500 * tar + 500)))
+        write_tar(folder / f"x-{tar:04d}.tar", sample_members(range(2000 * tar, 2000 * tar + 2000)))
     return folder
 
 
