@@ -131,7 +131,11 @@ FOREVER: list[tuple[Fault, type[mdsx.MdsxError], str]] = [
     (cut(0), mdsx.TruncatedError, "ended early.*given up after 3 tries"),
     (reset(0), mdsx.TruncatedError, "broke off.*given up after 3 tries"),
     (flip(0.5), mdsx.CorruptError, r"XXH3|checksum|damaged|match|seek table"),
-    (replaced(b"another object"), mdsx.TransportError, "another size|is not the one that the index names"),
+    (
+        replaced(b"another object"),
+        mdsx.TransportError,
+        "another size|is not the one that the index names|ends before the bytes asked for",
+    ),
 ]
 
 
