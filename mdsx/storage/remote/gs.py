@@ -21,7 +21,7 @@ from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import errors
 from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
 from mdsx.storage.remote.http import HttpStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import bucket_and_prefix, split
+from mdsx.storage.remote.storage import bucket_and_prefix, following, split
 from mdsx.storage.retry import TransientError, Tries, tried
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class GsStorage(HttpStorage):
         announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
         _, started = self._ask(file, "POST", self._uploading("resumable", key), headers=announced)
         session = started.get("Location") or ""
-        kept, known, tries = 0, True, Tries(self._limit)
-        while kept < total:
+        kept, known, stored, tries = 0, True, False, Tries(self._limit)
+        while not stored:
             stop = min(kept + MULTIPART, total)
             place, part = (f"{kept}-{stop - 1}", view[kept:stop]) if known else ("*", view[:0])
             try:
@@ -98,7 +98,10 @@ class GsStorage(HttpStorage):
                 with errors(file, self.way_out):
                     response.read()
                 found = _KEPT.fullmatch(response.headers.get("Range") or "")
-                reached = total if response.status != 308 else int(found[1]) + 1 if found else 0
+                stored = response.status != 308
+                reached = total if stored else int(found[1]) + 1 if found else 0
+                if reached >= total and not stored:
+                    raise TransientError(TransportError, "the server has all bytes, but no object yet", file=file)
                 if known and reached <= kept:
                     raise TransientError(TransportError, "the server kept nothing of a part", file=file)
                 if reached > kept:
@@ -123,7 +126,7 @@ class GsStorage(HttpStorage):
                     yield Entry(key, item.size, item.generation)
             if not page.nextPageToken:
                 return
-            asked["pageToken"] = page.nextPageToken
+            asked["pageToken"] = following(page.nextPageToken, asked.get("pageToken"), self.url)
 
     def delete(self, key: str) -> None:
         try:

@@ -34,6 +34,7 @@ class Google(ThreadingHTTPServer):
         self.refusal: tuple[int, object] | None = None  # of the next requests for tokens
         self.answers: list[tuple[int, object]] = []  # to the next requests for objects
         self.cuts: list[int] = []  # bytes of the next parts to keep before the connection breaks
+        self.unready = 0  # answers that an uploaded object is not there yet
         self.lock = threading.Lock()
 
     @property
@@ -134,7 +135,10 @@ class _Exchange(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             kept += self.rfile.read(length)
-        if len(kept) == int(total):
+        if len(kept) == int(total) and google.unready:
+            google.unready -= 1
+            self._answer(308, b"", Range=f"bytes=0-{len(kept) - 1}")
+        elif len(kept) == int(total):
             google.objects[name] = len(google.asked), bytes(kept)
             self._answer(200, {"name": name})
         else:

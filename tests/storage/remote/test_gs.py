@@ -429,3 +429,14 @@ def test_a_dataset_takes_as_many_requests_as_on_s3(
             assert mdsx.Dataset(f"{url}/set")[[3, 700]][1]["n"] == 700
             asked.append(sorted(each.range for each in proxy.asked))
     assert asked[0] == asked[1]
+
+
+def test_an_upload_ends_when_the_object_is_there(google: Google, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gs_module, "MULTIPART", 400)
+    data = bytes(range(250)) * 4
+    google.unready = 2
+    open_to_all(google).put("large", data)
+    assert google.objects["set/large"][1] == data
+    google.unready = 100
+    with pytest.raises(mdsx.TransportError, match="/set/larger: the server has all bytes, but no object yet; given up"):
+        open_to_all(google).put("larger", data)
