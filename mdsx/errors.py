@@ -41,7 +41,7 @@ __all__ = [
 _SECRETS = re.compile(
     r"(?<=://)[^\s/@:]{0,2000}:[^\s@]{0,2000}@"  # user:password@, even if the password has slashes, as AWS's do
     r"|(?<=://)(?<!az://)(?<!azure://)(?<!abfs://)(?<!abfss://)[^\s/@]*@"  # Azure has a container's name there
-    r"|(?<=[?&])(?:X-(?:Amz|Goog)-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature|Policy|sig|token)"
+    r"|(?<=[?&])(?:X-(?:Amz|Goog)-(?:Credential|Security-Token|Signature)|AWSAccessKeyId|Signature|Policy|sig|token|upload_id)"
     r"=[^\s&#'\"]*",
     re.IGNORECASE,
 )

@@ -7,6 +7,7 @@ broken off. These limits allow 64 concurrent requests over 20 kB/s.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -120,6 +121,21 @@ def _translated(error: Exception, file: str, hint: str) -> Exception:
         hint += "; the option connect_timeout retries a first contact for longer"
         return TransientError(TransportError, f"no answer: {error}", "endpoint", file=file, hint=hint)
     return TransientError(TruncatedError, f"the answer broke off: {error}", file=file)
+
+
+class _Redaction(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage()), None
+        return True
+
+
+_redaction = _Redaction()
+
+
+def keep_secrets(*names: str) -> None:
+    """Let these loggers, of other packages, show no secrets: they log the URL and the headers of each request."""
+    for name in names:
+        logging.getLogger(name).addFilter(_redaction)
 
 
 def safe(error: BaseException) -> BaseException | None:

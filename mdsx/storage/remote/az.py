@@ -21,7 +21,7 @@ from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
 from mdsx.storage.remote.http import HttpStorage, shortened
-from mdsx.storage.remote.storage import bucket_and_prefix, split
+from mdsx.storage.remote.storage import bucket_and_prefix, following, split
 from mdsx.storage.retry import TransientError, contact
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class AzStorage(HttpStorage):
             ]
             if not marker:
                 break
-            asked["marker"] = marker
+            asked["marker"] = following(marker, asked.get("marker"), self.url)
         yield from sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, key: str) -> None:

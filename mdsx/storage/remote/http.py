@@ -14,12 +14,12 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.process import at_fork
 from mdsx.storage.remote import answer as limits
-from mdsx.storage.remote.answer import Answer, Body, errors
+from mdsx.storage.remote.answer import Answer, Body, errors, keep_secrets
 from mdsx.storage.remote.storage import RemoteStorage, covering, ranged
 from mdsx.storage.retry import TransientError, tried
 
@@ -193,13 +193,18 @@ def pool(url: str) -> Any:
 def _make_pool(proxy: str | None) -> Any:
     import urllib3
 
+    keep_secrets("urllib3.connectionpool")
     options: dict[str, Any] = {"num_pools": _HOSTS, "maxsize": _CONNECTIONS, "block": False, "ssl_context": _context()}
     if proxy is None:
         return urllib3.PoolManager(**options)
-    parts = urlsplit(proxy)
-    auth = f"{parts.username}:{parts.password or ''}" if parts.username else None
-    headers = urllib3.make_headers(proxy_basic_auth=auth) if auth else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+    try:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        auth = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+        headers = urllib3.make_headers(proxy_basic_auth=auth) if auth else None
+        return urllib3.ProxyManager(parts.geturl(), proxy_headers=headers, **options)
+    except (ValueError, urllib3.exceptions.HTTPError):  # not shown: it may have a password
+        message = "the proxy of the environment is not the URL of an HTTP proxy"
+        raise TransportError(message, place="HTTP_PROXY or HTTPS_PROXY", expected="http://host:port") from None
 
 
 def _context() -> ssl.SSLContext:

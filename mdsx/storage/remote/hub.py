@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import msgspec
@@ -25,11 +25,13 @@ from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import RemoteOptions, StorageOptions, parsed, secret
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import covering, ranged
+from mdsx.storage.remote.storage import covering, following, ranged
 from mdsx.storage.retry import TransientError
 
 _PAGE = 1000  # files in an answer to a listing
 _HOPS = 5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -37,6 +39,24 @@ class HubOptions(RemoteOptions):
     """`token`: instead of HF_TOKEN and of the one that `hf auth login` stored."""
 
     token: str | None = secret()
+
+
+class _Lfs(msgspec.Struct):
+    oid: str
+
+
+class _Item(msgspec.Struct):
+    """A file or a folder, in a listing."""
+
+    type: str
+    path: str
+    oid: str
+    size: int = 0
+    lfs: _Lfs | None = None
+
+
+class _Revision(msgspec.Struct):
+    sha: str
 
 
 class _Link(NamedTuple):
@@ -107,7 +127,7 @@ class HubStorage(ReadOnlyStorage):
 
     def _tree(self, folder: str) -> Iterator[Entry]:
         """Yield the files below a folder of the repository whose path begins with the storage's prefix."""
-        commit = self._commit or self._pinned(msgspec.json.decode(self._ask(self.url, "GET", self._api("revision"))[0]))
+        commit = self._commit or self._pinned(self._ask(self.url, "GET", self._api("revision"))[0])
         url: str | None = self._api("tree", commit) + (f"/{quote(folder)}" if folder else "")
         url = f"{url}?recursive=true&limit={_PAGE}"
         while url is not None:
@@ -117,16 +137,22 @@ class HubStorage(ReadOnlyStorage):
                 if "EntryNotFound" in error.message:  # no such folder
                     return
                 raise
-            for item in msgspec.json.decode(page):
-                if item["type"] == "file" and item["path"].startswith(self._prefix):
-                    etag = (item.get("lfs") or item)["oid"]
-                    yield Entry(item["path"][len(self._prefix) :], item["size"], etag)
-            following = _NEXT.search(headers.get("Link") or "")
-            url = following and following[1]
+            for item in self._decoded(page, list[_Item]):
+                if item.type == "file" and item.path.startswith(self._prefix):
+                    yield Entry(item.path[len(self._prefix) :], item.size, (item.lfs or item).oid)
+            found = _NEXT.search(headers.get("Link") or "")
+            url = found and following(found[1], url, self.url)
 
-    def _pinned(self, answer: Any) -> str:
-        self._note(answer["sha"])
+    def _pinned(self, answer: bytes) -> str:
+        self._note(self._decoded(answer, _Revision).sha)
         return str(self._commit)
+
+    def _decoded(self, answer: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError as error:
+            message = f"the answer is not one of the Hub: {error}"
+            raise TransportError(message, file=self.url, hint=self.way_out) from error
 
     def _note(self, commit: str | None) -> None:
         """Pin the commit, or check that it is the pinned one. Without one (other servers), the revision stays."""

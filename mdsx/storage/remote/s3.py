@@ -17,7 +17,7 @@ from mdsx.storage.base import Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, shared_client
-from mdsx.storage.remote.storage import RemoteStorage, bucket_and_prefix, covering, ranged
+from mdsx.storage.remote.storage import RemoteStorage, bucket_and_prefix, covering, following, ranged
 from mdsx.storage.retry import tried
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class S3Storage(RemoteStorage):
                     yield Entry(key, item["Size"], _quoted(item.get("ETag", "")))
             if "NextContinuationToken" not in page:
                 return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
+            last = asked.get("ContinuationToken")
+            asked["ContinuationToken"] = following(page["NextContinuationToken"], last, self.url)
 
     def delete(self, key: str) -> None:
         self._ask(self._file(key), "delete_object", **self._where(key))

@@ -21,7 +21,8 @@ from mdsx.process import Owner, at_fork, exhausted
 from mdsx.storage.base import MissingBucketError
 from mdsx.storage.options import RemoteOptions, secret
 from mdsx.storage.remote import answer as limits
-from mdsx.storage.remote.answer import safe
+from mdsx.storage.remote.answer import keep_secrets, safe
+from mdsx.storage.remote.http import asked_pause
 from mdsx.storage.retry import TransientError
 
 REGION = "x-amz-bucket-region"
@@ -176,6 +177,7 @@ def _make_client(options: S3Options) -> Any:
     from botocore import UNSIGNED
     from botocore.config import Config
 
+    keep_secrets("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
     config = Config(
         connect_timeout=limits.CONNECT,
         read_timeout=limits.SILENCE,
@@ -271,5 +273,7 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     if status == "416":
         return TruncatedError("the object ends before the bytes asked for", file=file)
     if code in _FOR_NOW or status in _FOR_NOW:
-        return TransientError(TransportError, f"S3 answered {status} {text}", file=file)
+        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        after = asked_pause({"Retry-After": headers.get("retry-after", "")})
+        return TransientError(TransportError, f"S3 answered {status} {text}", file=file, after=after)
     return TransportError(f"S3 answered {status} {text}", file=file)

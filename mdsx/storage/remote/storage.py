@@ -248,6 +248,13 @@ def ranged(start: int, stop: int | None) -> str | None:
     return f"bytes={start}-{'' if stop is None else max(stop - 1, start)}"
 
 
+def following(mark: str, last: str | None, file: str) -> str:
+    """Return the `mark` of a listing's next page. Raise TransportError if it is the `last` one: this would not end."""
+    if mark == last:
+        raise TransportError("the listing does not end: its next page is the same one", file=file)
+    return mark
+
+
 def split(url: str) -> SplitResult:
     """Return the parts of `url`. Raise UsageError if it is none."""
     try:

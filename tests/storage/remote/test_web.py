@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -293,3 +295,89 @@ def test_a_replaced_file_is_noticed_although_one_answer_had_no_etag(monkeypatch:
 
     with answering(reply) as url, pytest.raises(mdsx.ChangedError, match="x: the object was replaced"):
         open_storage(url).download("x", lambda chunk: None, size=len(DATA))
+
+
+AZURE_PAGE = b"<EnumerationResults><Blobs/><NextMarker>next</NextMarker></EnumerationResults>"
+S3_PAGE = b"<ListBucketResult><NextContinuationToken>next</NextContinuationToken></ListBucketResult>"
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("s3://bucket/set", S3_PAGE),
+        ("gs://bucket/set", b'{"nextPageToken": "next"}'),
+        ("az://c@acc.blob.core.windows.net/set", AZURE_PAGE),
+        ("hf://datasets/org/set", b"[]"),
+    ],
+)
+def test_a_listing_whose_pages_repeat_ends(url: str, page: bytes) -> None:
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        body = b'{"sha": "0123"}' if "/revision/" in request.path else page
+        send(request, 200, body, Link=f'<http://{request.headers["Host"]}/next>; rel="next"')
+
+    with (
+        answering(reply) as endpoint,
+        pytest.raises(mdsx.TransportError, match=f"{url}: the listing does not end"),
+    ):
+        list(open_storage(url, {"endpoint": endpoint, "anonymous": True}).list())
+
+
+@pytest.mark.parametrize("page", [b"<html>", b"[1]", b'{"sha": 5}'])
+def test_what_is_no_answer_of_the_hub_raises(page: bytes) -> None:
+    with (
+        answering(lambda request: send(request, 200, page)) as endpoint,
+        pytest.raises(mdsx.TransportError, match="org/set: the answer is not one of the Hub"),
+    ):
+        list(open_storage("hf://datasets/org/set", {"endpoint": endpoint, "anonymous": True}).list())
+
+
+@pytest.mark.parametrize("url", ["http://h/set?sig=abc", "az://c@acc.blob.core.windows.net/set", "s3://bucket/set"])
+def test_the_debug_lines_of_other_packages_show_no_secret(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    options = {
+        "h": {},
+        "a": {"sas_token": "sv=1&sig=PLANTED-signature"},
+        "s": {"access_key_id": "KEY", "secret_access_key": "SECRET", "region": "x", "token": "PLANTED-token"},
+    }[url[0]]
+    with caplog.at_level("DEBUG"), answering(lambda request: send(request, 200, DATA)) as endpoint:
+        if options:
+            options["endpoint"] = endpoint
+        else:
+            url = f"{endpoint}/set?key=PLANTED-query"
+        assert open_storage(url, options).get("x").data == DATA
+    assert "GET" in caplog.text
+    assert "PLANTED" not in caplog.text
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_proxy_gets_its_password(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        seen.append((request.path, request.headers.get("Proxy-Authorization")))
+        send(request, 200, DATA)
+
+    with answering(reply) as proxy:
+        monkeypatch.setenv("http_proxy", f"{scheme}user:pass%2Fword@{proxy.removeprefix('http://')}")
+        monkeypatch.setenv("no_proxy", "")
+        assert open_storage("http://host.invalid/set").get("x").data == DATA
+    assert seen == [("http://host.invalid/set/x", f"Basic {b64encode(b'user:pass/word').decode()}")]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://user:12ab@host:1", "http://user:12ab@[bad"])
+def test_a_wrong_proxy_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(mdsx.TransportError, match="proxy of the environment") as caught:
+        open_storage("http://host.invalid/set").get("x")
+    assert "12ab" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("url", ["http://host", "s3://bucket/set"])
+def test_every_cloud_waits_as_long_as_its_server_asks(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(retry, "wait", waits.append)
+    statuses = iter([503, 200])
+    with answering(lambda request: send(request, next(statuses), DATA, Retry_After="7")) as endpoint:
+        options = {"endpoint": endpoint, "anonymous": True} if url.startswith("s3") else None
+        assert open_storage(url if options else endpoint, options).get("x").data == DATA
+    assert waits == [7]
