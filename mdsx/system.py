@@ -93,7 +93,7 @@ def lock_holders(directory: Path) -> dict[int, set[int]] | None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # our own lock shows the kernel's name of the device
-        ours = str(os.getpid()), str(os.fstat(descriptor).st_ino)
+        ours = os.readlink("/proc/self"), str(os.fstat(descriptor).st_ino)
         locks = _FLOCK.findall(Path("/proc/locks").read_text())
     except OSError:
         return None

@@ -209,6 +209,8 @@ def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:
     """Return the first `most` stored bytes, and the object's size. Raise MissingError or TransportError."""
     try:
         size = storage.get(name, stop=1).total
+    except MissingError:
+        raise MissingError("the shard is not there", file=file_of(storage, name)) from None
     except TruncatedError:  # it is empty
         return memoryview(b""), 0
     if size > most:

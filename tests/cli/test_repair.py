@@ -28,7 +28,7 @@ def test_losses_are_listed_and_nothing_changes(run: Run, dataset: Path) -> None:
     first, lost, second, all_of_it, last = out.splitlines()
     assert first.startswith(f"damaged: {dataset}/shard.00001.mdsx: sample {counts[0] - 1} (")
     assert lost.startswith(f"  lost: 1 of {counts[0]} samples: {counts[0] - 1} (")
-    assert second.startswith(f"damaged: {dataset}/shard.00002.mdsx: it is not there")
+    assert second.startswith(f"damaged: {dataset}/shard.00002.mdsx: the shard is not there")
     assert all_of_it.startswith(f"  lost: {counts[1]} of {counts[1]} samples: 0-{counts[1] - 1} (")
     assert last.startswith(f"nothing was changed: a repair would leave {300 - 1 - counts[1]} samples in ")
     assert "--drop-damaged" in err
