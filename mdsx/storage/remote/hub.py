@@ -25,7 +25,7 @@ from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import RemoteOptions, StorageOptions, parsed, secret
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage, asked_pause, shortened
-from mdsx.storage.remote.storage import covering, following, ranged
+from mdsx.storage.remote.storage import covering, following, ranged, split
 from mdsx.storage.retry import TransientError
 
 _PAGE = 1000  # files in an answer to a listing
@@ -199,8 +199,12 @@ class HubStorage(ReadOnlyStorage):
             if response.status not in REDIRECTS:
                 return response, _Link(None if url == first else url, etag)
             response.close()
-            url = urljoin(url, response.headers.get("Location") or "")
-            if not self._is_hub(url):
+            try:
+                url = urljoin(url, response.headers.get("Location") or "")
+                there = self._is_hub(url)
+            except ValueError:
+                raise TransportError("the Hub redirects to what is not a URL", file=file) from None
+            if not there:
                 return None, _Link(url, etag)
         raise TransportError(f"there are more than {_HOPS} redirects", file=file)
 
@@ -217,7 +221,7 @@ class HubStorage(ReadOnlyStorage):
         return (self._options.endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
     def _is_hub(self, url: str) -> bool:
-        return urlsplit(url)[:2] == urlsplit(self._endpoint())[:2]
+        return split(self._endpoint())[:2] == urlsplit(url)[:2]
 
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
         return self._resolve_url(key), {}

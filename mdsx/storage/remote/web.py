@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with one of these, urllib3 would quote all escapes again
 _HOPS = 5
 _PORTS = {"http": 80, "https": 443}
 
@@ -45,7 +46,7 @@ class WebStorage(ReadOnlyStorage):
             hint = "write https://host/path; '/' in a password is %2F, and '#' in a name is %23"
             raise UsageError("this is not the URL of a file on a web server", hint=hint)
         self._server = f"{parts.scheme}://{host}"
-        self._root = parts.path.rstrip("/")
+        self._root = _NO_ESCAPE.sub("%25", parts.path.rstrip("/"))
         self._query = f"?{parts.query}" if parts.query else ""
         safe = f"{self._server}{unquote(self._root)}"
         self._options = parsed(WebOptions, given, safe)
@@ -53,6 +54,7 @@ class WebStorage(ReadOnlyStorage):
         user, password = self._options.user, self._options.password or ""
         if parts.username is not None:
             user, password = unquote(parts.username), unquote(parts.password or "")
+            hide(password)
         self._credentials = f"Bearer {self._options.token}" if self._options.token else ""
         if user is not None:
             self._credentials = "Basic " + b64encode(f"{user}:{password}".encode()).decode()

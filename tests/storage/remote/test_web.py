@@ -381,3 +381,33 @@ def test_every_cloud_waits_as_long_as_its_server_asks(monkeypatch: pytest.Monkey
         options = {"endpoint": endpoint, "anonymous": True} if url.startswith("s3") else None
         assert open_storage(url if options else endpoint, options).get("x").data == DATA
     assert waits == [7]
+
+
+def test_a_percent_sign_in_a_url_is_one() -> None:
+    asked: list[str] = []
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        send(request, 200, DATA)
+
+    with answering(reply) as url:
+        open_storage(f"{url}/100%/a%20b").get("x y%")
+    assert asked == ["/100%25/a%20b/x%20y%25"]
+
+
+def test_no_answer_can_show_the_password_of_a_url() -> None:
+    with answering(lambda request: send(request, 403, b"no PLANTED/password")) as url:
+        with_password = url.replace("://", "://user:PLANTED%2Fpassword@")
+        with pytest.raises(mdsx.ForbiddenError, match=r"403 no \*\*\*") as caught:
+            open_storage(with_password).get("x")
+    assert "PLANTED" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["endpoint", "Location"])
+def test_what_is_no_url_of_the_hub_raises(place: str) -> None:
+    wrong = "http://user:12ab@[bad"
+    with answering(lambda request: send(request, 302, Location=wrong)) as url:
+        endpoint = wrong if place == "endpoint" else url
+        with pytest.raises(mdsx.MdsxError, match="not a URL") as caught:
+            open_storage("hf://datasets/org/set", {"endpoint": endpoint}).get("x")
+    assert "12ab" not in str(caught.value)
