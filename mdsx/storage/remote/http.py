@@ -20,7 +20,7 @@ from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportErr
 from mdsx.process import at_fork
 from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import Answer, Body, errors, keep_secrets
-from mdsx.storage.remote.storage import RemoteStorage, covering, ranged
+from mdsx.storage.remote.storage import RemoteStorage, covering, ranged, split
 from mdsx.storage.retry import TransientError, tried
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ _of_the_parent: list[Any] = []
 
 def pool(url: str) -> Any:
     """Return this process's pool of connections for `url`: urllib3's PoolManager, or its ProxyManager."""
-    parts = urlsplit(url)
+    parts = split(url)
     proxy = None
     if not urllib.request.proxy_bypass(parts.hostname or ""):
         proxies = urllib.request.getproxies()
