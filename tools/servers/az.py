@@ -16,7 +16,9 @@ import base64
 import fcntl
 import hashlib
 import hmac
+import os
 import signal
+import ssl
 import subprocess
 import sysconfig
 from collections.abc import Sequence
@@ -99,6 +101,12 @@ def _node(*inside: str) -> Path:
     return package.joinpath(*(inside or ("bin", "node")))
 
 
+def _certificates() -> str:
+    """Return the file of the certificates that this machine trusts: Node has its own list, without a company's."""
+    known = (os.environ.get("PIP_CERT"), ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt")
+    return next((file for file in known if file and os.path.exists(file)), "")
+
+
 def _install() -> None:
     """Install Azurite's packages, unless they are there as the lock file says. Others wait meanwhile."""
     _INSTALLED.mkdir(parents=True, exist_ok=True)
@@ -114,7 +122,10 @@ def _install() -> None:
         npm = _node("lib", "node_modules", "npm", "bin", "npm-cli.js")
         options = ("--no-audit", "--no-fund", "--ignore-scripts", "--prefix", _INSTALLED)
         command: list[str | Path] = [_node(), npm, "ci", *options]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        environment = {"NODE_EXTRA_CA_CERTS": _certificates(), **os.environ}
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"npm cannot install Azurite: {done.stderr[-2000:]}")
         stamp.write(wanted)
