@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
 from mdsx.errors import MdsxError, redacted
+from mdsx.storage.remote import RemoteStorage, pool, speaks_tls
 from mdsx.storage.remote import answer as limits
-from mdsx.storage.remote.http import pool
-from mdsx.storage.remote.storage import RemoteStorage, speaks_tls
 
 _BODY = 4096  # bytes of an answer that are looked at
 _SKEWED, _OFF = 300, 60  # seconds by which a clock may be off

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
-from mdsx.process.limits import most_descriptors, most_leases
+from mdsx.process import most_descriptors, most_leases
 from mdsx.sizes import format_size
-from mdsx.storage.cache.directory import failure
+from mdsx.storage.cache import SHARDS, failure
 from mdsx.system import network_file_system
 
 _SHARE = 0.8  # of the free space, which a cache without a limit takes
@@ -59,7 +59,7 @@ def _check_directory(directory: Path) -> Generator[Finding, None, bool]:
     try:
         if not place.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
-        with tempfile.NamedTemporaryFile(dir=place, prefix=".mdsx-doctor-") as file:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
             file.write(b"probe")
             file.flush()
             free, exclusive = _locks(file.name), False
@@ -137,7 +137,7 @@ def _check_shared_memory() -> Finding:
 def _space(directory: Path) -> tuple[int, int]:
     """Return the free bytes of the disk where `directory` is or would be, and those of the cache's shards in it."""
     held = 0
-    for path in directory.glob("*/*.mdsx"):
+    for path in directory.glob(SHARDS):
         with suppress(OSError):  # evicted meanwhile
             held += path.stat().st_size
     return shutil.disk_usage(_existing(directory)).free, held

@@ -16,8 +16,7 @@ from mdsx.errors import ForbiddenError, MdsxError, MissingError
 from mdsx.format import filenames
 from mdsx.sizes import format_size
 from mdsx.storage import MissingBucketError, Storage
-from mdsx.storage.remote.storage import RemoteStorage
-from mdsx.storage.remote.web import WebStorage
+from mdsx.storage.remote import RemoteStorage, WebStorage
 
 _PERMISSIONS = "check the credentials and their permissions, and the URL"
 _TRIES = 5
@@ -180,7 +179,7 @@ def check_throughput(storage: Storage, shards: Sequence[tuple[str, int]], need: 
             "first (`mdsx cache warm URL`), or store smaller samples"
         )
         return problem("throughput", found, advice, **figures)
-    if rate >= _SLOW or (sum(received) < 1e6 and seconds < 1):  # that little data shows nothing
+    if rate >= _SLOW or (sum(received) < 1e6 and seconds < 0.9 * _SECONDS):  # that little data shows nothing
         return ok("throughput", found, **figures)
     advice = "use a faster link or a machine near the bucket, or fill the cache first: `mdsx cache warm URL`"
     return warning("throughput", f"{found}, less than {format_size(int(_SLOW))}/s", advice, **figures)

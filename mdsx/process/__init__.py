@@ -4,7 +4,7 @@ ranks."""
 from mdsx.process.children import Owner, at_fork, end_with_parent, ignoring_interrupts
 from mdsx.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
-from mdsx.process.limits import exhausted, keep_freed_memory, most_leases, naming_limits
+from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "in_flight",
     "is_first",
     "keep_freed_memory",
+    "most_descriptors",
     "most_leases",
     "naming_limits",
     "work_for",

@@ -46,7 +46,7 @@ def test_bits_flipped_in_transit_are_no_damage(
         (tmp_path / "index.json").unlink()
     flaky = Flaky(tmp_path)
     for module in ("mdsx.damage.repair", "mdsx.damage.verify"):
-        monkeypatch.setattr(importlib.import_module(module), "open_storage", lambda url, **options: flaky)
+        monkeypatch.setattr(importlib.import_module(module), "open_storage", lambda url, *options, **more: flaky)
     plan = mdsx.repair("memory", dry_run=True)
     assert (plan.index, plan.damaged, plan.samples) == ("sound" if index == "there" else "missing", [], 50)
     assert flaky.asked == set(flaky.files)

@@ -19,8 +19,8 @@ from tools.servers.s3 import S3Server
 
 COUNT = 20  # samples: three shards, each in three parts
 REFUSALS: dict[str, tuple[Fault, type[MdsxError], str]] = {
-    "no rights": (status(403, "AccessDenied"), ForbiddenError, "check the credentials"),
-    "expired": (status(400, "ExpiredToken"), ForbiddenError, "check the credentials"),
+    "no rights": (status(403, "AccessDenied"), ForbiddenError, "credentials"),
+    "expired": (status(400, "ExpiredToken"), ForbiddenError, "credentials"),
     "quota": (status(403, "QuotaExceeded"), TransportError, "free some space or raise the quota"),
     "full": (status(507, "InsufficientStorage"), TransportError, "free some space or raise the quota"),
     "broken": (status(500, "InternalError"), TransportError, "given up after"),

@@ -14,11 +14,14 @@ from mdsx.errors import UsageError, shown
 from mdsx.sizes import parse_size
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
+from mdsx.storage.cache.directory import failure
 from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds
+from mdsx.storage.cache.filenames import SHARDS
 from mdsx.storage.cache.files import held
 from mdsx.storage.cache.removal import Amount, Removal, clear, prune
 
 __all__ = [
+    "SHARDS",
     "Amount",
     "Cache",
     "CacheDirectory",
@@ -33,6 +36,7 @@ __all__ = [
     "Verdict",
     "clear",
     "contents_of",
+    "failure",
     "fingerprints_of",
     "held",
     "prune",

@@ -1,0 +1,10 @@
+"""Storage that is reached over a network. Each cloud is a module, which is imported when its scheme is used first."""
+
+from __future__ import annotations
+
+from mdsx.storage.remote import answer
+from mdsx.storage.remote.http import pool
+from mdsx.storage.remote.storage import RemoteStorage, speaks_tls
+from mdsx.storage.remote.web import WebStorage
+
+__all__ = ["RemoteStorage", "WebStorage", "answer", "pool", "speaks_tls"]
