@@ -234,7 +234,8 @@ def warm(
         )
     else:
         fetched = f"{done.fetched:,} fetched now, {format_size(done.fetched_size)}"
-        print(f"{done.cached:,} of {_count(done.shards, 'shard')} are in {opened.cache.directory}; {fetched}")
+        there = "is" if done.shards == 1 else "are"
+        print(f"{done.cached:,} of {_count(done.shards, 'shard')} {there} in {opened.cache.directory}; {fetched}")
     if done.busy:
         complain(f"{_count(done.busy, 'shard')} left to another process, which is fetching them", kind="")
     if done.cached + done.busy < done.shards:
