@@ -59,15 +59,33 @@ def states(out: Path) -> list[State]:
     return [json.loads(path.read_text()) for path in sorted(out.glob("state.?"))]
 
 
-def wait_until_all_reached(out: Path, world: int, position: int, job: Job) -> None:
+def killed_at(position: int, out: Path, job: Job) -> State:
+    """Kill a job when all its ranks have reached a position, and return the state of the slowest rank.
+
+    In training the ranks stop at the same step.
+    """
     deadline = time.monotonic() + TIMEOUT
-    while True:
-        found = states(out)
-        if len(found) == world and all(state["position"] >= position or state["epoch"] for state in found):
-            return
-        assert time.monotonic() < deadline, f"no progress: {found}"
-        assert all(process.exitcode in (None, 0) for process in job)
-        time.sleep(0.01)
+    try:
+        while True:
+            found = states(out)
+            if len(found) == len(job) and all(state["position"] >= position or state["epoch"] for state in found):
+                break
+            assert time.monotonic() < deadline, f"no progress: {found}"
+            assert all(process.exitcode in (None, 0) for process in job)
+            time.sleep(0.01)
+    finally:
+        kill(job)
+    return min(states(out), key=lambda state: (state["epoch"], state["position"]))
+
+
+def finish(job: Job) -> None:
+    """Wait until all ranks of a job have ended well."""
+    try:
+        for process in job:
+            process.join(TIMEOUT)
+            assert process.exitcode == 0
+    finally:
+        kill(job)
 
 
 def consumed(out: Path, before: int | None = None) -> list[int]:
@@ -91,20 +109,9 @@ def test_killed_job_resumes_on_another_world_size_exactly_once(
 ) -> None:
     cache = tmp_path / "cache"
     killed = start(remote_url, cache, tmp_path / "first", *before)
-    try:
-        wait_until_all_reached(tmp_path / "first", before[0], 150, killed)
-    finally:
-        kill(killed)
-    # In training the ranks stop at the same step; here the test takes the state of the slowest rank.
-    state = min(states(tmp_path / "first"), key=lambda found: (found["epoch"], found["position"]))
+    state = killed_at(150, tmp_path / "first", killed)
     assert 0 < state["position"] < N
-    resumed = start(remote_url, cache, tmp_path / "second", *after, state)
-    try:
-        for process in resumed:
-            process.join(TIMEOUT)
-            assert process.exitcode == 0
-    finally:
-        kill(resumed)
+    finish(start(remote_url, cache, tmp_path / "second", *after, state))
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
     assert Counter(read) == Counter(range(N))
     assert all(found["epoch"] == 1 for found in states(tmp_path / "second"))
@@ -122,18 +129,8 @@ def test_a_killed_run_on_three_clouds_resumes_exactly_once(
         write(urls[-1], 300, first=300 * number)
     cache = tmp_path / "cache"
     killed = start(urls, cache, tmp_path / "first", 2, 8, 1)
-    try:
-        wait_until_all_reached(tmp_path / "first", 2, 150, killed)
-    finally:
-        kill(killed)
-    state = min(states(tmp_path / "first"), key=lambda found: (found["epoch"], found["position"]))
-    resumed = start(urls, cache, tmp_path / "second", 1, 20, 2, state)
-    try:
-        for process in resumed:
-            process.join(TIMEOUT)
-            assert process.exitcode == 0
-    finally:
-        kill(resumed)
+    state = killed_at(150, tmp_path / "first", killed)
+    finish(start(urls, cache, tmp_path / "second", 1, 20, 2, state))
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
     assert Counter(read) == Counter(range(900))
 
@@ -153,22 +150,12 @@ def test_killed_replicas_resume_with_another_replication(tmp_path: Path) -> None
     first.mkdir()
     ranks = [{"RANK": str(rank), "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"} for rank in range(8)]
     killed = [fork_server.start(train_in_mesh, str(url), cache, first, 16, environment=rank) for rank in ranks]
-    try:
-        wait_until_all_reached(first, 8, 150, killed)
-    finally:
-        kill(killed)
+    state = killed_at(150, first, killed)
     logs = [(first / f"log.{rank}").read_text().splitlines() for rank in range(8)]
     for one, *others in ((0, 1, 4, 5), (2, 3, 6, 7)):
         for other in others:
             assert all(mine == theirs for mine, theirs in zip(logs[one], logs[other], strict=False))
-    state = min(states(first), key=lambda found: (found["epoch"], found["position"]))
-    resumed = start(str(url), cache, second, 4, 5, 0, state, 2)
-    try:
-        for process in resumed:
-            process.join(TIMEOUT)
-            assert process.exitcode == 0
-    finally:
-        kill(resumed)
+    finish(start(str(url), cache, second, 4, 5, 0, state, 2))
     before, after = Counter(consumed(first, before=state["position"])), Counter(consumed(second))
     assert set(before.values()) == {4}
     assert set(after.values()) == {2}
