@@ -26,10 +26,10 @@ from mdsx.storage.retry import TransientError, tried
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+REDIRECTS = (301, 302, 303, 307, 308)
 _CONNECTIONS = 72  # to one host: as many as there are threads for requests
 _HOSTS = 16
 _MESSAGE = 64 * 1024  # bytes of an error's body that are read
-REDIRECTS = (301, 302, 303, 307, 308)
 _SHOWN = 500  # characters of it in an error
 _PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
@@ -50,7 +50,6 @@ class HttpStorage(RemoteStorage):
         accepted: Collection[int] = (200, 201, 202, 204, 206),
     ) -> Any:
         """Return urllib3's open response. Raise an MdsxError or a TransientError; retry nothing."""
-
         target, sent = self._authorised(method, url, {"Accept-Encoding": "identity", **(headers or {})}, file)
 
         def ask() -> Any:
@@ -77,9 +76,8 @@ class HttpStorage(RemoteStorage):
             headers["Range"] = wanted
         file = self._file(key)
         response = self._send(file, "GET", url, headers=headers)
-        found = self._etag(response.headers)
-        about: dict[str, Any] = {"status": response.status, "etag": found, "headers": response.headers}
-        return covering(response, file, start, stop, wanted=etag, **about)
+        status, sent = response.status, response.headers
+        return covering(response, file, start, stop, status=status, etag=self._etag(sent), wanted=etag, headers=sent)
 
     @abstractmethod
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:

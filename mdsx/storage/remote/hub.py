@@ -185,9 +185,9 @@ class HubStorage(ReadOnlyStorage):
                     raise
                 links.known.pop(key, None)  # it has expired
                 raise TransientError(ForbiddenError, error.message, file=file) from None
-        found = link.etag if link.url else _etag(response.headers) or link.etag
-        about: dict[str, Any] = {"status": response.status, "etag": found, "headers": response.headers}
-        return covering(response, file, start, stop, wanted=etag, **about)
+        status, sent = response.status, response.headers
+        found = link.etag if link.url else _etag(sent) or link.etag
+        return covering(response, file, start, stop, status=status, etag=found, wanted=etag, headers=sent)
 
     def _resolved(self, key: str, headers: Mapping[str, str], file: str) -> tuple[Any, _Link]:
         """Return where a file is, and the open answer if that is here."""

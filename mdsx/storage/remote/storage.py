@@ -36,7 +36,6 @@ class RemoteStorage(ABC):
     `connect_timeout`: see `mdsx.storage.options.Options`.
     """
 
-    kind = "storage"
     way_out = "check the endpoint"
 
     def __init__(self, url: str, bucket: str, prefix: str, connect_timeout: float | None) -> None:
