@@ -3,8 +3,9 @@
 Runs on a bare Python 3.11 with the standard library alone. An environment is complete only with its stamp, a hash of
 what it was made from, which is written last. One process installs at a time; others wait for it.
 
-A peer's packages are pinned in `tools/peers/requirements/<peer>.txt`. Packages that the project has too, PyTorch above
-all, are the project's: a path file adds them after the peer's own, which may be of other versions.
+A peer's packages, with all that it uses of its requirements, are pinned in `tools/peers/requirements/<peer>.txt`.
+Packages that the project has too, PyTorch above all, are the project's: a path file adds them after the peer's own,
+which may be of other versions. `python -m tools.environment PEER...` installs peers.
 """
 
 from __future__ import annotations
@@ -119,14 +120,16 @@ class PeerEnvironment(Environment):
         self._packages = self.directory / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
 
     def install(self) -> None:
-        self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
-        (self._packages / "project.pth").write_text(f"{self._shared}\n")
-        constraint = self.directory / "torch.txt"  # the PyTorch that is there already
-        pins = (_ROOT / "constraints.txt").read_text().splitlines()
-        constraint.write_text(next(pin for pin in pins if pin.startswith("torch==")))
-        packages = ("-r", str(self._requirements), "-c", str(constraint))
-        self._run(*_PIP, "--python", str(self.python), "install", "--quiet", *packages)
-        self._stamp.write_text(self._wanted())
+        """Create the environment, unless it is complete. Raise CannotInstall."""
+        with self._requirements.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.complete():  # perhaps thanks to another process
+                return
+            self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
+            (self._packages / "project.pth").write_text(f"{self._shared}\n")
+            packages = ("--no-deps", "-r", str(self._requirements))
+            self._run(*_PIP, "--python", str(self.python), "install", "--quiet", *packages)
+            self._stamp.write_text(self._wanted())
 
     def version(self, package: str) -> str:
         found = next(iter(distributions(name=package, path=[str(self._packages), self._shared])), None)
@@ -153,3 +156,8 @@ def install_missing(console: Console, names: Iterable[str | None]) -> dict[str |
                     step.passed, step.result = False, str(error)
                     missing[name] = str(error)
     return missing
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        PeerEnvironment(name).install()
