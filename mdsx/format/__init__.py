@@ -17,15 +17,18 @@ from mdsx.format.protocol import (
     Range,
     RangeReader,
     Reading,
+    Reads,
     RowDecoder,
     StoredFormat,
     StoredIndex,
     check_stored,
 )
-from mdsx.format.rows import NULL, Extents
+from mdsx.format.records import read_records
+from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
-from mdsx.format.shard import Layout, Selection, ShardView, header_row_key, raw_size
+from mdsx.format.selection import RowLayout, Rows, SampleLayout, Selection, Values
+from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
 from mdsx.format.types import ColumnType, parse_type
@@ -41,7 +44,6 @@ __all__ = [
     "Decoder",
     "Encoded",
     "Encoder",
-    "Extents",
     "Hashes",
     "Index",
     "Layout",
@@ -52,8 +54,12 @@ __all__ = [
     "Ranges",
     "RawStream",
     "Reading",
+    "Reads",
     "RowDecoder",
+    "RowLayout",
+    "Rows",
     "Salvage",
+    "SampleLayout",
     "Schema",
     "Selection",
     "ShardBuilder",
@@ -61,6 +67,7 @@ __all__ = [
     "ShardView",
     "StoredFormat",
     "StoredIndex",
+    "Values",
     "ValuesDecoder",
     "build_index",
     "check_shard",
@@ -79,6 +86,7 @@ __all__ = [
     "parse_json",
     "parse_type",
     "raw_size",
+    "read_records",
     "salvage",
     "surplus",
     "value_decoder",

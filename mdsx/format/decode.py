@@ -38,6 +38,8 @@ def value_decoder(type: ColumnType, name: str) -> ValueDecoder:
 
     The function raises CorruptError, without naming the sample. Raise UnsupportedError for a type of a later version.
     """
+    if type.foreign is not None:
+        return type.foreign
     if type.scalar:
         decode = _starred_decoder(type) if type.stars else _sized_decoder(type)
         return _public_decoder(type, decode) if type.base in ("bool", "bfloat16") else decode

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import xxhash
@@ -20,6 +20,7 @@ from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, runs_of
 from mdsx.format.inputs import Refused
+from mdsx.format.protocol import Reads
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
 from mdsx.format.shard import Layout, ShardView
@@ -112,6 +113,19 @@ class Index:
     # --- the protocol of stored formats: see `StoredIndex`
 
     checks_samples: ClassVar[bool] = True
+    exact_sizes: ClassVar[bool] = True
+
+    def project(self, columns: Sequence[int]) -> Index:
+        return self
+
+    def reads(self, shard: int) -> Reads:
+        return Reads.SAMPLES
+
+    def read_group(self, shard: int, *, file: str) -> NoReturn:
+        raise NotImplementedError
+
+    def object_size(self, shard: int) -> int:
+        return int(self.sizes[shard])
 
     def receive(self, shard: int, *, file: str) -> ShardReceiver:
         raw_size = int(self.raw_sizes[shard]) if self.compression else None

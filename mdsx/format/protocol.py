@@ -3,19 +3,21 @@
 A format is pure: bytes in, samples out, without I/O. `mdsx/shards/` does the I/O, and nothing above it knows which
 format it reads. Our own format is the first one (`Index` implements `StoredIndex`).
 
-The *stored* bytes of a shard are those of its object in storage. Its *raw* bytes are the same, decompressed if the
-format compresses whole shards; they are what the cache keeps and what `open` takes. A format serves samples
+The *stored* bytes of a shard are those of its object in storage. Its *raw* bytes are what the cache keeps and what
+`open` takes: the same, or decompressed, or made from the stored bytes in another way. `Reads` says how a shard is read:
 
-- by range: `by_range` says which bytes of the stored object the wanted samples need, request by request; or
-- whole only: `by_range` returns None. Then each shard is fetched whole, before its first sample.
+- SAMPLES: `by_range` says which bytes of the stored object the wanted samples need, request by request.
+- SHARDS: the object is fetched whole, before its first sample, and passes `receive`.
+- GROUPS: the shard is a part of a larger object. `read_group` says which bytes it needs, and returns its raw bytes.
 
-Whatever the format, samples are selected as rows and heap bytes of its schema (`Selection`), so that one batch can
-come from many shards, of several formats, and each column of it is copied with one call.
+Whatever the format, samples are selected (`Selection`) such that one batch can come from many shards, of several
+formats, and each column of it is copied with one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -24,12 +26,22 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.schema import Schema
-from mdsx.format.shard import Selection, ShardView
+from mdsx.format.selection import Selection
+from mdsx.format.shard import ShardView
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 T = TypeVar("T")
+
+
+class Reads(Enum):
+    """What can be read of a shard in storage."""
+
+    SAMPLES = "single samples, by byte range"
+    GROUPS = "the whole shard, which is a part of an object"
+    SHARDS = "the whole shard, which is an object"
+
 
 Range = tuple[int, int]
 """Half-open, in bytes of a stored object."""
@@ -96,10 +108,14 @@ class StoredIndex(Protocol):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of the stored objects."""
+        """Stored bytes."""
 
     @property
     def raw_sizes(self) -> NDArray[np.int64]: ...
+    @property
+    def exact_sizes(self) -> bool:
+        """Whether `raw_sizes` are exact. Otherwise they are estimates, and the cache finds out when it has a shard."""
+
     @property
     def raw_hashes(self) -> NDArray[np.uint8]:
         """[S, 16]: hashes that identify the raw bytes, and name them in the cache."""
@@ -125,8 +141,22 @@ class StoredIndex(Protocol):
     def raw_hash(self, shard: int) -> str:
         """Return the shard's item of `raw_hashes` in hexadecimal."""
 
+    def project(self, columns: Sequence[int]) -> StoredIndex:
+        """Return an index of the same samples that reads only the columns with these numbers, in this order; or self,
+        if the format cannot fetch columns apart. The fingerprint stays the same, `raw_hashes` do not."""
+
+    def reads(self, shard: int) -> Reads:
+        """Return how the shard is read from storage."""
+
     def receive(self, shard: int, *, file: str) -> Receiver:
-        """Return the checks for a shard that is fetched whole. `file` is its full name, for messages, as below."""
+        """Return the checks for a whole object. Not for GROUPS. `file` is its full name, for messages, as below."""
+
+    def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
+        """Return how to get the raw bytes of a shard that is a part of an object. Only for GROUPS. It raises
+        CorruptError, and ChangedError if the object is not the one that was indexed."""
+
+    def object_size(self, shard: int) -> int:
+        """Return the size of the object that has the shard."""
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> OpenedShard:
         """Parse the raw bytes of a shard in constant time. Raise CorruptError if they are not those of this shard."""
@@ -137,8 +167,8 @@ class StoredIndex(Protocol):
     def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
         """Check raw bytes that passed a receiver against every rule that can be tested, and return the problems."""
 
-    def by_range(self, shard: int, *, file: str) -> RangeReader | None:
-        """Return the way to read single samples of the stored object, or None if the shard is read whole only."""
+    def by_range(self, shard: int, *, file: str) -> RangeReader:
+        """Return the way to read single samples of the stored object. Only for SAMPLES."""
 
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
@@ -146,7 +176,7 @@ class StoredIndex(Protocol):
         """Return the problems of stored bytes that failed `receive` or `check`, as precisely as possible.
 
         `stored` holds the first bytes of an object of `size` bytes, at most as many as the index says. `first` is the
-        number in the dataset of the shard's first sample, for messages. See `check_stored`.
+        number in the dataset of the shard's first sample, for messages. Not for GROUPS. See `check_stored`.
         """
 
     def decoder(self, columns: Mapping[str, int]) -> Decoder:
@@ -180,7 +210,7 @@ def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, file: st
 
 
 class RowDecoder:
-    """A decoder for formats without one of their own: selects each sample, and decodes its row."""
+    """A decoder for formats whose selections have rows of ours (`RowLayout`): selects each sample, decodes its row."""
 
     def __init__(self, schema: Schema, columns: Mapping[str, int]) -> None:
         self._rows = SampleDecoder(schema, columns)

@@ -9,7 +9,7 @@ are checked on access (`heap_extents`, `row_checksum`, `value_decoder`) or all a
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
 from mdsx.format.rows import check_row, heap_extents
 from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schema, up
+from mdsx.format.selection import RowLayout, Selection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from mdsx.format.encode import Encoded
 
 MAGIC = b"\x89MDSX\r\n\x1a"
 MAJOR, MINOR = 1, 0
@@ -172,58 +171,6 @@ def parse_header(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Selection:
-    """Samples of one shard that were found and checked, but not yet copied.
-
-    `samples` (int64 [n]) are their numbers in the shard; the row of sample i is `rows[take[i]]`, whose `start` counts
-    from the beginning of `heap`.
-    """
-
-    schema: Schema
-    file: str | None
-    samples: NDArray[np.int64]
-    rows: NDArray[np.void]
-    take: NDArray[np.int64]
-    heap: memoryview
-
-    @classmethod
-    def of(cls, schema: Schema, file: str, samples: NDArray[np.int64], encoded: Encoded) -> Selection:
-        """Return a selection of `samples` from their encoded values; for formats that convert what they read."""
-        rows = np.zeros(encoded.samples, schema.row_dtype)
-        for number, items in zip(schema.fixed, encoded.fixed, strict=True):
-            rows[f"column{number}"] = items
-        if schema.variable:
-            rows["start"][1:] = encoded.stops[:-1]
-            rows["lengths"] = encoded.lengths
-        heap = memoryview(b"".join(encoded.pieces))
-        return cls(schema, file, samples, rows, np.arange(encoded.samples), heap)
-
-    @property
-    def addresses(self) -> NDArray[np.int64]:
-        """Return the addresses of the rows in memory, int64 [n]; valid as long as this object lives."""
-        if len(self.take) and int(self.take.view(np.uint64).max()) >= len(
-            self.rows
-        ):  # as uint64, a negative one is large
-            raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
-        return self.take * self.rows.itemsize + self.rows.ctypes.data
-
-    def each(self) -> list[Selection]:
-        """Return a selection for each sample."""
-        cuts = [slice(place, place + 1) for place in range(len(self.take))]
-        return [replace(self, samples=self.samples[cut], take=self.take[cut]) for cut in cuts]
-
-    def copied(self) -> Selection:
-        """Return a copy of the samples, which does not need the shard that they were selected from."""
-        rows, starts, stops = self.rows[self.take], [0], [0]
-        if self.schema.variable:
-            low, high, _ = heap_extents(self.schema, rows, len(self.heap), file=self.file, samples=self.samples)
-            rows["start"] = np.cumsum(high - low) - (high - low)
-            starts, stops = low.tolist(), high.tolist()
-        heap = b"".join(map(self.heap.__getitem__, map(slice, starts, stops)))
-        return Selection(self.schema, self.file, self.samples, rows, np.arange(len(rows)), memoryview(heap))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class ShardView:
     """A parsed shard: read-only views of its `rows` [samples], of `schema.row_dtype`, and of its `heap`."""
 
@@ -266,7 +213,7 @@ class ShardView:
         """Select `samples` (int64 [n]); with `verify`, check each by its row's checksum. Raise CorruptError."""
         if verify:
             self._check(samples)
-        return Selection(self.schema, self.file, samples, self.rows, samples, self.heap)
+        return Selection(RowLayout(self.schema), self.file, samples, self.rows, samples, self.heap)
 
     def _check(self, samples: NDArray[np.int64]) -> None:
         schema, size, file = self.schema, self.schema.row_size, self.file

@@ -18,7 +18,8 @@ from mdsx.errors import CorruptError
 from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, parse_seek_table, seek_table_size
 from mdsx.format.protocol import Range, Reading
 from mdsx.format.rows import check_row, heap_extents
-from mdsx.format.shard import Layout, Selection, parse_header
+from mdsx.format.selection import RowLayout, Selection
+from mdsx.format.shard import Layout, parse_header
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -158,7 +159,8 @@ class ShardRanges:
             check_row(row, heaps[place], sample, checksums[place], file)
         if schema.variable:  # the heap holds only these samples
             rows["start"] = np.cumsum(high - low) - (high - low)
-        return Selection(schema, file, samples, rows, np.arange(len(samples)), memoryview(b"".join(heaps)))
+        heap = memoryview(b"".join(heaps))
+        return Selection(RowLayout(schema), file, samples, rows, np.arange(len(samples)), heap)
 
     def check(self) -> Reading[None]:
         """Raise CorruptError if the shard's header is damaged, or is another shard's."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -46,11 +47,16 @@ _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A parsed column type; `str()` gives its text. In `shape`, None is a starred dimension."""
+    """A parsed column type; `str()` gives its text. In `shape`, None is a starred dimension.
+
+    `foreign` decodes the values of a type that only another stored format has: bytes -> value. It is pickled with the
+    type, and raises no error but CorruptError and UnsupportedError.
+    """
 
     base: str
     shape: tuple[int | None, ...] | None = None
     nullable: bool = False
+    foreign: Callable[[memoryview], object] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         dims = "" if self.shape is None else "[" + ",".join("*" if d is None else str(d) for d in self.shape) + "]"
@@ -59,7 +65,7 @@ class ColumnType:
     @property
     def known(self) -> bool:
         """Return False if the base is of a later version: its values can be found, but not decoded."""
-        return self.base in SCALARS or self.base in OBJECTS
+        return self.base in SCALARS or self.base in OBJECTS or self.foreign is not None
 
     @property
     def scalar(self) -> bool:

@@ -1,13 +1,8 @@
 """Selections of many shards -> columns, batch by batch: the only place where samples are copied.
 
-One NumPy call a batch copies the rows of a fixed-size column; the values of a variable-size one are cut from the heaps
-and decoded one by one. Columns are in *storage form*: `bool` as uint8, `bfloat16` as uint16; `present` turns them into
-the types that NumPy users expect.
-
-NumPy gathers from one array, but the samples of a batch lie in dozens of mapped shards. So `read_records` lays an array
-over all of them, with a record at each byte from the first one wanted to the last; only the wanted items are touched.
-Only this function reads memory by address. Its caller guarantees every address (`Selection.addresses` checks
-them against the rows that it holds) and keeps the memory alive until the call returns.
+One NumPy call a batch copies the values of a fixed-size column; those of a variable-size one are cut from the heaps and
+decoded one by one. Columns are in *storage form*: `bool` as uint8, `bfloat16` as uint16; `present` turns them into the
+types that NumPy users expect.
 """
 
 from __future__ import annotations
@@ -21,14 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import NULL, Column, Extents, Schema, Selection, ValuesDecoder, numpy_values, values_decoder
+from mdsx.format import (
+    Column,
+    Rows,
+    Schema,
+    Selection,
+    Values,
+    ValuesDecoder,
+    numpy_values,
+    read_records,
+    values_decoder,
+)
 
 Columns = dict[str, Any]  # name -> array [n, ...] of a fixed-size column, list of n values of a variable-size one
 
 Source = tuple[Selection, tuple[int, ...]]
 """Samples, and the number of each result column in their schema."""
-
-_EXTENTS = 8  # where in a row `start` and `lengths` are
 
 
 def gather(
@@ -39,21 +42,21 @@ def gather(
     `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`,
     `jpeg` and `png` columns are memory views of the shards, not copies. Raise CorruptError that names the sample.
     """
-    rows = _Rows.find(sources, places)
+    rows = _rows(sources, places)
+    located = _locate(sources, rows) if sources else [_nowhere(column) for column in schema.columns]
     fixed = {
-        number: read_records(rows.fields(number), schema.columns[number].type.field_dtype, sizes)
-        for number in schema.fixed
+        number: read_records(addresses, schema.columns[number].type.field_dtype, sizes)
+        for number, addresses in enumerate(located)
+        if isinstance(addresses, np.ndarray)
     }
-    extents = rows.extents(schema.variable)
     varying = {
-        number: (extents[number], values_decoder(_stored(schema.columns[number]), views=views))
-        for number in schema.variable
+        number: _Values(rows, values, values_decoder(_stored(schema.columns[number]), views=views))
+        for number, values in enumerate(located)
+        if isinstance(values, Values)
     }
     for start, stop in pairwise(accumulate(sizes, initial=0)):
         yield {
-            column.name: next(fixed[number])
-            if number in fixed
-            else rows.values(*varying[number], start, stop, column.name)
+            column.name: next(fixed[number]) if number in fixed else varying[number].decode(start, stop, column.name)
             for number, column in enumerate(schema.columns)
         }
 
@@ -74,110 +77,96 @@ def _stored(column: Column) -> Column:
     return replace(column, type=replace(column.type, base="uint16")) if column.type.base == "bfloat16" else column
 
 
+def _rows(sources: Sequence[Source], places: NDArray[np.int64]) -> Rows:
+    """Return the rows of a result's samples, in order of the result."""
+    found = [np.empty_like(places) for _ in range(3)]
+    if len(places):
+        found[0][places] = np.repeat(np.arange(len(sources)), [len(selection.take) for selection, _ in sources])
+        found[1][places] = np.concatenate([selection.samples for selection, _ in sources])
+        found[2][places] = np.concatenate([selection.addresses for selection, _ in sources])
+    return Rows([selection for selection, _ in sources], *found)
+
+
+def _locate(sources: Sequence[Source], rows: Rows) -> list[NDArray[np.int64] | Values]:
+    """Return where the values of each result column are. Raise CorruptError for values that are not within a heap."""
+    kinds = {(id(selection.schema), columns): selection.layout for selection, columns in sources}
+    if len(kinds) == 1:
+        (((_, columns), layout),) = kinds.items()
+        found = layout.locate(rows, columns)
+        return [found[number] for number in columns]
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    kind_of = np.array([numbers[id(selection.schema), columns] for selection, columns in sources], np.int64)
+    joined: list[NDArray[np.int64] | Values] = []
+    for number, ((_, columns), layout) in enumerate(kinds.items()):
+        here = kind_of[rows.source] == number
+        found = layout.locate(rows[here], columns)
+        parts = [found[column] for column in columns]
+        joined = joined or [_empty(part, len(here)) for part in parts]
+        for whole, part in zip(joined, parts, strict=True):
+            _place(whole, part, here)
+    return joined
+
+
+def _nowhere(column: Column) -> NDArray[np.int64] | Values:
+    """Return where the values of a column are if there is no sample."""
+    nothing = np.zeros(0, np.int64)
+    return nothing if column.type.fixed_size else Values(nothing, nothing, None)
+
+
+def _empty(part: NDArray[np.int64] | Values, count: int) -> NDArray[np.int64] | Values:
+    starts = np.empty(count, np.int64)
+    return starts if isinstance(part, np.ndarray) else Values(starts, starts.copy(), np.zeros(count, np.bool_))
+
+
+def _place(whole: NDArray[np.int64] | Values, part: NDArray[np.int64] | Values, here: NDArray[np.bool_]) -> None:
+    if isinstance(whole, Values) and isinstance(part, Values):
+        whole.starts[here], whole.stops[here] = part.starts, part.stops
+        if whole.nulls is not None and part.nulls is not None:
+            whole.nulls[here] = part.nulls
+    else:
+        whole[here] = part  # type: ignore[index, assignment]  # excerpts of a view have columns of the same types
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Values:
-    """The extents of one column's values in the samples' heaps, and which are null."""
+    """The values of a variable-size column, and how to decode them."""
 
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    nulls: NDArray[np.bool_] | None
+    rows: Rows
+    extents: Values
+    decoder: ValuesDecoder
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """The rows of a result's samples, in order of the result."""
-
-    sources: Sequence[Source]
-    source: NDArray[np.int64]  # [n], the number of the sample's source
-    samples: NDArray[np.int64]  # [n], the sample's number in its shard
-    addresses: NDArray[np.int64]  # [n]
-
-    @classmethod
-    def find(cls, sources: Sequence[Source], places: NDArray[np.int64]) -> _Rows:
-        found = [np.empty_like(places) for _ in range(3)]
-        if len(places):
-            found[0][places] = np.repeat(np.arange(len(sources)), [len(selection.take) for selection, _ in sources])
-            found[1][places] = np.concatenate([selection.samples for selection, _ in sources])
-            found[2][places] = np.concatenate([selection.addresses for selection, _ in sources])
-        return cls(sources, *found)
-
-    def layouts(self) -> Iterator[tuple[Schema, tuple[int, ...], Any]]:
-        """Yield each kind of row, its wanted columns, and which samples have it. Usually there is one kind."""
-        kinds = {(id(selection.schema), columns): selection.schema for selection, columns in self.sources}
-        numbers = {kind: number for number, kind in enumerate(kinds)}
-        kind_of = np.array([numbers[id(selection.schema), columns] for selection, columns in self.sources], np.int64)
-        for number, ((_, columns), schema) in enumerate(kinds.items()):
-            yield schema, columns, slice(None) if len(kinds) == 1 else kind_of[self.source] == number
-
-    def fields(self, number: int) -> NDArray[np.int64]:
-        """Return the addresses of the values of fixed-size column `number`."""
-        found = self.addresses.copy()
-        for schema, columns, here in self.layouts():
-            found[here] += schema.row_dtype.fields[f"column{columns[number]}"][1]  # type: ignore[index]  # has fields
-        return found
-
-    def extents(self, numbers: Sequence[int]) -> dict[int, _Values]:
-        """Return the extents of variable-size columns. Raise CorruptError for a sample whose bytes leave the heap."""
-        if not numbers:
-            return {}
-        starts, sizes = ({number: np.empty_like(self.addresses) for number in numbers} for _ in range(2))
-        nulls = {number: np.zeros(len(self.addresses), np.bool_) for number in numbers}
-        heap_sizes = np.array([len(selection.heap) for selection, _ in self.sources], np.uint64)
-        for schema, columns, here in self.layouts():
-            at, source = self.addresses[here] + _EXTENTS, self.source[here]
-            (claimed,) = read_records(at, schema.extents_dtype, [len(at)])
-            extents = Extents.of(schema, claimed, heap_sizes[source])
-            if (wrong := extents.wrong).any():
-                first = int(wrong.argmax())
-                file = self.sources[source[first]][0].file
-                raise extents.problem(first, file=file, sample=int(self.samples[here][first]))
-            for number in numbers:
-                place = schema.variable.index(columns[number])
-                starts[number][here] = extents.starts.astype(np.int64) + extents.sizes[:, :place].sum(axis=1)
-                sizes[number][here] = extents.sizes[:, place]
-                nulls[number][here] = extents.lengths[:, place] == NULL
-        return {
-            number: _Values(
-                starts[number], starts[number] + sizes[number], nulls[number] if nulls[number].any() else None
-            )
-            for number in numbers
-        }
-
-    def values(self, extents: _Values, decode: ValuesDecoder, start: int, stop: int, name: str) -> list[object]:
-        """Return the values of a column in samples [start, stop)."""
-        wanted: Any = slice(start, stop)
-        if extents.nulls is not None:
-            wanted = start + np.flatnonzero(~extents.nulls[wanted])
+    def decode(self, start: int, stop: int, name: str) -> list[object]:
+        """Return the values of samples [start, stop) of the column `name`."""
+        wanted, nulls = np.arange(start, stop), self.extents.nulls
+        if nulls is not None:
+            wanted = wanted[~nulls[start:stop]]
         try:
-            values = decode(self._pieces(extents, wanted))
+            values = self.decoder(self._pieces(wanted))
         except CorruptError:
-            self._blame(extents, decode, wanted, name)
+            self._blame(wanted, name)
             raise
-        if extents.nulls is None:
+        if len(wanted) == stop - start:
             return values
         found: list[object] = [None] * (stop - start)
         for place, value in zip((wanted - start).tolist(), values, strict=True):
             found[place] = value
         return found
 
-    def _pieces(self, extents: _Values, wanted: Any) -> Iterator[memoryview]:
-        cuts = map(slice, extents.starts[wanted].tolist(), extents.stops[wanted].tolist())
-        heaps = [selection.heap for selection, _ in self.sources]
+    def _pieces(self, wanted: NDArray[np.int64]) -> Iterator[memoryview]:
+        cuts = map(slice, self.extents.starts[wanted].tolist(), self.extents.stops[wanted].tolist())
+        heaps = [selection.heap for selection in self.rows.selections]
         if len(heaps) == 1:
             return map(heaps[0].__getitem__, cuts)
-        return map(memoryview.__getitem__, map(heaps.__getitem__, self.source[wanted].tolist()), cuts)
+        return map(memoryview.__getitem__, map(heaps.__getitem__, self.rows.source[wanted].tolist()), cuts)
 
-    def _blame(self, extents: _Values, decode: ValuesDecoder, wanted: Any, name: str) -> None:
+    def _blame(self, wanted: NDArray[np.int64], name: str) -> None:
         """Raise the decoder's error again, with the sample and column."""
-        for place, piece in zip(
-            np.arange(len(self.source))[wanted].tolist(), self._pieces(extents, wanted), strict=True
-        ):
+        for row, piece in zip(wanted.tolist(), self._pieces(wanted), strict=True):
             try:
-                decode([piece])
+                self.decoder([piece])
             except CorruptError as error:
-                file = self.sources[self.source[place]][0].file
-                at = f"sample {self.samples[place]}, column {name!r}"
-                raise CorruptError(str(error), file=file, place=at) from error
+                place = f"sample {self.rows.samples[row]}, column {name!r}"
+                raise CorruptError(str(error), file=self.rows.file(row), place=place) from error
 
 
 def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
@@ -187,33 +176,3 @@ def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
         for column in schema.columns
         if column.name in columns
     }
-
-
-class _Span:
-    """`count` overlapping records of `size` bytes, one at each byte from address `start` on, as NumPy's protocol."""
-
-    def __init__(self, start: int, count: int, size: int) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (start, True),
-            "shape": (count,),
-            "strides": (1,),
-            "typestr": f"|V{size}",
-        }
-
-
-def read_records(addresses: NDArray[np.int64], dtype: np.dtype[Any], sizes: Sequence[int]) -> Iterator[NDArray[Any]]:
-    """Yield the values of `dtype` (maybe a subarray or structured) at `addresses`, [n, ...]: the first `sizes[0]`, the
-    next `sizes[1]` and so on, each as an array of its own. Addresses need not be aligned."""
-    start, size = 0, dtype.itemsize
-    if len(addresses) and size:
-        low = int(addresses.min())
-        span = np.asarray(_Span(low, int(addresses.max()) - low + 1, size))
-        addresses = addresses - low
-    for count in sizes:
-        shape = (count, *dtype.shape)
-        if count and size:
-            yield span[addresses[start : start + count]].view(dtype.base).reshape(shape)
-        else:
-            yield np.empty(shape, dtype.base)
-        start += count

@@ -17,7 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from types import MappingProxyType
@@ -30,9 +30,9 @@ from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import Counter, at_fork, count, keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
-from mdsx.shards.stored import StoredShards, download_shard, read_index, retried
+from mdsx.shards.stored import StoredShards, read_index, retried
 from mdsx.storage import Storage, StorageOptions, file_of, open_storage
-from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict
+from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
 from mdsx.system import network_file_system
 
 _SMALL = 16 * 1024  # bytes: hashing an average sample up to this size costs less than a stat
@@ -92,6 +92,16 @@ class Shards:
             other.cache = cache.open()
         return other
 
+    def project(self, columns: Sequence[int]) -> tuple[Shards, tuple[int, ...]]:
+        """Return the shards with these columns, and the numbers that the columns have there. Formats that store
+        columns apart then fetch no others."""
+        index = self.index.project(columns)
+        if index is self.index:
+            return self, tuple(columns)
+        other = copy(self)
+        other.index, other._state_or_none = index, None
+        return other, tuple(range(len(columns)))
+
     def check_cache(self) -> None:
         """Raise UsageError if the limit that was given for the cache cannot hold the largest shard."""
         if self.cache is not None:
@@ -118,7 +128,7 @@ class Shards:
 
     def key(self, shard: int) -> CacheKey:
         index = self.index
-        return CacheKey(index.fingerprint, index.raw_hash(shard), int(index.raw_sizes[shard]))
+        return CacheKey(index.fingerprint, index.raw_hash(shard), int(index.raw_sizes[shard]), index.exact_sizes)
 
     # --- whole shards
 
@@ -269,14 +279,14 @@ class Shards:
         """Return the shard from the cache, or why it is not there; and whether it was fetched now."""
         made = False
 
-        def fill(write: Callable[[bytes], object]) -> None:
+        def fill(write: Write) -> None:
             def counted(data: bytes) -> None:
                 write(data)
                 if received is not None:
-                    received(len(data))
+                    received(len(memoryview(data)))
 
             nonlocal made
-            download_shard(self.storage, self.index, shard, counted)
+            self._state.stored.download(shard, counted)
             made = True
 
         key, url = self.key(shard), self.storage.url

@@ -27,6 +27,7 @@ from mdsx.format import (
     RangeReader,
     RawStream,
     Reading,
+    Reads,
     Schema,
     Selection,
     ShardEntry,
@@ -103,6 +104,10 @@ def download_shard(
     `name` is the shard's key in `storage`, if it is not the index's own name for it.
     """
     key = index.name(shard) if name is None else name
+    if index.reads(shard) is Reads.GROUPS:
+        whole = StoredObject(storage, key, size=index.object_size(shard), pool=Share(REQUESTS))
+        write(whole.run(index.read_group(shard, file=file_of(storage, key))))  # type: ignore[arg-type]
+        return
     _pass(storage, key, index.receive(shard, file=file_of(storage, key)), write, size=int(index.sizes[shard]))
 
 
@@ -151,8 +156,7 @@ def inspect_shard(
 
 class _Remote(NamedTuple):
     object: StoredObject
-    reader: RangeReader | None
-    """None if the shard is read whole only."""
+    reader: RangeReader
 
 
 class StoredShards:
@@ -163,6 +167,7 @@ class StoredShards:
         self._lock = Lock()
         self._readers: OrderedDict[int, _Remote] = OrderedDict()
         self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
+        self._objects: dict[str, StoredObject] = {}  # by key, of groups
         self._requests = Share(REQUESTS)
 
     def file(self, shard: int) -> str:
@@ -171,7 +176,14 @@ class StoredShards:
 
     def is_whole_only(self, shard: int) -> bool:
         """Return whether the shard's format has no way to read single samples from storage."""
-        return self._remote(shard).reader is None
+        return self._index.reads(shard) is not Reads.SAMPLES
+
+    def download(self, shard: int, write: Callable[[bytes], object]) -> None:
+        """Do what `download_shard` does. All groups of an object must be of the same object, from the first one on."""
+        if self._index.reads(shard) is not Reads.GROUPS:
+            download_shard(self._storage, self._index, shard, write)
+            return
+        write(self._object(shard).run(self._index.read_group(shard, file=self.file(shard))))  # type: ignore[arg-type]
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """Select `samples` (int64 [n]) of a shard. Raise CorruptError."""
@@ -205,17 +217,28 @@ class StoredShards:
         with self._lock:
             remote = self._readers.get(shard)
             if remote is None:
-                name, size = self._index.name(shard), int(self._index.sizes[shard])
-                found = StoredObject(self._storage, name, size=size, pool=self._requests)
+                found = self._stored_object(shard)
                 remote = self._readers[shard] = _Remote(found, self._index.by_range(shard, file=self.file(shard)))
                 if len(self._readers) > _READERS:
                     self._readers.popitem(last=False)
             return remote
 
+    def _object(self, shard: int) -> StoredObject:
+        """Return the object that has the group `shard`."""
+        name = self._index.name(shard)
+        with self._lock:
+            found = self._objects.get(name)
+            if found is None:
+                found = self._objects[name] = self._stored_object(shard)
+            return found
+
+    def _stored_object(self, shard: int) -> StoredObject:
+        name, size = self._index.name(shard), self._index.object_size(shard)
+        return StoredObject(self._storage, name, size=size, pool=self._requests)
+
     def _run(self, shard: int, read: Callable[[RangeReader], Reading[T]]) -> T:
         def attempt() -> T:
             remote = self._remote(shard)
-            assert remote.reader is not None
             try:
                 return remote.object.run(read(remote.reader))
             except CorruptError:
@@ -236,7 +259,7 @@ class StoredShards:
 
     def _download(self, shard: int) -> OpenedShard:
         raw = bytearray()
-        download_shard(self._storage, self._index, shard, raw.extend)
+        self.download(shard, raw.extend)
         return self._index.open(shard, raw, file=self.file(shard))
 
 

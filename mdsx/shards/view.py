@@ -46,7 +46,8 @@ class Excerpt:
             raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
         asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         schema, numbers = self.schema.choose(asked)
-        return replace(self, schema=schema, columns=tuple(self.columns[number] for number in numbers))
+        shards, stored = self.shards.project([self.columns[number] for number in numbers])
+        return replace(self, shards=shards, schema=schema, columns=stored)
 
     @cached_property
     def decoder(self) -> Decoder:

@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import Decoder, Encoder, Reading, RowDecoder, Schema, Selection, StoredIndex, check_stored
+from mdsx.format import Decoder, Encoder, Reading, Reads, RowDecoder, Schema, Selection, StoredIndex, check_stored
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -85,6 +85,19 @@ class LinesIndex:
     metadata: dict[str, Any]
     table: bool
     checks_samples: ClassVar[bool] = False
+    exact_sizes: ClassVar[bool] = True
+
+    def project(self, columns: Sequence[int]) -> LinesIndex:
+        return self
+
+    def reads(self, shard: int) -> Reads:
+        return Reads.SAMPLES if self.table and self.compression is None else Reads.SHARDS
+
+    def read_group(self, shard: int, *, file: str) -> NoReturn:
+        raise NotImplementedError
+
+    def object_size(self, shard: int) -> int:
+        return int(self.sizes[shard])
 
     def name(self, shard: int) -> str:
         return f"{shard}.lines"
@@ -117,9 +130,7 @@ class LinesIndex:
             return [error]
         return []
 
-    def by_range(self, shard: int, *, file: str) -> LinesRanges | None:
-        if not self.table or self.compression is not None:
-            return None
+    def by_range(self, shard: int, *, file: str) -> LinesRanges:
         return LinesRanges(self.schema, int(self.counts[shard]), file)
 
     def find_damage(

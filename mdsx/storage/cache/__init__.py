@@ -17,7 +17,7 @@ from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fi
 from mdsx.storage.cache.directory import failure
 from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds
 from mdsx.storage.cache.filenames import SHARDS
-from mdsx.storage.cache.files import held
+from mdsx.storage.cache.files import Write, held
 from mdsx.storage.cache.removal import Amount, Removal, clear, prune
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "ShardNames",
     "ShardNeeds",
     "Verdict",
+    "Write",
     "clear",
     "contents_of",
     "failure",

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -31,7 +32,7 @@ from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
 from mdsx.storage.cache.eviction import Evictor, Needs
-from mdsx.storage.cache.files import Hold, Write, allocate, date, evict, filled, look_at, map_held, size_of
+from mdsx.storage.cache.files import Hold, Write, allocate, date, evict, filled, look_at, map_held, resize, size_of
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.system import network_file_system
 from mdsx.warn import warn
@@ -48,11 +49,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number."""
+    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number: `exact`, or an estimate."""
 
     fingerprint: str
     raw_hash: str
     raw_size: int
+    exact: bool = True
 
 
 @dataclass(slots=True)
@@ -150,7 +152,7 @@ class CacheDirectory:
         try:
             # If the lock is taken, the shard is being evicted or was just finished: not here, for now.
             leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
-            if leased and os.fstat(hold.descriptor).st_size == key.raw_size:
+            if leased and (not key.exact or os.fstat(hold.descriptor).st_size == key.raw_size):
                 mapped = map_held(hold, path)
                 date(path, needed_in=0.0, only_later=True)
         except OSError as error:
@@ -176,7 +178,8 @@ class CacheDirectory:
         `fill(write)` writes the shard's raw bytes in order, and raises if they are damaged: then none of them stay, and
         the caller gets the error. `needed_in`: 0 if the shard is needed now, which may evict any file without a lease;
         else the seconds until then: only files needed later than that are evicted for it. `needs`: when this process
-        needs the shards of some datasets next, which decides what to evict. `source`: the dataset's URL, without
+        needs the shards of some datasets next, which decides what to evict. If the key's size is an estimate, `fill` is
+        called before there is room for the right one. `source`: the dataset's URL, without
         credentials; the directory records it for `mdsx cache`. If the directory is full, removed or
         read-only, there is no room. Raise MdsxError if it cannot be used at all.
         """
@@ -189,11 +192,17 @@ class CacheDirectory:
             if not isinstance(found, Hold):
                 return found
             try:
+                size = key.raw_size
+                if not key.exact:
+                    pieces: list[bytes] = []
+                    fill(pieces.append)
+                    fill, size = partial(_write_all, pieces), sum(len(memoryview(piece)) for piece in pieces)
+                    if not self._resize(found, key.raw_size, size, needed_in, needs):
+                        self._withdraw(found, part)
+                        return Verdict.NO_ROOM
                 written = filled(found.descriptor, fill)
-                if written != key.raw_size:
-                    raise TransportError(
-                        "the shard has another size", file=str(path), found=written, expected=key.raw_size
-                    )
+                if written != size:
+                    raise TransportError("the shard has another size", file=str(path), found=written, expected=size)
                 os.fsync(found.descriptor)
                 date(part, needed_in=needed_in)
                 mapped = self._publish(found, part, path)
@@ -276,6 +285,22 @@ class CacheDirectory:
                     (part.parent / filenames.source(source)).touch(0o600)
             return hold
 
+    def _resize(self, hold: Hold, size: int, new: int, needed_in: float, needs: Needs) -> bool:
+        """Give a `.part` of an estimated `size` its size `new`. Return whether there is room for it."""
+        process = self._process()
+        ledger = process.ledger
+        with process.lock, ledger.locked():
+            total = ledger.take_tally()
+            if total is None:
+                total = process.evictor.scan(needs)
+            limit = process.limit = ledger.limit()
+            total = process.evictor.make_room(total, new - size, limit, needed_in, needs)
+            if fits := total + new - size <= limit:
+                resize(hold.descriptor, size, new)
+                total += new - size
+            ledger.write_tally(total)
+            return fits
+
     def _publish(self, hold: Hold, part: Path, path: Path) -> mmap.mmap | None:
         """Make the finished `.part` a shard, and its lock a lease; return None if it was removed."""
         process = self._process()
@@ -299,3 +324,8 @@ class CacheDirectory:
                     process.ledger.write_tally(total - size)
         finally:
             hold.release()
+
+
+def _write_all(pieces: list[bytes], write: Write) -> None:
+    for piece in pieces:
+        write(piece)

@@ -123,6 +123,14 @@ def allocate(part: Path, size: int) -> Hold:
     return hold
 
 
+def resize(descriptor: int, size: int, new: int) -> None:
+    """Give a file of `size` bytes, with blocks for all of them, the size `new`. Raise OSError."""
+    if new > size:
+        allocate_blocks(descriptor, new)
+    else:
+        os.ftruncate(descriptor, new)
+
+
 class _Unwritten(Exception):
     """Writing to the cache failed. It is no OSError, because `fill` would take that for its own."""
 
@@ -136,9 +144,10 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
 
     def write(data: bytes) -> None:
         nonlocal reached
-        view = memoryview(data)[: max(size - reached, 0)]
+        view = memoryview(data)
         start = reached
-        reached += len(data)
+        reached += len(view)
+        view = view[: max(size - start, 0)]
         try:
             while len(view):
                 done = os.pwrite(descriptor, view, start)

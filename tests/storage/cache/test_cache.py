@@ -126,6 +126,30 @@ def test_a_failed_fill_leaves_nothing(tmp_path: Path, wrong: str) -> None:
     assert bytes(memoryview(fetch(cache, 1))) == content(1)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("estimate", [1, SIZE // 2, SIZE])
+def test_a_shard_of_unknown_size_counts_with_its_real_size(tmp_path: Path, estimate: int) -> None:
+    """The cache makes room for the estimate, then for the shard, and never exceeds its limit."""
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+
+    def guessed(number: int, size: int = SIZE, estimate: int = estimate) -> object:
+        guess = CacheKey("f" * 32, key(number, size).raw_hash, estimate, exact=False)
+
+        def fill(write: Write) -> None:
+            write(content(number, size))
+
+        return cache.fetch(guess, fill)
+
+    held = [guessed(1, estimate=2 * SIZE), guessed(2)]
+    assert [bytes(memoryview(one)) for one in held] == [content(1), content(2)]  # type: ignore[arg-type]
+    assert usage(cache) == 2 * SIZE
+    assert guessed(3) is Verdict.NO_ROOM
+    held.clear()
+    assert bytes(memoryview(guessed(3))) == content(3)  # type: ignore[arg-type]
+    assert usage(cache) <= 2 * SIZE
+    assert guessed(4, 2 * SIZE + 1) is Verdict.NO_ROOM
+    assert Ledger(cache.directory).take_tally() == usage(cache) <= 2 * SIZE
+
+
 def test_a_dead_processs_partial_file_is_taken_over(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
     fetch(cache, 1)

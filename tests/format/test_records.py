@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mdsx.shards.gather import read_records
+from mdsx.format.records import read_records
 
 _SIMPLE = ["u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8"]
 _shapes = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)

@@ -1,0 +1,174 @@
+"""Samples that were found and checked, but not yet copied: where the rows are, and where in them the values are.
+
+A batch has samples of dozens of shards. So a `SampleLayout` finds the values of the rows of all of them at once; it is
+one object for all shards of a dataset. `RowLayout` is that of our own format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format.records import read_records
+from mdsx.format.rows import NULL, Extents, heap_extents
+from mdsx.format.schema import Schema
+
+if TYPE_CHECKING:
+    from mdsx.format.encode import Encoded
+
+_EXTENTS = 8  # where in a row of ours `start` and `lengths` are
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Samples of one shard that were found and checked, but not yet copied.
+
+    `samples` (int64 [n]) are their numbers in the shard; the row of sample i is `rows[take[i]]`. What a row is, and how
+    it leads to values in itself or in `heap`, `layout` knows.
+    """
+
+    layout: SampleLayout
+    file: str | None
+    samples: NDArray[np.int64]
+    rows: NDArray[Any]
+    take: NDArray[np.int64]
+    heap: memoryview
+
+    @classmethod
+    def of(cls, schema: Schema, file: str, samples: NDArray[np.int64], encoded: Encoded) -> Selection:
+        """Return a selection of `samples` from their encoded values; for formats that convert what they read."""
+        rows = np.zeros(encoded.samples, schema.row_dtype)
+        for number, items in zip(schema.fixed, encoded.fixed, strict=True):
+            rows[f"column{number}"] = items
+        if schema.variable:
+            rows["start"][1:] = encoded.stops[:-1]
+            rows["lengths"] = encoded.lengths
+        heap = memoryview(b"".join(encoded.pieces))
+        return cls(RowLayout(schema), file, samples, rows, np.arange(encoded.samples), heap)
+
+    @property
+    def schema(self) -> Schema:
+        return self.layout.schema
+
+    @property
+    def addresses(self) -> NDArray[np.int64]:
+        """Return the addresses of the rows in memory, int64 [n]; valid as long as this object lives."""
+        if len(self.take) and int(self.take.view(np.uint64).max()) >= len(
+            self.rows
+        ):  # as uint64, a negative one is large
+            raise IndexError(f"sample {self.take.max()} of {len(self.rows)} in {self.file}")
+        return self.take * self.rows.itemsize + self.rows.ctypes.data
+
+    def each(self) -> list[Selection]:
+        """Return a selection for each sample."""
+        cuts = [slice(place, place + 1) for place in range(len(self.take))]
+        return [replace(self, samples=self.samples[cut], take=self.take[cut]) for cut in cuts]
+
+    def copied(self) -> Selection:
+        """Return a copy of the samples, which does not need the shard that they were selected from."""
+        return self.layout.copied(self)
+
+
+@dataclass(eq=False)
+class Rows:
+    """Rows of samples, of one shard or of many, in any order: those of `selections`, which have the same layout.
+
+    `source` (int64 [n]) is the number of each row's selection, `samples` (int64 [n]) the number of its sample in its
+    shard, `addresses` (int64 [n]) where it is in memory.
+    """
+
+    selections: Sequence[Selection]
+    source: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+
+    @cached_property
+    def heap_sizes(self) -> NDArray[np.uint64]:
+        """uint64 [n]: the size of each row's heap."""
+        sizes = np.array([len(selection.heap) for selection in self.selections], np.uint64)
+        return sizes[self.source]
+
+    @cached_property
+    def heap_addresses(self) -> NDArray[np.int64]:
+        """int64 [n]: where each row's heap is in memory."""
+        found = [np.frombuffer(selection.heap, np.uint8).ctypes.data for selection in self.selections]
+        return np.array(found, np.int64)[self.source]
+
+    def file(self, row: int) -> str | None:
+        return self.selections[int(self.source[row])].file
+
+    def corrupt(self, row: int, message: str, *, found: object = None, expected: object = None) -> CorruptError:
+        """Return an error that names the sample of a row."""
+        return CorruptError(
+            message, file=self.file(row), place=f"sample {self.samples[row]}", found=found, expected=expected
+        )
+
+    def __getitem__(self, here: NDArray[np.bool_]) -> Rows:
+        return Rows(self.selections, self.source[here], self.samples[here], self.addresses[here])
+
+
+class Values(NamedTuple):
+    """The extents of one column's values in the samples' heaps, int64 [n], and which are null; None: none is."""
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    nulls: NDArray[np.bool_] | None
+
+
+class SampleLayout(Protocol):
+    """Where the values of rows are. One object serves all shards of a dataset."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def locate(self, rows: Rows, columns: Sequence[int]) -> dict[int, NDArray[np.int64] | Values]:
+        """Return, for each number of a column, the addresses (int64 [n]) of its values if it is fixed-size; else their
+        extents in the heaps, which must lie within them. Raise CorruptError that names a sample."""
+
+    def copied(self, selection: Selection) -> Selection:
+        """Return a copy of the samples that does not need their shard. Raise CorruptError."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Our own format: fixed-size values are in the row, which has `start` and `lengths` of the others in the heap."""
+
+    schema: Schema
+
+    def locate(self, rows: Rows, columns: Sequence[int]) -> dict[int, NDArray[np.int64] | Values]:
+        schema, found = self.schema, dict[int, NDArray[np.int64] | Values]()
+        fields: Any = schema.row_dtype.fields
+        varying = [number for number in columns if not schema.columns[number].type.fixed_size]
+        for number in columns:
+            if number not in varying:
+                found[number] = rows.addresses + fields[f"column{number}"][1]
+        if not varying:
+            return found
+        (claimed,) = read_records(rows.addresses + _EXTENTS, schema.extents_dtype, [len(rows.addresses)])
+        extents = Extents.of(schema, claimed, rows.heap_sizes)
+        if (wrong := extents.wrong).any():
+            first = int(wrong.argmax())
+            raise extents.problem(first, file=rows.file(first), sample=int(rows.samples[first]))
+        begin = extents.starts.astype(np.int64)
+        for number in varying:
+            place = schema.variable.index(number)
+            starts, nulls = begin + extents.sizes[:, :place].sum(axis=1), extents.lengths[:, place] == NULL
+            found[number] = Values(starts, starts + extents.sizes[:, place], nulls if nulls.any() else None)
+        return found
+
+    def copied(self, selection: Selection) -> Selection:
+        rows, starts, stops = selection.rows[selection.take], [0], [0]
+        if self.schema.variable:
+            low, high, _ = heap_extents(
+                self.schema, rows, len(selection.heap), file=selection.file, samples=selection.samples
+            )
+            rows["start"] = np.cumsum(high - low) - (high - low)
+            starts, stops = low.tolist(), high.tolist()
+        heap = b"".join(map(selection.heap.__getitem__, map(slice, starts, stops)))
+        return Selection(self, selection.file, selection.samples, rows, np.arange(len(rows)), memoryview(heap))
