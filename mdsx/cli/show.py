@@ -23,8 +23,8 @@ def info(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show columns, samples, shards, sizes, compression, fingerprint and metadata of a dataset. Long metadata is
-    shortened, except with --json."""
+    """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
+    metadata. Long metadata is shortened, except with --json."""
     from mdsx.shards import read_index
     from mdsx.storage import open_storage
 
@@ -36,6 +36,8 @@ def info(
         print_json(
             {
                 "url": storage.url,
+                "format": index.format,
+                "checks": index.checks,
                 "samples": index.samples,
                 "shards": len(index.counts),
                 "size": size,
@@ -50,6 +52,8 @@ def info(
     print_table(
         [
             ("dataset", storage.url),
+            ("format", index.format),
+            ("checks", index.checks),
             ("samples", f"{index.samples:,}"),
             ("shards", f"{len(index.counts):,}"),
             ("size", format_size(size) + (f", {format_size(raw_size)} uncompressed" if index.compression else "")),

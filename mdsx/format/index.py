@@ -112,6 +112,8 @@ class Index:
 
     # --- the protocol of stored formats: see `StoredIndex`
 
+    format: ClassVar[str] = "mdsx"
+    checks: ClassVar[str] = "checksums of samples, XXH3-128 of shards"
     checks_samples: ClassVar[bool] = True
     exact_sizes: ClassVar[bool] = True
 

@@ -99,6 +99,14 @@ class StoredIndex(Protocol):
     """
 
     @property
+    def format(self) -> str:
+        """The format's name, as people write it: "mdsx", "MDS", "Parquet"."""
+
+    @property
+    def checks(self) -> str:
+        """What is checked of the bytes that are read, in a few words for `mdsx info`: "SHA1 of shards"."""
+
+    @property
     def schema(self) -> Schema: ...
     @property
     def samples(self) -> int: ...

@@ -13,6 +13,8 @@ def test_text_shows_the_index(run: Run, dataset: Path) -> None:
     status, out, _ = run("info", dataset)
     assert status == 0
     lines = [line.split(maxsplit=1) for line in out.splitlines()]
+    assert ["format", "mdsx"] in lines
+    assert ["checks", "checksums of samples, XXH3-128 of shards"] in lines
     assert ["samples", "300"] in lines
     assert ["compression", "none"] in lines
     assert ["fingerprint", mdsx.Dataset(dataset).fingerprint] in lines
@@ -25,6 +27,8 @@ def test_json_has_the_whole_index(run: Run, dataset: Path) -> None:
     size = sum(path.stat().st_size for path in shards)
     assert output == {
         "url": str(dataset),
+        "format": "mdsx",
+        "checks": "checksums of samples, XXH3-128 of shards",
         "samples": 300,
         "shards": len(shards),
         "size": size,

@@ -84,6 +84,8 @@ class LinesIndex:
     fingerprint: str
     metadata: dict[str, Any]
     table: bool
+    format: ClassVar[str] = "lines"
+    checks: ClassVar[str] = "XXH3-128 of shards"
     checks_samples: ClassVar[bool] = False
     exact_sizes: ClassVar[bool] = True
 

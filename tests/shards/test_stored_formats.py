@@ -162,8 +162,10 @@ def test_a_place_without_an_index_is_no_dataset(tmp_path: Path) -> None:
 def test_info_shows_a_dataset(run: Run, url: str) -> None:
     ran = run("info", url)
     assert ran.status == 0
-    assert f"{COUNT}" in ran.out
-    assert "vector" in ran.out
+    lines = [line.split(maxsplit=1) for line in ran.out.splitlines()]
+    assert ["format", "lines"] in lines
+    assert ["checks", "XXH3-128 of shards"] in lines
+    assert ["samples", f"{COUNT}"] in lines
 
 
 @pytest.mark.parametrize("kind", KINDS)
