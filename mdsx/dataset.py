@@ -48,6 +48,8 @@ class Dataset:
         mmap: Whether to map local shards. Without it they are read by `pread`.
         storage_options: What the storage needs to know besides the URL, by name: `endpoint`, `region`, `token`, ...
             (docs/clouds.md). They belong to this URL only, and are never stored or shown.
+        index: The folder with the dataset's index, if it is not `url`: for files that are indexed where they cannot be
+            written, such as `hf://` and `https://`. `storage_options` count for it if it has the scheme of `url`.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -65,8 +67,10 @@ class Dataset:
         cache: CacheLike = None,
         mmap: bool = True,
         storage_options: StorageOptions | None = None,
+        index: str | os.PathLike[str] | None = None,
     ) -> None:
-        excerpt = _whole(Shards(url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options))
+        shards = Shards(url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index)
+        excerpt = _whole(shards)
         self._show(excerpt if columns is None else excerpt.choose(columns))
 
     @classmethod

@@ -14,6 +14,7 @@ import pytest
 
 import mdsx
 from mdsx.format import Index, parse_index
+from mdsx.storage import open_storage
 
 COLUMNS = {
     "id": "int64",
@@ -94,6 +95,21 @@ def test_samples_by_number_slice_and_list(dataset: mdsx.Dataset) -> None:
     assert dataset[[]] == []
     for number, found in enumerate(dataset):
         check(found, number)
+
+
+def test_the_index_may_be_in_another_place_than_the_shards(tmp_path: Path, s3_url: str) -> None:
+    """Files that cannot be written, such as those of the Hub, are indexed elsewhere."""
+    write(f"{s3_url}/apart")
+    storage = open_storage(f"{s3_url}/apart")
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "index.json").write_bytes(storage.get("index.json").data)
+    storage.delete("index.json")
+    with pytest.raises(mdsx.MissingError):
+        mdsx.Dataset(f"{s3_url}/apart")
+    found = mdsx.Dataset(f"{s3_url}/apart", index=tmp_path / "index", cache=tmp_path / "cache")
+    for number in (0, 77, N - 1):
+        check(found[number], number)
+    check(pickle.loads(pickle.dumps(found))[5], 5)
 
 
 def test_take_returns_columns(dataset: mdsx.Dataset) -> None:

@@ -31,7 +31,7 @@ from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import Counter, at_fork, count, keep_freed_memory
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
 from mdsx.shards.stored import StoredShards, read_index, retried
-from mdsx.storage import Storage, StorageOptions, file_of, open_storage
+from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
 from mdsx.system import network_file_system
 
@@ -63,17 +63,20 @@ class Shards:
         mmap: bool = True,
         connections: int = 0,
         storage_options: StorageOptions | None = None,
+        index: str | os.PathLike[str] | None = None,
     ) -> None:
-        """`connections`: how many to open early, while the index is fetched, if the cache is empty."""
+        """`connections`: how many to open early, while the index is fetched, if the cache is empty. `index`: the folder
+        with the index, if it is not that of the shards."""
         self._trust_cache = cache.verify == "size"
         self.storage: Storage = open_storage(url, storage_options)
         path = self.storage.path(filenames.INDEX)
         self.cache: CacheDirectory | None = None
         if path is None:
             self.cache = cache.open()
-            if connections and self.cache.is_empty():
+            if connections and index is None and self.cache.is_empty():
                 self.storage.connect(filenames.INDEX, connections)
-        self.index: StoredIndex = read_index(self.storage)
+        beside = self.storage if index is None else open_beside(url, index, storage_options)
+        self.index: StoredIndex = read_index(beside)
         small = int(self.index.raw_sizes.sum()) < _SMALL * self.index.samples
         self._small = small and self.index.checks_samples
         self.local = path is not None

@@ -25,6 +25,7 @@ __all__ = [
     "believe",
     "file_of",
     "map_whole",
+    "open_beside",
     "open_storage",
 ]
 
@@ -74,6 +75,15 @@ def open_storage(url: str | os.PathLike[str], options: StorageOptions | None = N
     if write and (instead := getattr(storage, "instead", None)):
         raise UsageError("this storage is read, not written", file=storage.url, hint=instead)
     return storage
+
+
+def open_beside(
+    url: str | os.PathLike[str], other: str | os.PathLike[str], options: StorageOptions | None, *, write: bool = False
+) -> Storage:
+    """Return the storage below `other`, with the `options` of `url` if both have the same scheme."""
+    schemes = [os.fspath(each).partition("://")[:2] for each in (url, other)]
+    same = schemes[0][1] == schemes[1][1] and (not schemes[0][1] or schemes[0][0] == schemes[1][0])
+    return open_storage(other, options if same else None, write=write)
 
 
 SCHEMES = {
