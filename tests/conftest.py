@@ -66,6 +66,11 @@ def _freed_memory_is_returned() -> Iterator[None]:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _the_users_cache_is_not_touched(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["MDSX_CACHE"] = str(tmp_path_factory.mktemp("default") / "cache")
+
+
 @pytest.fixture(autouse=True)
 def _nothing_was_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warn, "issued", set())
