@@ -282,6 +282,7 @@ class _Parser:
 class MdsxFormat:
     """Our own format: see `protocol.StoredFormat`."""
 
+    name = Index.format
     index_key = INDEX
 
     def recognizes(self, data: bytes) -> bool:

@@ -195,6 +195,10 @@ class StoredFormat(Protocol):
     """A way of storing datasets."""
 
     @property
+    def name(self) -> str:
+        """The format's name: that of its indexes (`StoredIndex.format`)."""
+
+    @property
     def index_key(self) -> str:
         """The key of a dataset's index."""
 

@@ -1,13 +1,15 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
+from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
 from mdsx.shards.gather import Columns, joined, present
 from mdsx.shards.shards import Shards
-from mdsx.shards.stored import download_shard, inspect_shard, read_index, retried, stream_shard
+from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
 from mdsx.shards.view import ColumnChoice, Excerpt, View
 from mdsx.shards.warm import Warmed, warm
 
 __all__ = [
+    "OURS",
     "ColumnChoice",
     "Columns",
     "Excerpt",
@@ -16,10 +18,13 @@ __all__ = [
     "View",
     "Warmed",
     "download_shard",
+    "format_of",
+    "index_keys",
     "inspect_shard",
     "joined",
     "present",
     "read_index",
+    "refuse_foreign",
     "retried",
     "stream_shard",
     "warm",

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError
 from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
 from mdsx.process import Counter, at_fork, count, keep_freed_memory
+from mdsx.shards.formats import read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
-from mdsx.shards.stored import StoredShards, read_index, retried
+from mdsx.shards.stored import StoredShards, retried
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
 from mdsx.system import network_file_system

@@ -1,4 +1,4 @@
-"""What is read from storage: a dataset's index, whole shards through their checks, and samples of shards by range.
+"""What is read of shards from storage: whole ones through their checks, and samples of them by range.
 
 What is damaged in transfer is fetched once more before it is an error. A request for ranges fetches neighbouring ones
 together, and several requests are in flight at once.
@@ -17,11 +17,10 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, MissingError
+from mdsx.errors import ChangedError, CorruptError, FormatError
 from mdsx.format import (
     TABLE_END,
     Hashes,
-    MdsxFormat,
     OpenedShard,
     Range,
     RangeReader,
@@ -32,18 +31,13 @@ from mdsx.format import (
     Selection,
     ShardEntry,
     ShardView,
-    StoredFormat,
     StoredIndex,
     check_shard,
     claimed_raw_size,
     filenames,
 )
 from mdsx.process import REQUESTS, Counter, Share, count, in_flight
-from mdsx.storage import MissingBucketError, Storage, file_of
-
-OURS = MdsxFormat()
-FORMATS: tuple[StoredFormat, ...] = (OURS,)
-"""The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
+from mdsx.storage import Storage, file_of
 
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
@@ -59,33 +53,6 @@ def retried(fetch: Callable[[], T], damage: type[FormatError] = CorruptError) ->
         return fetch()
     count(Counter.RETRIES)
     return fetch()
-
-
-# --- the index
-
-
-def read_index(storage: Storage) -> StoredIndex:
-    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError."""
-    return retried(lambda: _read_index(storage), FormatError)
-
-
-def _read_index(storage: Storage) -> StoredIndex:
-    for key in dict.fromkeys(form.index_key for form in FORMATS):
-        try:
-            data = storage.get(key).data
-        except MissingBucketError:
-            raise
-        except MissingError as error:
-            missing = error
-            continue
-        form = next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)
-        return form.parse_index(data, file=file_of(storage, key))
-    hint = "check the URL; a dataset that is still being written, or whose writer died, has no index yet"
-    for key in dict.fromkeys(form.index_key for form in FORMATS):
-        if storage.url.endswith(f"/{key}"):
-            hint = f"give the dataset's URL, without /{key}: {storage.url.removesuffix(f'/{key}')}"
-    message = f"no dataset is here: it has no {filenames.INDEX}"
-    raise MissingError(message, file=storage.url, hint=hint) from missing
 
 
 # --- whole shards

@@ -45,6 +45,7 @@ def write_lines(
 
 
 class LinesFormat:
+    name = "lines"
     index_key = "lines.json"
 
     def recognizes(self, data: bytes) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import mdsx
 from mdsx.damage import verify
 from mdsx.format import StoredFormat, StoredIndex
-from mdsx.shards import stored
+from mdsx.shards import formats
 from mdsx.storage import open_storage
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.cli.conftest import Run
@@ -49,7 +49,7 @@ def check(found: Sample, number: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _two_formats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stored, "FORMATS", (*stored.FORMATS, LinesFormat()))
+    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, LinesFormat()))
     monkeypatch.chdir(tmp_path)
 
 
@@ -155,7 +155,7 @@ def test_a_damaged_index_is_an_error(lines: Path) -> None:
 
 
 def test_a_place_without_an_index_is_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(mdsx.MissingError, match=r"no dataset is here: it has no index\.json"):
+    with pytest.raises(mdsx.MissingError, match=r"no dataset is here: it has no index\.json or lines\.json"):
         mdsx.Dataset(tmp_path)
 
 

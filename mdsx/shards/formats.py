@@ -1,0 +1,103 @@
+"""The formats that can be read, and a dataset's index: which format it is of, and what to do if there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from mdsx.errors import FormatError, MdsxError, MissingError, UsageError
+from mdsx.format import MdsxFormat, StoredFormat, StoredIndex, filenames
+from mdsx.shards.stored import retried
+from mdsx.storage import MissingBucketError, Storage, file_of
+
+OURS: Final = MdsxFormat()
+FORMATS: tuple[StoredFormat, ...] = (OURS,)
+"""The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
+
+_LOOKED = 1000  # names that are looked at to find out what is here
+_KINDS = (  # of files: suffix, what to do
+    ("parquet", "here are Parquet files: make an index of them with `mdsx index parquet {url}`"),
+    ("mds", "here are MDS shards, but not their index.json: copy it here too"),
+    ("tar|tgz", "here are tars: convert them with `mdsx convert tar {url}/*.tar OUT`"),
+    ("mdsx", "here are shards: if their writer died, finish it with resume=True, or see `mdsx repair {url}`"),
+)
+
+
+def index_keys() -> list[str]:
+    """Return the keys that the index of a dataset may have, ours first."""
+    return list(dict.fromkeys(form.index_key for form in FORMATS))
+
+
+def format_of(key: str, data: bytes) -> StoredFormat:
+    """Return the format of the index `data`, which is stored as `key`: ours if no other format recognizes it."""
+    return next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)
+
+
+def read_index(storage: Storage) -> StoredIndex:
+    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError."""
+    return retried(lambda: _read_index(storage), FormatError)
+
+
+def _read_index(storage: Storage) -> StoredIndex:
+    for key in index_keys():
+        try:
+            data = storage.get(key).data
+        except MissingBucketError:
+            raise
+        except MissingError as error:
+            missing = error
+            continue
+        return format_of(key, data).parse_index(data, file=file_of(storage, key))
+    message = f"no dataset is here: it has no {' or '.join(index_keys())}"
+    raise MissingError(message, file=storage.url, hint=_hint(storage)) from missing
+
+
+def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:
+    """Raise UsageError if there is a dataset of another format than ours in `storage`."""
+    for form in FORMATS:
+        if form is not OURS:
+            try:
+                data = storage.get(form.index_key).data
+            except MissingError:
+                continue
+            if form.recognizes(data):
+                file = file_of(storage, form.index_key)
+                raise UsageError(message, file=file, found=form.name, expected=OURS.name, hint=hint)
+
+
+def _hint(storage: Storage) -> str:
+    """Return what to do at a place without an index, from what is there instead."""
+    url = storage.url.rstrip("/")
+    folder, _, name = url.rpartition("/")
+    if name in index_keys():
+        return f"give the dataset's URL, without /{name}: {folder}"
+    names = list(_names(storage))
+    for place in names:
+        below, _, name = place.rpartition("/")
+        if name in index_keys():
+            if filenames.part_number(place) is not None:
+                return f"here are parts of a dataset: join them with `mdsx merge {url}`"
+            return f"give the URL of one dataset: {url}/{below}"
+    for suffix, hint in _KINDS:
+        kind = re.compile(rf"\.(?:{suffix})(?:\.\w+)?", re.IGNORECASE)
+        if any(kind.search(name.rpartition("/")[2]) for name in names):
+            return hint.format(url=url)
+        if kind.search(url.rpartition("/")[2]):
+            return f"give the URL of the folder: {folder}"
+    return "check the URL; a dataset that is still being written, or whose writer died, has no index yet"
+
+
+def _names(storage: Storage) -> Iterator[str]:
+    """Yield the first names of what is there, relative to the URL; none if they cannot be listed."""
+    local = storage.path("x")
+    try:
+        if local is None:
+            yield from (entry.key for entry in islice(storage.list(), _LOOKED))
+        else:
+            found = ((folder, name) for folder, _, names in os.walk(local.parent) for name in sorted(names))
+            yield from (os.path.relpath(os.path.join(*each), local.parent) for each in islice(found, _LOOKED))
+    except MdsxError:
+        return
