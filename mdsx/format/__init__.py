@@ -6,11 +6,13 @@ format-spec.md specifies the format. Other packages import only from here.
 from mdsx.format import filenames
 from mdsx.format.check import check_shard
 from mdsx.format.decode import ValuesDecoder, numpy_values, value_decoder, values_decoder
-from mdsx.format.encode import Encoded, Encoder, ShardBuilder
+from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error, check_length
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count
 from mdsx.format.index_parser import MdsxFormat, parse_index
+from mdsx.format.inputs import Refused, describe, each
+from mdsx.format.numbers import to_items
 from mdsx.format.protocol import (
     Decoder,
     OpenedShard,
@@ -31,12 +33,17 @@ from mdsx.format.selection import RowLayout, Rows, SampleLayout, Selection, Valu
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
-from mdsx.format.types import ColumnType, parse_type
+from mdsx.format.types import MAX_SPAN, ColumnType, parse_type
+from mdsx.format.values import IMAGES, dimensions_encoder, value_encoder
+from mdsx.format.values import NULL as ENCODED_NULL
 
 __all__ = [
+    "ENCODED_NULL",
     "HEADER_SIZE",
     "HEAD_SIZE",
+    "IMAGES",
     "MAX_SHARDS",
+    "MAX_SPAN",
     "NULL",
     "TABLE_END",
     "Column",
@@ -45,6 +52,7 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Hashes",
+    "Heap",
     "Index",
     "Layout",
     "MdsxFormat",
@@ -55,6 +63,7 @@ __all__ = [
     "RawStream",
     "Reading",
     "Reads",
+    "Refused",
     "RowDecoder",
     "RowLayout",
     "Rows",
@@ -69,12 +78,17 @@ __all__ = [
     "StoredIndex",
     "Values",
     "ValuesDecoder",
+    "batch_error",
     "build_index",
+    "check_length",
     "check_shard",
     "check_shard_count",
     "check_stored",
     "claimed_raw_size",
     "compress",
+    "describe",
+    "dimensions_encoder",
+    "each",
     "filenames",
     "first_bytes",
     "format_ranges",
@@ -89,6 +103,8 @@ __all__ = [
     "read_records",
     "salvage",
     "surplus",
+    "to_items",
     "value_decoder",
+    "value_encoder",
     "values_decoder",
 ]

@@ -12,7 +12,7 @@ larger by itself gets a shard of its own. So the bytes do not depend on how samp
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from mdsx.errors import SampleError
 from mdsx.format.inputs import Refused, as_array, describe, each, has_masked
 from mdsx.format.numbers import to_items
+from mdsx.format.rows import LARGE_SAMPLE, checksums, cut, row_checksums, row_key
 from mdsx.format.rows import NULL as NULL_LENGTH
-from mdsx.format.rows import cut, row_checksums, row_key
 from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
 from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_encoder
@@ -44,9 +44,25 @@ class Encoded:
     lengths: NDArray[np.uint32]
     """[samples, V]: the size of each variable-size value in bytes, or NULL_LENGTH."""
     pieces: Sequence[bytes]
-    """The variable-size values, V for each sample; b"" for null."""
+    """The variable-size values, V for each sample; b"" for null. None if they are `joined`."""
     stops: NDArray[np.int64]
     """[samples]: where each sample's heap bytes end; the first sample's start at 0."""
+    joined: Heap | None = None
+    """The variable-size values of all samples in one buffer."""
+
+    @property
+    def heap(self) -> memoryview:
+        """Return the heap bytes of all samples, back to back."""
+        return memoryview(b"".join(self.pieces)) if self.joined is None else self.joined.data
+
+
+@dataclass(frozen=True, slots=True)
+class Heap:
+    """The heap bytes of samples, back to back in memory that does not change."""
+
+    data: memoryview
+    join: Callable[[NDArray[np.uint8], memoryview, NDArray[np.int64]], Sequence[bytes]]
+    """(bytes of n rows [n, size], the rows' heap bytes, where those of each end) -> each row with its heap bytes."""
 
 
 class Encoder:
@@ -65,11 +81,11 @@ class Encoder:
         except (Refused, LookupError, TypeError) as error:
             raise self._problem(sample) or error from None
         if not alike:
-            self._check_names(sample, "sample")
+            self.check_names(sample, "sample")
         size = sum(map(len, values))
         if size >= NULL_LENGTH:
             for column, value in zip(self.schema.columns, values, strict=True):
-                _check_length(column, len(value))
+                check_length(column, len(value))
         return values, size
 
     def gather(self, samples: Sequence[Sequence[bytes]]) -> Encoded:
@@ -83,18 +99,24 @@ class Encoder:
 
     def batch(self, columns: Mapping[str, object]) -> Encoded:
         """Encode a batch: column name -> an array or tensor [n, ...], or a sequence of n values. Raise SampleError."""
-        self._check_names(columns, "batch")
-        encoded = []
-        for column, (name, encode) in zip(self.schema.columns, self._encoders, strict=True):
-            try:
-                encoded.append(_encode_many(column, encode, columns[name]))
-            except Refused as refused:
-                place = f"sample {refused.at[0]} of the batch, column" if refused.at else "column"
-                raise _error(column, refused, f"{place} {name!r}", refused.at[1:]) from None
-        sizes = {column.name: len(values) for column, values in zip(self.schema.columns, encoded, strict=True)}
-        if len(set(sizes.values())) > 1:
-            raise SampleError("the columns of a batch have different lengths", found=sizes)
+        self.check_names(columns, "batch")
+        encoded = [self.column(number, columns[name]) for number, name in enumerate(self._names)]
+        self.check_lengths([len(values) for values in encoded])
         return self._encoded(encoded, len(encoded[0]))
+
+    def column(self, number: int, values: object) -> NDArray[Any] | list[bytes]:
+        """Encode a column of a batch: as [n, ...] items, or as bytes of each value. Raise SampleError."""
+        column = self.schema.columns[number]
+        try:
+            return _encode_many(column, self._encoders[number][1], values)
+        except Refused as refused:
+            raise batch_error(column, refused) from None
+
+    def check_lengths(self, lengths: Sequence[int]) -> None:
+        """Raise SampleError unless all columns of a batch have the same length."""
+        if len(set(lengths)) > 1:
+            found = dict(zip(self._names, lengths, strict=True))
+            raise SampleError("the columns of a batch have different lengths", found=found)
 
     def _encoded(self, columns: Sequence[NDArray[Any] | Sequence[bytes]], samples: int) -> Encoded:
         variable = self.schema.variable
@@ -103,7 +125,7 @@ class Encoder:
         for place, number in enumerate(variable):
             lengths[:, place] = np.fromiter(map(len, columns[number]), np.int64, samples)
             if samples:
-                _check_length(self.schema.columns[number], int(lengths[:, place].max()))
+                check_length(self.schema.columns[number], int(lengths[:, place].max()))
             if self.schema.columns[number].type.nullable:
                 nulls[:, place] = [value is NULL for value in columns[number]]
         pieces: Any = [columns[number] for number in variable]
@@ -115,7 +137,8 @@ class Encoder:
             stops=lengths.sum(axis=1).cumsum(),
         )
 
-    def _check_names(self, given: object, what: str) -> None:
+    def check_names(self, given: object, what: str) -> None:
+        """Raise SampleError unless `given`, a sample or a batch, is a mapping with the names of all columns."""
         if not isinstance(given, Mapping):
             raise SampleError(f"a {what} is a mapping of column names to values", found=type(given).__name__)
         missing = [name for name in self._names if name not in given]
@@ -133,7 +156,7 @@ class Encoder:
     def _problem(self, sample: Mapping[str, object]) -> SampleError | None:
         """Return the error for a sample that does not fit."""
         try:
-            self._check_names(sample, "sample")
+            self.check_names(sample, "sample")
         except SampleError as error:
             return error
         for column, (name, encode) in zip(self.schema.columns, self._encoders, strict=True):
@@ -166,7 +189,8 @@ def _items(column: Column, pieces: Sequence[bytes]) -> NDArray[Any]:
     return np.frombuffer(b"".join(pieces), column.type.item_dtype).reshape(len(pieces), *shape)
 
 
-def _check_length(column: Column, length: int) -> None:
+def check_length(column: Column, length: int) -> None:
+    """Raise SampleError if a value of `length` bytes is too large for the column."""
     if length >= NULL_LENGTH and not column.type.fixed_size:
         raise SampleError(
             "a value is too large",
@@ -174,6 +198,12 @@ def _check_length(column: Column, length: int) -> None:
             expected=f"fewer than {NULL_LENGTH} bytes",
             found=length,
         )
+
+
+def batch_error(column: Column, refused: Refused) -> SampleError:
+    """Return the error for a column of a batch. `refused.at` begins with the number of the sample."""
+    place = f"sample {refused.at[0]} of the batch, column" if refused.at else "column"
+    return _error(column, refused, f"{place} {column.name!r}", refused.at[1:])
 
 
 def _error(column: Column, refused: Refused, place: str, at: Sequence[int]) -> SampleError:
@@ -202,7 +232,7 @@ class ShardBuilder:
 
     def _start_over(self) -> None:
         self.samples = 0
-        self._heap: list[bytes] = []
+        self._heap: list[bytes | memoryview] = []
         self._heap_size = 0
         # The shard without header, row key and heap, which are written last. Untouched memory costs nothing.
         self._image: NDArray[np.uint8] = np.zeros(min(self.shard_size, _FIRST_IMAGE), np.uint8)
@@ -268,25 +298,45 @@ class ShardBuilder:
         rows: NDArray[Any] = image.view(self.schema.row_dtype)
         for number, items in zip(self.schema.fixed, encoded.fixed, strict=True):
             rows[f"column{number}"] = items[start:stop]
-        heap_size, heaps = 0, None
+        heap_size = 0
+        heaps: Iterable[bytes | memoryview] | None = None
+        covered: Sequence[bytes] | None = None
         if width:
-            pieces = encoded.pieces[start * width : stop * width]
             before = int(encoded.stops[start - 1]) if start else 0
             stops = encoded.stops[start:stop] - before
             rows["start"][0] = self._heap_size
             rows["start"][1:] = self._heap_size + stops[:-1]
             rows["lengths"] = encoded.lengths[start:stop]
             heap_size = int(stops[-1])
-            if heap_size < _LARGE_PIECE * len(pieces):
-                heap = b"".join(pieces)
-                heaps = pieces if width == 1 else cut(heap, stops)
-                self._heap.append(heap)
-            else:  # copied only once, into the finished shard
-                heaps = pieces if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
-                self._heap += heaps
             self._heap_size += heap_size
-        rows["checksum"] = row_checksums(image, size, heaps, heap_size=heap_size, first=self.samples)
+            if encoded.joined is None:
+                heaps = self._add_pieces(encoded.pieces[start * width : stop * width], heap_size, stops)
+            else:
+                block = encoded.joined.data[before : before + heap_size]
+                self._heap.append(block)
+                if heap_size < LARGE_SAMPLE * len(rows):
+                    covered = encoded.joined.join(image.reshape(len(rows), size)[:, 8:], block, stops)
+                else:
+                    heaps = cut(block, stops)
+        if covered is None:
+            rows["checksum"] = row_checksums(image, size, heaps, heap_size=heap_size, first=self.samples)
+        else:
+            rows["checksum"] = checksums(covered, first=self.samples)
         self.samples += stop - start
+
+    def _add_pieces(
+        self, pieces: Sequence[bytes], heap_size: int, stops: NDArray[np.int64]
+    ) -> Iterable[bytes | memoryview]:
+        """Add values to the heap, and return the heap bytes of each sample."""
+        width = len(self.schema.variable)
+        if heap_size < _LARGE_PIECE * len(pieces):
+            heap = b"".join(pieces)
+            self._heap.append(heap)
+            return pieces if width == 1 else cut(heap, stops)
+        # copied only once, into the finished shard
+        heaps = pieces if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
+        self._heap += heaps
+        return heaps
 
     def _reserve(self, size: int) -> None:
         """Grow the image to at least `size` bytes."""

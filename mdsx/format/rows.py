@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mdsx.format.shard import ShardView
 
 _LARGE_ROW = 512  # bytes from which a view of a row is cheaper than a copy
-_LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
+LARGE_SAMPLE = 1024  # bytes from which hashing row and heap bytes in turn is cheaper than joining them
 
 NULL = 0xFFFFFFFF
 """The length of a null; so a value has at most 2^32 - 2 bytes."""
@@ -40,7 +40,7 @@ def row_checksum(row: Buffer, heap: Buffer, sample: int) -> int:
     """
     body, heap = memoryview(row)[8:], memoryview(heap)
     checksum: int
-    if len(body) + len(heap) < _LARGE_SAMPLE:
+    if len(body) + len(heap) < LARGE_SAMPLE:
         checksum = xxhash.xxh3_64_intdigest(b"".join((body, heap)), sample)
     elif not len(heap):
         checksum = xxhash.xxh3_64_intdigest(body, sample)
@@ -138,12 +138,18 @@ def row_checksums(
     """
     bodies = _bodies(rows, row_size)
     if heaps is None:
-        found: Iterable[int] = map(xxhash.xxh3_64_intdigest, bodies, count(first))
-    elif len(rows) + heap_size < _LARGE_SAMPLE * len(bodies):
+        return checksums(bodies, first=first)
+    if len(rows) + heap_size < LARGE_SAMPLE * len(bodies):
         found = map(xxhash.xxh3_64_intdigest, map(b"".join, zip(bodies, heaps, strict=True)), count(first))
     else:
         found = map(_in_turn, bodies, heaps, count(first))
     return np.fromiter(found, np.uint64, len(bodies))
+
+
+def checksums(samples: Sequence[bytes | memoryview], *, first: int) -> NDArray[np.uint64]:
+    """Return the checksums of samples `first`, `first` + 1, ..., each given by its row after the checksum field, with
+    its heap bytes."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, samples, count(first)), np.uint64, len(samples))
 
 
 def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:

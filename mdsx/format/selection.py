@@ -49,8 +49,7 @@ class Selection:
         if schema.variable:
             rows["start"][1:] = encoded.stops[:-1]
             rows["lengths"] = encoded.lengths
-        heap = memoryview(b"".join(encoded.pieces))
-        return cls(RowLayout(schema), file, samples, rows, np.arange(encoded.samples), heap)
+        return cls(RowLayout(schema), file, samples, rows, np.arange(encoded.samples), encoded.heap)
 
     @property
     def schema(self) -> Schema:

@@ -57,7 +57,7 @@ def _encoder(kind: ColumnType) -> Callable[[object], bytes]:
 
 
 def _object_encoder(base: str) -> Callable[[object], bytes]:
-    if base in _MAGIC:
+    if base in IMAGES:
         return _image_encoder(base)
     return {"bytes": _encode_bytes, "str": _encode_str, "json": _encode_json, "msgpack": _msgpack_encoder()}[base]
 
@@ -128,11 +128,12 @@ def _empty_shape(kind: ColumnType) -> tuple[int, ...]:
     return (0,)
 
 
-_MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+IMAGES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+"""Base -> the magic bytes with which each value begins."""
 
 
 def _image_encoder(base: str) -> Callable[[object], bytes]:
-    magic = _MAGIC[base]
+    magic = IMAGES[base]
 
     def encode(value: object) -> bytes:
         data = _encode_bytes(value)

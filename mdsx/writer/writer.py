@@ -22,6 +22,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from mdsx.arrow import ArrowData, encode_batch
 from mdsx.errors import ChangedError, UsageError
 from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
 from mdsx.mosaicml import WRITER, explain
@@ -122,20 +123,23 @@ class Writer:
         if self._staged_bytes >= self._most_staged or len(self._staged) >= _STAGED_SAMPLES:
             self._flush()
 
-    def write_batch(self, columns: Mapping[str, object]) -> None:
-        """Write many samples: column name -> array or tensor [n, ...], or a sequence of n values.
+    def write_batch(self, columns: Mapping[str, object] | ArrowData) -> None:
+        """Write many samples: column name -> array or tensor [n, ...], Arrow array, or a sequence of n values.
 
-        The shards are the same as those of a `write` for each sample.
+        Instead of a mapping, `columns` may be an Arrow table or record batch, or any other data with one of Arrow's C
+        interfaces, such as a DataFrame of Polars or pandas, or a relation of DuckDB. See docs/arrow.md. The shards are
+        the same as those of a `write` for each sample.
 
         Raises:
             SampleError: A value does not fit its column. Nothing of the batch is written; more samples may follow.
         """
         if not self._ready or self._uploads.error or not self._owner.here:
             self._refuse()
-        encoded = self._encoder.batch(columns)
+        parts = encode_batch(self._encoder, columns)
         self._flush()
-        self._store(encoded)
-        self._samples += encoded.samples
+        for encoded in parts:
+            self._store(encoded)
+            self._samples += encoded.samples
 
     def __enter__(self) -> Self:
         if self._entered:

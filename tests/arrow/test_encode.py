@@ -1,0 +1,282 @@
+"""Arrow data gives the bytes of the same values as Python objects or NumPy arrays, with the same checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdsx.arrow import column_types, encode_batch
+from mdsx.errors import SampleError
+from mdsx.format import Encoder, Schema, ShardBuilder
+
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def shards(columns: Mapping[str, str], batch: Any, shard_size: int = 2**20) -> Iterator[bytes]:
+    """Return the shards that a writer makes of a batch: of Arrow data, or of a mapping of lists and arrays."""
+    encoder = Encoder(Schema.from_columns(columns))
+    builder = ShardBuilder(encoder.schema, shard_size)
+    for encoded in encode_batch(encoder, batch):
+        taken = 0
+        while (taken := builder.add(encoded, taken)) < encoded.samples:
+            yield bytes(builder.finish())
+    yield bytes(builder.finish())
+
+
+def same(columns: Mapping[str, str], arrow: Any, plain: Mapping[str, Any], shard_size: int = 2**20) -> None:
+    assert list(shards(columns, arrow, shard_size)) == list(shards(columns, plain, shard_size))
+
+
+def refusal(kind: str, array: Any) -> SampleError:
+    with pytest.raises(SampleError) as caught:
+        list(shards({"x": kind}, {"x": array}))
+    return caught.value
+
+
+TEXT, BYTES = st.text(max_size=5), st.binary(max_size=5)
+INTEGERS, FLOATS = st.integers(0, 100), st.floats(width=32, allow_nan=False)
+SHAPES = st.integers(0, 3)
+
+
+def lists(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(items, max_size=3)
+
+
+def rectangles(rows: st.SearchStrategy[int], columns: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
+    """Lists of at least one list, all of the same length."""
+    return st.tuples(rows, columns).flatmap(
+        lambda shape: st.lists(
+            st.lists(FLOATS, min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
+        )
+    )
+
+
+KINDS: dict[str, tuple[str, Any, st.SearchStrategy[Any]]] = {
+    "bool": ("bool", pa.bool_(), st.booleans()),
+    "int": ("int64", pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "widened": ("uint32", pa.int8(), INTEGERS),
+    "float": ("float64", pa.float32(), FLOATS),
+    "text": ("str", pa.string(), TEXT),
+    "large text": ("str", pa.large_string(), TEXT),
+    "text view": ("str", pa.string_view(), TEXT),
+    "dictionary": ("str", pa.dictionary(pa.int8(), pa.string()), TEXT),
+    "bytes": ("bytes", pa.binary(), BYTES),
+    "large bytes": ("bytes", pa.large_binary(), BYTES),
+    "two bytes": ("bytes", pa.binary(2), st.binary(min_size=2, max_size=2)),
+    "jpeg": ("jpeg", pa.binary(), BYTES.map(JPEG.__add__)),
+    "vectors": ("int16[*]", pa.list_(pa.int64()), lists(INTEGERS)),
+    "pairs": ("int16[2]", pa.list_(pa.int64()), st.lists(INTEGERS, min_size=2, max_size=2)),
+    "fixed": ("int16[2]", pa.list_(pa.int16(), 2), st.lists(INTEGERS, min_size=2, max_size=2)),
+    "points": ("float32[*,3]", pa.list_(pa.list_(pa.float32(), 3)), rectangles(SHAPES, st.just(3))),
+    "matrices": ("float32[*,*]", pa.large_list(pa.list_(pa.float32())), rectangles(st.integers(1, 3), SHAPES)),
+    "texts": ("str[*]", pa.list_(pa.string()), lists(TEXT)),
+    "large texts": ("str[*]", pa.large_list(pa.large_string()), lists(TEXT)),
+    "blobs": ("bytes[*]", pa.list_(pa.binary()), lists(BYTES)),
+    "objects": ("json[*]", pa.list_(pa.struct([("a", pa.int64())])), lists(st.fixed_dictionaries({"a": INTEGERS}))),
+    "json": (
+        "json",
+        pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+        st.fixed_dictionaries({"a": INTEGERS | st.none(), "b": lists(TEXT | st.none()) | st.none()}),
+    ),
+    "msgpack": ("msgpack", pa.list_(pa.list_(pa.binary())), lists(lists(BYTES))),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, Any], dict[str, list[Any]]]:
+    """Columns, and the same values for them as Arrow arrays (slices, chunks) and as Python objects."""
+    count = draw(st.integers(0, 5))
+    columns, arrow, plain = {}, {}, {}
+    for name in draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4, unique=True)):
+        text, type, value = KINDS[name]
+        if draw(st.booleans()):
+            text, value = f"{text}?", value | st.none()
+        values = draw(st.lists(value, min_size=count + 2, max_size=count + 2))
+        cut = 1 + draw(st.integers(0, count))
+        chunks = [pa.array(values, type).slice(1, cut - 1), pa.array(values[cut:], type)[:-1]]
+        columns[name], plain[name] = text, values[1:-1]
+        arrow[name] = pa.chunked_array(chunks) if draw(st.booleans()) else pa.array(values, type)[1:-1]
+        if draw(st.booleans()) and name not in ("jpeg", "bytes"):
+            arrow[name] = plain[name]  # a column without Arrow
+    return columns, arrow, plain
+
+
+@given(batches(), st.sampled_from([1, 250, 2**20]))
+def test_arrow_gives_the_bytes_of_python_objects(batch: Any, shard_size: int) -> None:
+    columns, arrow, plain = batch
+    same(columns, arrow, plain, shard_size)
+
+
+def test_tables_of_any_origin_give_the_same_bytes() -> None:
+    table = pa.table({"id": np.arange(2000), "text": [f"täxt {number}" for number in range(2000)]})
+    columns, plain = column_types(table), {"id": np.arange(2000), "text": table["text"].to_pylist()}
+    same(columns, table, plain)
+    same(columns, table.to_batches()[0], plain)
+    same(columns, pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=300)), plain)
+    same(columns, pl.from_arrow(table), plain)
+    same(columns, duckdb.sql('select * from "table"'), plain)
+    same(columns, {"id": pl.Series(plain["id"]), "text": pl.Series(plain["text"])}, plain)
+    same(columns, pa.concat_tables([table[:1], table[1:2], table[2:]]), plain)
+
+
+def test_values_larger_than_a_row_are_not_joined_with_it() -> None:
+    values = [bytes([number]) * 5000 for number in range(9)]
+    same(
+        {"a": "bytes", "b": "bytes?"},
+        {"a": pa.array(values), "b": pa.array([None, *values[1:]])},
+        {"a": values, "b": [None, *values[1:]]},
+    )
+
+
+def test_numpys_arrays_give_the_same_bytes() -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(array)
+    same({"x": "uint8[2,3]"}, {"x": tensors}, {"x": array})
+    same({"x": "uint8[*,3]"}, {"x": tensors[1:3]}, {"x": array[1:3]})
+    turned = pa.FixedShapeTensorArray.from_numpy_ndarray(np.moveaxis(array, 1, 2))
+    assert turned.type.permutation is None or turned.type.shape != turned.to_numpy_ndarray().shape[1:]
+    same({"x": "uint8[3,2]"}, {"x": turned}, {"x": np.moveaxis(array, 1, 2)})
+
+
+def test_dates_times_and_decimals_keep_their_exact_values() -> None:
+    day, moment = date(2024, 2, 29), datetime(2024, 2, 29, 12, 0, 0, 5)
+    table = pa.table(
+        {
+            "date": [day],
+            "time": pa.array([moment.time()], pa.time64("us")),
+            "stamp": pa.array([moment], pa.timestamp("us")),
+            "zone": pa.array([moment], pa.timestamp("ns", "Asia/Tokyo")),
+            "span": pa.array([timedelta(seconds=-3)], pa.duration("ms")),
+            "price": pa.array([Decimal("1.10")], pa.decimal128(20, 2)),
+            "stamps": [[moment, moment]],
+        }
+    )
+    since = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+    plain = {
+        "date": [(day - date(1970, 1, 1)).days],
+        "time": [12 * 3600 * 10**6 + 5],
+        "stamp": [since],
+        "zone": [since * 1000],
+        "span": [-3000],
+        "price": ["1.10"],
+        "stamps": [[since, since]],
+    }
+    same(column_types(table), table, plain)
+
+
+def test_nested_values_become_json_with_the_same_rules() -> None:
+    moment = datetime(1970, 1, 1, 0, 0, 1)
+    array = pa.array(
+        [{"at": moment, "price": Decimal("1.0"), "map": [("a", 1)], "pairs": [(1, "x")], "tag": "t"}, None],
+        pa.struct(
+            [
+                ("at", pa.timestamp("s")),
+                ("price", pa.decimal128(3, 1)),
+                ("map", pa.map_(pa.string(), pa.int8())),
+                ("pairs", pa.map_(pa.int8(), pa.string())),
+                ("tag", pa.dictionary(pa.int8(), pa.string())),
+            ]
+        ),
+    )
+    expected = [{"at": 1, "price": "1.0", "map": {"a": 1}, "pairs": [[1, "x"]], "tag": "t"}, None]
+    same({"x": "json?"}, {"x": array}, {"x": expected})
+    same({"x": "json"}, {"x": pa.array(['{"a":[1]}', "null"], pa.json_())}, {"x": [{"a": [1]}, None]})
+    assert "duplicate" in str(refusal("json", pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8()))))
+    assert refusal("json", pa.array(["1", "{"], pa.json_())).place == "sample 1 of the batch, column 'x'"
+
+
+def test_files_of_hugging_face_are_stored_by_their_bytes() -> None:
+    files = pa.array([{"bytes": PNG, "path": None}, None, {"bytes": PNG + b"1", "path": "a.png"}], FILE)
+    same({"x": "png?"}, {"x": files}, {"x": [PNG, None, PNG + b"1"]})
+    same({"x": "bytes[*]"}, {"x": pa.array([files.to_pylist()[:1], []], pa.list_(FILE))}, {"x": [[PNG], []]})
+    error = refusal("bytes", pa.array([{"bytes": b"", "path": None}, {"bytes": None, "path": "a.png"}], FILE))
+    assert error.place == "sample 1 of the batch, column 'x'"
+    assert "a.png" in str(error)
+    assert "embed" in str(error)
+
+
+def test_bytes_under_a_null_are_not_stored() -> None:
+    hidden = pa.Array.from_buffers(
+        pa.string(), 2, [pa.py_buffer(b"\2"), pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"abc")]
+    )
+    same({"x": "str?"}, {"x": hidden}, {"x": [None, "c"]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "array", "place", "words"),
+    [
+        ("int64", pa.array([1, None]), "sample 1 of the batch, column 'x'", "declare it as 'int64?'"),
+        ("str", pa.array(["a", None]), "sample 1 of the batch, column 'x'", "declare it as 'str?'"),
+        ("int8", pa.array([1, None, 128]).drop_null(), "sample 1 of the batch, column 'x'", "-128 to 127, found 128"),
+        ("int8?", pa.array([1, None, 128]), "sample 2 of the batch, column 'x'", "-128 to 127, found 128"),
+        ("int8", pa.array([1.0]), "column 'x'", "int8 or other integers"),
+        ("float32", pa.array([1.0]), "column 'x'", "float32, a narrower float"),
+        ("int8", pa.array(["a"]), "column 'x'", "found Arrow's string"),
+        ("str", pa.array([b"a"]), "column 'x'", "found Arrow's binary"),
+        ("bytes", pa.array(["a"]), "column 'x'", "found Arrow's string"),
+        ("jpeg", pa.array([JPEG, b"GIF"]), "sample 1 of the batch, column 'x'", "found b'GIF'"),
+        ("jpeg[*]", pa.array([[], [JPEG, b"GIF"]]), "sample 1 of the batch, column 'x'", "found b'GIF' at [1]"),
+        ("int8[*]", pa.array([[1], [2, None]]), "sample 1 of the batch, column 'x'", "None at [1]"),
+        ("int8[*]", pa.array([[1], [2, 300]]), "sample 1 of the batch, column 'x'", "found 300 at [1]"),
+        ("int8[2]", pa.array([[1, 2], [2]]), "sample 1 of the batch, column 'x'", "shape [2], found shape [1]"),
+        ("int8[2]", pa.array([1]), "column 'x'", "lists of shape [2]"),
+        ("int8[*]", pa.array([[[1]]]), "column 'x'", "lists of shape [*]"),
+        ("int8[*,*]", pa.array([[[1], [2]], [[1], [2, 3]]]), "sample 1 of the batch, column 'x'", "items of one shape"),
+        ("int8[*,*]", pa.array([[[1]], [[1], None]]), "sample 1 of the batch, column 'x'", "None at [1]"),
+        ("int8[*,2]", pa.array([[[1, 2]], [[1, 2], [3, 300]]]), "sample 1 of the batch, column 'x'", "300 at [1, 1]"),
+        ("str[*]", pa.array([["a"], ["b", None]]), "sample 1 of the batch, column 'x'", "None at [1]"),
+        ("str[*]", pa.array(["a"]), "column 'x'", "found Arrow's string"),
+        (
+            "msgpack",
+            pa.array([[], [{"bytes": b"", "path": ""}, {"bytes": None, "path": ""}]], pa.list_(FILE)),
+            "sample 1 of the batch, column 'x'",
+            "at [1]",
+        ),
+        ("json", pa.array([1.0, float("nan")]), "sample 1 of the batch, column 'x'", "a JSON value"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(kind: str, array: Any, place: str, words: str) -> None:
+    error = refusal(kind, array)
+    assert error.place == place
+    assert words in str(error)
+
+
+def test_text_must_be_utf_8() -> None:
+    wrong = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"a\xff")]
+    )
+    assert refusal("str", wrong).place == "sample 1 of the batch, column 'x'"
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2]), wrong)
+    assert refusal("str[*]", lists).place == "sample 1 of the batch, column 'x'"
+    assert refusal("json", lists).place == "sample 1 of the batch, column 'x'"
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2]), pa.array(["k", "k"]), wrong)
+    assert refusal("json", maps).place == "sample 1 of the batch, column 'x'"
+
+
+def test_the_columns_of_a_batch_are_checked() -> None:
+    encoder = Encoder(Schema.from_columns({"a": "int64", "b": "str"}))
+    for batch, words in [
+        (pa.table({"a": [1]}), "lacks columns"),
+        (pa.table({"a": [1], "b": ["x"], "c": [1]}), "unknown columns"),
+        (pa.table([[1], [2]], ["a", "a"]), "occurs twice"),
+        ({"a": pa.array([1]), "b": ["x", "y"]}, "different lengths"),
+        (pa.array([1]), "a batch has columns"),
+    ]:
+        with pytest.raises(SampleError, match=words):
+            encode_batch(encoder, batch)
+
+
+def test_a_later_chunk_names_the_sample_of_the_whole_batch() -> None:
+    texts = pa.chunked_array([["a"] * 3000, ["b", None]])
+    assert refusal("str", texts).place == "sample 3001 of the batch, column 'x'"
