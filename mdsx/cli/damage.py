@@ -30,12 +30,13 @@ def verify(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Check every byte of a dataset against every checksum: index, shards, rows. Print a line for each damage, up to 10
-    for each file.
+    """Check every byte of a dataset against every checksum that its format has; `mdsx info` names them. Print a line
+    for each damage, up to 10 for each file.
 
     Exit status: 0 sound, 1 damage was found or the dataset could not be read.
     """
     from mdsx.damage import unnamed, verify_stored
+    from mdsx.shards import OURS
     from mdsx.storage import open_storage
 
     files, storage = Counter[str](), open_storage(url, storage_options(storage_option))
@@ -58,6 +59,7 @@ def verify(
         print_json(
             {
                 "url": found.url,
+                "format": found.format,
                 "sound": found.ok,
                 "shards": found.shards,
                 "samples": found.samples,
@@ -75,7 +77,10 @@ def verify(
             print(f"next to it: {_count(len(beside), 'file')} that the index does not name: {names}")
         if not found.ok:
             print(f"{_count(len(found), 'damage')} found in {what}: in {_count(len(files), 'file')}")
-            complain(f"`mdsx repair {url}` shows what can be kept, and leaves out the rest if asked to", kind="")
+            if found.format in (None, OURS.name):
+                complain(f"`mdsx repair {url}` shows what can be kept, and leaves out the rest if asked to", kind="")
+            else:
+                complain("copy the damaged files again from where they came, or write the dataset again", kind="")
         else:
             print(f"sound: {what}")
     if not found.ok:

@@ -25,6 +25,7 @@ def info(
 ) -> None:
     """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
     metadata. Long metadata is shortened, except with --json."""
+    from mdsx.format import Reads
     from mdsx.shards import read_index
     from mdsx.storage import open_storage
 
@@ -32,6 +33,11 @@ def info(
     index = read_index(storage)
     columns = {column.name: str(column.type) for column in index.schema.columns}
     size, raw_size = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
+    about = "" if index.exact_sizes else "about "
+    shards = f"{len(index.counts):,}"
+    if len(index.counts) and index.reads(0) is Reads.GROUPS:
+        files = len({index.name(shard) for shard in range(len(index.counts))})
+        shards += f" in {files:,} file" + "s" * (files != 1)
     if as_json:
         print_json(
             {
@@ -42,6 +48,7 @@ def info(
                 "shards": len(index.counts),
                 "size": size,
                 "raw_size": raw_size,
+                "raw_size_is_exact": index.exact_sizes,
                 "compression": index.compression,
                 "fingerprint": index.fingerprint,
                 "columns": columns,
@@ -55,8 +62,11 @@ def info(
             ("format", index.format),
             ("checks", index.checks),
             ("samples", f"{index.samples:,}"),
-            ("shards", f"{len(index.counts):,}"),
-            ("size", format_size(size) + (f", {format_size(raw_size)} uncompressed" if index.compression else "")),
+            ("shards", shards),
+            (
+                "size",
+                format_size(size) + (f", {about}{format_size(raw_size)} uncompressed" if index.compression else ""),
+            ),
             ("compression", index.compression or "none"),
             ("fingerprint", index.fingerprint),
         ]
@@ -84,6 +94,9 @@ def cat(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Show only this column; give it once for each column.")
+    ] = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +107,7 @@ def cat(
     """
     from mdsx import Dataset
 
-    dataset = Dataset(url, storage_options=storage_options(storage_option))
+    dataset = Dataset(url, columns=column or None, storage_options=storage_options(storage_option))
     if start >= len(dataset) and start > 0:
         samples = f"{len(dataset):,} samples"
         raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)

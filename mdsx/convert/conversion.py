@@ -21,7 +21,7 @@ from mdsx.convert.webdataset import KEY, MemberNames, Names
 from mdsx.errors import MdsxError, MissingError, UsageError, shown
 from mdsx.format import filenames
 from mdsx.progress import Progress
-from mdsx.shards import read_index
+from mdsx.shards import read_index, refuse_foreign
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.warn import warn
@@ -134,6 +134,7 @@ def _open_output(url: str | os.PathLike[str], storage_options: StorageOptions | 
     no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
     if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
         raise UsageError("the output would be a tar or another file", file=storage.url, hint="name the output last")
+    refuse_foreign(storage, "there is a dataset of another format already", hint="give another output")
     return storage
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.shards import read_index, retried
+from mdsx.shards import read_index, refuse_foreign, retried
 from mdsx.storage import Entry, Storage
 
 _SHOWN = 20  # names in an error
@@ -55,7 +55,9 @@ class Catalog:
 
 def read_catalog(storage: Storage) -> Catalog:
     """Return the shards of the dataset in `storage`. Raise MissingError if there are none, UsageError for an unfinished
-    dataset, or if names contradict each other."""
+    dataset or one of another format, or if names contradict each other."""
+    hint = "copy the damaged files, which `mdsx verify` names, again from where they came"
+    refuse_foreign(storage, "only datasets of mdsx's own format can be repaired", hint=hint)
     data: bytes | None = None
 
     def read() -> Index:

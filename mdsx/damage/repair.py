@@ -55,7 +55,7 @@ def repair(
         watch: Called with an `mdsx.Progress` after each shard.
 
     Raises:
-        UsageError: The dataset is unfinished, or its shards do not belong together.
+        UsageError: The dataset is unfinished or of another format, or its shards do not belong together.
         MissingError: There is no dataset.
         CorruptError: Nothing of it is sound.
     """

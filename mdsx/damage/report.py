@@ -16,6 +16,7 @@ class Verification:
 
     Attributes:
         url: The dataset.
+        format: The name of its format, "mdsx" for our own. None if its index is damaged.
         samples: How many samples were checked.
         shards: How many shards were checked.
         size: How many bytes were checked, as they are stored.
@@ -23,6 +24,7 @@ class Verification:
     """
 
     url: str
+    format: str | None
     samples: int
     shards: int
     size: int

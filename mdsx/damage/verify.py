@@ -22,7 +22,19 @@ import xxhash
 
 from mdsx.damage.report import ShardRepair, Verification
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
-from mdsx.format import Index, Layout, Ranges, Salvage, ShardEntry, StoredIndex, filenames, own_layout, salvage, surplus
+from mdsx.format import (
+    Index,
+    Layout,
+    Ranges,
+    Reads,
+    Salvage,
+    ShardEntry,
+    StoredIndex,
+    filenames,
+    own_layout,
+    salvage,
+    surplus,
+)
 from mdsx.progress import Progress
 from mdsx.shards import download_shard, inspect_shard, read_index
 from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_storage
@@ -59,7 +71,7 @@ def verify_stored(storage: Storage, *, threads: int, watch: Callable[[Progress],
         index = read_index(storage)
     except CorruptError as error:
         watch(Progress(0, 0, 0, problems=(error,)))
-        return Verification(storage.url, 0, 0, 0, (error,))
+        return Verification(storage.url, None, 0, 0, 0, (error,))
     firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(index.counts)))
     of_shards, of_size, size = len(index.counts), sum(index.sizes.tolist()), 0
     damages: list[MdsxError] = []
@@ -71,7 +83,7 @@ def verify_stored(storage: Storage, *, threads: int, watch: Callable[[Progress],
         damages += found
         size += int(index.sizes[shard])
         watch(Progress(int(firsts[shard + 1]), size, of_size, shard + 1, of_shards, tuple(found)))
-    return Verification(storage.url, index.samples, of_shards, size, tuple(damages))
+    return Verification(storage.url, index.format, index.samples, of_shards, size, tuple(damages))
 
 
 def _damages(storage: Storage, index: StoredIndex, shard: int, first: int) -> Sequence[MdsxError]:
@@ -125,6 +137,8 @@ def find_damage(storage: Storage, index: StoredIndex, shard: int, *, first: int)
     name, file = index.name(shard), file_of(storage, index.name(shard))
     if _is_sound(storage, index, shard):
         return []
+    if index.reads(shard) is Reads.GROUPS:  # only its format knows which bytes of the object are the group's
+        return _check_whole(storage, index, shard, name)
     stored, size = _read(storage, name, int(index.sizes[shard]))
     return index.find_damage(shard, stored, size=size, file=file, first=first)
 
@@ -196,13 +210,17 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int
 
 
 def _is_sound(storage: Storage, index: StoredIndex, shard: int, name: str | None = None) -> bool:
-    name = index.name(shard) if name is None else name
-    raw, file = bytearray(), file_of(storage, name)
     try:
-        download_shard(storage, index, shard, raw.extend, name=name)
-        return not index.check(shard, raw, file=file)
+        return not _check_whole(storage, index, shard, index.name(shard) if name is None else name)
     except (FormatError, MissingError, TruncatedError, ChangedError):
         return False
+
+
+def _check_whole(storage: Storage, index: StoredIndex, shard: int, name: str) -> Sequence[CorruptError]:
+    """Read a whole shard, stored as `name`. Return the problems of its raw bytes, or raise that of its stored bytes."""
+    raw = bytearray()
+    download_shard(storage, index, shard, raw.extend, name=name)
+    return index.check(shard, raw, file=file_of(storage, name))
 
 
 def _read(storage: Storage, name: str, most: int) -> tuple[memoryview, int]:

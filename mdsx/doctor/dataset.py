@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from mdsx.doctor.finding import Finding, ok, problem, warning
 from mdsx.doctor.storage import list_all
-from mdsx.format import StoredIndex
+from mdsx.format import Reads, StoredIndex
 from mdsx.order import DatasetCourse, Order, Shuffle, better_lanes, lane_spread
+from mdsx.shards import OURS
 from mdsx.sizes import format_size
 from mdsx.storage import Storage
 
+_WRITE = 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")'
 _LISTED = 50_000  # objects
 _SMALL, _FEW = 4 * 2**20, 64  # bytes of an average shard; shards that are not too many whatever their size
 _LARGE = 2**30
@@ -64,26 +66,32 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
     if not objects:
         return
     last = max(objects) if len(objects) == _LISTED else None
-    names = [index.name(number) for number in range(shards)]
-    seen = [number for number, name in enumerate(names) if last is None or name <= last]
-    wrong = [names[number] for number in seen if objects.get(names[number]) != index.sizes[number]]
+    expected = {index.name(number): index.object_size(number) for number in range(shards)}  # groups share an object
+    seen = [name for name in expected if last is None or name <= last]
+    wrong = [name for name in seen if objects.get(name) != expected[name]]
+    kind = "shards" if len(expected) == shards else "files"
     if wrong:
-        found = f"{len(wrong):,} of {len(seen):,} shards are missing or have another size; the first is {wrong[0]}"
-        yield problem("shards", found, "copy the dataset again, or see `mdsx verify URL` and `mdsx repair URL`")
+        found = f"{len(wrong):,} of {len(seen):,} {kind} are missing or have another size; the first is {wrong[0]}"
+        repair = " and `mdsx repair URL`" if index.format == OURS.name else ""
+        yield problem("shards", found, f"copy the dataset again, or see `mdsx verify URL`{repair}")
     else:
-        yield ok("shards", f"all {len(seen):,} that were looked for are there, with the sizes that the index has")
+        found = f"all {len(seen):,} {kind} that were looked for are there, with the sizes that the index has"
+        yield ok("shards", found)
 
 
 def _sizes(index: StoredIndex, latency: float) -> Finding:
     shards, mean, largest = len(index.counts), int(index.sizes.mean()), int(index.raw_sizes.max())
     found = f"shards have {format_size(mean)} on average; the largest has {format_size(largest)} uncompressed"
     figures = {"mean_size": mean, "largest_raw_size": largest}
+    advice = _WRITE if index.format == OURS.name else "write shards of about 64 MiB"
+    if index.reads(0) is Reads.GROUPS:
+        advice = "write groups of samples of about 64 MiB"
     if mean < _SMALL and shards > _FEW:
         found += f": an epoch takes {shards:,} requests, of {1000 * latency:.0f} ms or more each"
-        return warning("shard size", found, 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")', **figures)
+        return warning("shard size", found, advice, **figures)
     if largest > _LARGE:
         found += ", and a run has many in use at a time"
-        return warning("shard size", found, 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")', **figures)
+        return warning("shard size", found, advice, **figures)
     return ok("shard size", found, **figures)
 
 

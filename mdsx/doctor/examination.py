@@ -49,9 +49,9 @@ def examine(
     if index is not None:
         yield from check_dataset(storage, index, reached.latency)
         if index.samples:
-            names = [index.name(number) for number in range(min(_SHARDS, len(index.counts)))]
-            shards = list(zip(names, index.sizes.tolist(), strict=False))
-            yield check_throughput(storage, shards, job.need(index))
+            numbers = range(min(_SHARDS, len(index.counts)))
+            objects = {index.name(number): index.object_size(number) for number in numbers}
+            yield check_throughput(storage, list(objects.items()), job.need(index))
             cached = storage.path(filenames.INDEX) is None or index.compression is not None
             room = min(room_of(directory), limit or 2**62) if cached else None
             advised, chosen = recommend(index, storage.url, job, room, str(directory))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mdsx.doctor.endpoint import check_region, reach
 from mdsx.doctor.finding import Finding, ok, problem, refusal, warning
 from mdsx.errors import ForbiddenError, MdsxError, MissingError
-from mdsx.format import filenames
+from mdsx.shards import index_keys
 from mdsx.sizes import format_size
 from mdsx.storage import MissingBucketError, Storage
 from mdsx.storage.remote import RemoteStorage, WebStorage
@@ -79,7 +79,7 @@ def _listed(storage: Storage, reached: Reached) -> Finding:
 
 
 def _read(storage: Storage, reached: Reached) -> Finding:
-    keys = [filenames.INDEX, *([reached.key] if reached.key else [])]
+    keys = [*index_keys(), *([reached.key] if reached.key else [])]
     for key in keys:
         try:
             piece = storage.get(key, stop=64)

@@ -306,7 +306,7 @@ class StoredObject:
                 place="size",
                 found=piece.total,
                 expected=self._size,
-                hint="open the dataset again if it was replaced, else write it again",
+                hint="open the dataset again if it was replaced (Parquet: index it again), else write it again",
             )
         self._etag = piece.etag or None
         return memoryview(piece.data)

@@ -13,9 +13,11 @@ from typing import Any
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
+from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, open_storage
 
 _THREADS = 16
+_FOREIGN = "only datasets of mdsx's own format can be merged"
 
 
 def merge(
@@ -47,6 +49,7 @@ def merge(
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
         hint = "pass overwrite=True or --overwrite to replace it"
         raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)
+    refuse_foreign(storage, _FOREIGN, hint="merge where no other dataset is")
     if any(storage.list(filenames.WRITER_FOLDER)):
         hint = "finish or remove that dataset; each part is written to a folder of its own"
         raise UsageError("a writer is at work beside the parts", file=storage.url, hint=hint)
@@ -100,8 +103,13 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
 
 def _read(storage: Storage, name: str) -> Index:
     key = filenames.within(name, filenames.INDEX)
+    file = f"{storage.url}/{key}"
     try:
-        return parse_index(storage.get(key).data, file=f"{storage.url}/{key}")
+        data = storage.get(key).data
+        if (form := format_of(filenames.INDEX, data)) is not OURS:
+            hint = "read such datasets in place, several as one with mdsx.Mixture"
+            raise UsageError(_FOREIGN, file=file, found=form.name, expected=OURS.name, hint=hint)
+        return parse_index(data, file=file)
     except MissingError:
         message = "the part is unfinished: it has no index"
         raise MissingError(message, file=f"{storage.url}/{name}", hint="finish it, then merge") from None

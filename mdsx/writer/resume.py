@@ -36,7 +36,7 @@ from mdsx.format import (
     parse_index,
     parse_json,
 )
-from mdsx.shards import inspect_shard, stream_shard
+from mdsx.shards import inspect_shard, refuse_foreign, stream_shard
 from mdsx.sizes import parse_size
 from mdsx.storage import Entry, Storage, file_of
 from mdsx.warn import warn
@@ -209,6 +209,8 @@ def begin(storage: Storage, folder: Folder, options: Options, *, resume: bool) -
 
     Raise UsageError if something is there without `resume`, or if the options differ.
     """
+    message = "there is a dataset of another format already"
+    refuse_foreign(storage, message, hint="write to another place: a writer only adds to what mdsx wrote")
     index = _index(storage)
     begun = folder.begun()
     if not resume and index is not None:

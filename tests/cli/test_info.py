@@ -33,6 +33,7 @@ def test_json_has_the_whole_index(run: Run, dataset: Path) -> None:
         "shards": len(shards),
         "size": size,
         "raw_size": size,
+        "raw_size_is_exact": True,
         "compression": None,
         "fingerprint": mdsx.Dataset(dataset).fingerprint,
         "columns": {"name": "str", "label": "int64?", "bits": "bytes"},

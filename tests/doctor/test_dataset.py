@@ -11,7 +11,7 @@ import pytest
 
 import mdsx
 from mdsx.doctor.dataset import Job, check_dataset, plan, recommend
-from mdsx.format import StoredIndex
+from mdsx.format import Reads, StoredIndex
 from mdsx.order import DatasetCourse, Order, lane_spread
 from mdsx.shards import read_index
 from mdsx.storage import Storage, open_storage
@@ -25,7 +25,10 @@ def index_of(shards: int, samples: int, size: int) -> StoredIndex:
         sizes=np.full(shards, size),
         samples=shards * samples,
         compression=None,
+        format="mdsx",
+        reads=lambda number: Reads.SAMPLES,
         name=lambda number: f"shard.{number:05}.mdsx",
+        object_size=lambda number: size,
     )
     return cast(StoredIndex, found)
 
