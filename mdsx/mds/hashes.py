@@ -1,0 +1,56 @@
+"""The hashes of whole files that an index may have: those of hashlib, and xxHash's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from mdsx.errors import CorruptError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_XXHASH = ("xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128")
+_HASHLIB = {name for name in hashlib.algorithms_guaranteed if not name.startswith("shake_")}
+
+
+def is_known(name: str) -> bool:
+    return name in _XXHASH or name in _HASHLIB
+
+
+def digest_size(name: str) -> int:
+    """Return the bytes of the hash `name`, which must be known."""
+    return int(_new(name).digest_size)
+
+
+class FileHashes:
+    """Hashes a file, piece by piece, with all of `expected`: name -> hexadecimal digits."""
+
+    def __init__(self, expected: Mapping[str, str], what: str, file: str) -> None:
+        self._expected, self._what, self._file = expected, what, file
+        self._hashers = {name: _new(name) for name in expected}
+
+    def update(self, data: Buffer) -> None:
+        for hasher in self._hashers.values():
+            hasher.update(data)
+
+    def check(self) -> None:
+        """Raise CorruptError unless all hashes are those expected."""
+        for name, hasher in self._hashers.items():
+            found = hasher.hexdigest()
+            if found != self._expected[name]:
+                raise CorruptError(
+                    f"the {self._what} bytes do not match the index",
+                    file=self._file,
+                    place=name,
+                    found=found,
+                    expected=self._expected[name],
+                    hint="the shard is damaged, or was replaced: fetch or write it again",
+                )
+
+
+def _new(name: str) -> Any:
+    return getattr(xxhash, name)() if name in _XXHASH else hashlib.new(name, usedforsecurity=False)
