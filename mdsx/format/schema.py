@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a dataset, in order; made by `from_columns` or `from_json`, which check them."""
+    """The columns of a dataset, in order; made by `from_columns`, `from_json` or `of`, which check them."""
 
     columns: tuple[Column, ...]
 
@@ -70,6 +70,11 @@ class Schema:
         columns = [
             Column(name, parse_type(kind, file=file, place=f"schema, column {name[:80]!r}")) for name, kind in pairs
         ]
+        return cls.of(columns, file=file)
+
+    @classmethod
+    def of(cls, columns: Iterable[Column], *, file: str | None = None) -> Schema:
+        """Return the schema of stored columns, perhaps with types of another format. Raise CorruptError."""
         return cls(tuple(columns))._checked(CorruptError, file)
 
     def choose(self, columns: Mapping[str, str]) -> tuple[Schema, tuple[int, ...]]:

@@ -73,8 +73,8 @@ class View:
         if component_column is not None:
             if component_column in [column.name for column in self.schema.columns]:
                 raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
-            columns = {column.name: str(column.type) for column in self.schema.columns}
-            self.schema = Schema.from_columns({**columns, component_column: "int64"})
+            added = Schema.from_columns({component_column: "int64"})
+            self.schema = Schema.of((*self.schema.columns, *added.columns))
         self.counts = _joined([excerpt.subset.counts for excerpt in excerpts])
         self.raw_sizes = _joined([excerpt.shards.index.raw_sizes for excerpt in excerpts])
         sizes = [len(excerpt.subset.counts) for excerpt in excerpts]

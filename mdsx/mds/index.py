@@ -1,0 +1,154 @@
+"""The index of an MDS dataset: what it says about each shard, and how their bytes become samples.
+
+An MDS index has no hash of its own, and none of its content unless the writer was given `hashes`. So the fingerprint of
+the dataset is a hash of the index's bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError
+from mdsx.format import Reads, Schema, check_stored
+from mdsx.mds.compressions import decompressor
+from mdsx.mds.decode import MdsDecoder
+from mdsx.mds.hashes import FileHashes
+from mdsx.mds.layout import MdsLayout
+from mdsx.mds.shard import TRAILER, MdsShard
+from mdsx.mds.stored_bytes import MdsRanges, MdsReceiver
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+_MOST_PROBLEMS = 1000  # listed for one shard
+
+
+class MdsEntry(NamedTuple):
+    """What the index says about the files of a shard. `hashes`: name -> digits of the stored file; `raw_hashes`: of the
+    uncompressed one. They may be empty, and are the same for an uncompressed shard."""
+
+    name: str
+    compression: str | None
+    hashes: dict[str, str]
+    raw_hashes: dict[str, str]
+
+    @property
+    def hashed(self) -> bool:
+        return bool(self.hashes or self.raw_hashes)
+
+
+@dataclass(frozen=True, eq=False)
+class MdsIndex:
+    """A parsed index. Arrays have one item for each shard; the raw sizes include the hash that follows the raw bytes in
+    the cache."""
+
+    layout: MdsLayout
+    entries: tuple[MdsEntry, ...]
+    samples: int
+    counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    raw_sizes: NDArray[np.int64]
+    raw_hashes: NDArray[np.uint8]  # [S, 16]
+    fingerprint: str
+
+    exact_sizes: ClassVar[bool] = True
+
+    @property
+    def schema(self) -> Schema:
+        return self.layout.schema
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+    @cached_property
+    def compression(self) -> str | None:
+        return ", ".join(sorted({entry.compression for entry in self.entries if entry.compression})) or None
+
+    @cached_property
+    def checks(self) -> str:
+        """What is checked of the shards."""
+        hashed = [entry for entry in self.entries if entry.hashed]
+        unchecked = "only the sizes of files and the form of samples, because the index has no hashes"
+        if not hashed:
+            return unchecked
+        names = ", ".join(Counter(name for entry in hashed for name in {**entry.hashes, **entry.raw_hashes}))
+        if len(hashed) == len(self.entries):
+            return f"hashes of whole shards ({names})"
+        return f"hashes of {len(hashed)} of {len(self.entries)} shards ({names}); of the others {unchecked}"
+
+    def name(self, shard: int) -> str:
+        return self.entries[shard].name
+
+    def raw_hash(self, shard: int) -> str:
+        return bytes(self.raw_hashes[shard]).hex()
+
+    def object_size(self, shard: int) -> int:
+        return int(self.sizes[shard])
+
+    def project(self, columns: Sequence[int]) -> MdsIndex:
+        return self
+
+    def reads(self, shard: int) -> Reads:
+        """A shard with hashes is read whole, because only then can they be checked."""
+        entry = self.entries[shard]
+        return Reads.SHARDS if entry.hashed or entry.compression else Reads.SAMPLES
+
+    def read_group(self, shard: int, *, file: str) -> NoReturn:
+        raise NotImplementedError
+
+    def receive(self, shard: int, *, file: str) -> MdsReceiver:
+        entry, raw_size = self.entries[shard], self._raw_size(shard)
+        return MdsReceiver(
+            size=int(self.sizes[shard]),
+            raw_size=raw_size,
+            hashes=FileHashes(entry.hashes, "stored", file),
+            raw_hashes=FileHashes(entry.raw_hashes if entry.compression else {}, "decompressed", file),
+            decompressor=decompressor(entry.compression, raw_size) if entry.compression else None,
+            file=file,
+        )
+
+    def open(self, shard: int, raw: Buffer, *, file: str) -> MdsShard:
+        count, hashed = int(self.counts[shard]), self.entries[shard].hashed
+        return MdsShard.parse(raw, self.layout, count=count, size=self._raw_size(shard), hashed=hashed, file=file)
+
+    def verify(self, shard: int, opened: MdsShard, *, file: str) -> None:
+        """Check a shard in the cache by the hash that follows it, one in place by those of the index; else its form."""
+        if opened.trailer is not None:
+            opened.check_trailer()
+            return
+        hashes = FileHashes(self.entries[shard].raw_hashes, "shard's", file)
+        hashes.update(opened.buffer)
+        hashes.check()
+        for problem in opened.problems():
+            raise problem
+
+    def check(self, shard: int, raw: Buffer, *, file: str) -> Sequence[CorruptError]:
+        try:
+            opened = self.open(shard, raw, file=file)
+        except CorruptError as error:
+            return [error]
+        return [*islice(opened.problems(), _MOST_PROBLEMS)] or [*islice(opened.wrong_values(), _MOST_PROBLEMS)]
+
+    def by_range(self, shard: int, *, file: str) -> MdsRanges:
+        return MdsRanges(self.layout, count=int(self.counts[shard]), size=self._raw_size(shard), file=file)
+
+    def find_damage(
+        self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
+    ) -> Sequence[CorruptError]:
+        return check_stored(self, shard, stored, file=file)
+
+    def decoder(self, columns: Mapping[str, int]) -> MdsDecoder:
+        return MdsDecoder(self.layout, columns)
+
+    def _raw_size(self, shard: int) -> int:
+        return int(self.raw_sizes[shard]) - TRAILER
