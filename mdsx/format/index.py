@@ -114,7 +114,6 @@ class Index:
 
     format: ClassVar[str] = "mdsx"
     checks: ClassVar[str] = "checksums of samples, XXH3-128 of shards"
-    checks_samples: ClassVar[bool] = True
     exact_sizes: ClassVar[bool] = True
 
     def project(self, columns: Sequence[int]) -> Index:

@@ -57,6 +57,9 @@ class OpenedShard(Protocol):
     def buffer(self) -> memoryview: ...
     @property
     def samples(self) -> int: ...
+    @property
+    def checks_samples(self) -> bool:
+        """Whether a sample can be checked by itself. Otherwise the shard is checked whole before it is read."""
 
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
         """Select `samples` (int64 [n]). With `verify`, check each one. Raise CorruptError."""
@@ -131,10 +134,6 @@ class StoredIndex(Protocol):
     @property
     def compression(self) -> str | None:
         """How stored and raw bytes differ. None: they are the same, and a local shard is mapped in place."""
-
-    @property
-    def checks_samples(self) -> bool:
-        """Whether a sample can be checked by itself. Otherwise shards are checked whole before they are read."""
 
     @property
     def fingerprint(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import xxhash
@@ -183,6 +183,7 @@ class ShardView:
     heap: memoryview
     fields: dict[Any, Any] = field(default_factory=dict)
     """Decoders of single samples keep here what they prepare for this shard."""
+    checks_samples: ClassVar[bool] = True
 
     @classmethod
     def parse(

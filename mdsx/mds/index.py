@@ -60,6 +60,7 @@ class MdsIndex:
     raw_hashes: NDArray[np.uint8]  # [S, 16]
     fingerprint: str
 
+    format: ClassVar[str] = "MDS"
     exact_sizes: ClassVar[bool] = True
 
     @property

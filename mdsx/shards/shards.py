@@ -78,8 +78,7 @@ class Shards:
                 self.storage.connect(filenames.INDEX, connections)
         beside = self.storage if index is None else open_beside(url, index, storage_options)
         self.index: StoredIndex = read_index(beside)
-        small = int(self.index.raw_sizes.sum()) < _SMALL * self.index.samples
-        self._small = small and self.index.checks_samples
+        self._small = int(self.index.raw_sizes.sum()) < _SMALL * self.index.samples
         self.local = path is not None
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
@@ -236,7 +235,7 @@ class Shards:
             return None
         opened.used = True
         try:
-            if self._small:  # checking the sample costs less than looking at the file
+            if opened.small:  # checking the sample costs less than looking at the file
                 opened.checked += 1
                 return decoder.decode(opened.view, sample, verify=True)
             if not opened.verified:
@@ -315,7 +314,7 @@ class Shards:
         try:
             file = self.file(shard)
             view = self.index.open(shard, mapped, file=file)
-            if not self._trust_cache and not self.index.checks_samples:
+            if not self._trust_cache and not view.checks_samples:
                 self.index.verify(shard, view, file=file)
             return view.select(samples, verify=not self._trust_cache).copied()
         except CorruptError:
@@ -373,8 +372,9 @@ class Shards:
         return Identity(str(self.cache.path(self.key(shard))), in_cache=True)
 
     def _keep(self, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
-        opened = Opened(self.index.open(shard, mapped, file=self.file(shard)), verified, identity)
-        if (whole or not self.index.checks_samples) and not verified:
+        view = self.index.open(shard, mapped, file=self.file(shard))
+        opened = Opened(view, verified, identity, small=self._small and view.checks_samples)
+        if (whole or not view.checks_samples) and not verified:
             self._verify(shard, opened)
         self._state.opened.add(shard, opened)
 

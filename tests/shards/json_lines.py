@@ -87,7 +87,6 @@ class LinesIndex:
     table: bool
     format: ClassVar[str] = "lines"
     checks: ClassVar[str] = "XXH3-128 of shards"
-    checks_samples: ClassVar[bool] = False
     exact_sizes: ClassVar[bool] = True
 
     def project(self, columns: Sequence[int]) -> LinesIndex:
@@ -169,6 +168,7 @@ class LinesShard:
     schema: Schema
     lines: list[bytes]
     file: str
+    checks_samples: ClassVar[bool] = False
 
     @property
     def samples(self) -> int:
