@@ -28,7 +28,7 @@ def floors() -> dict[str, int]:
 
 
 FLOOR = floors()
-PURE = {"arrow", "format", "order"}
+PURE = {"arrow", "format", "mds", "order"}
 """Rooms without I/O, clock, randomness or processes."""
 
 IMPURE_MODULES = {

@@ -1,5 +1,4 @@
-"""Decompress shards, of which every whole file is one stream. No more is made than the index says, whatever a file
-claims.
+"""Decompress shards: each file is one compressed stream. No more is made than the index says, whatever a file claims.
 
 zstd, gz and bz2 are decompressed while they arrive, in pieces. br and snappy are collected first, because their library
 has bounds only for whole files.
@@ -39,7 +38,7 @@ def decompressor(name: str, raw_size: int) -> Decompressor:
     """Return a new decompressor of `name`, one of NAMES. Raise UsageError if its package is not installed."""
     if name in ("br", "snappy"):
         return _Whole(name, raw_size)
-    return {"zstd": _Zstd, "gz": _Gzip, "bz2": _Bzip2}[name]()
+    return _STREAMS[name]()
 
 
 class _Gzip:
@@ -136,6 +135,9 @@ class _Whole:
         except self._error as error:
             raise CorruptError(f"the compressed bytes are damaged: {error}") from None
         yield memoryview(raw)[:made]  # type: ignore[misc]  # a buffer
+
+
+_STREAMS: dict[str, Callable[[], Decompressor]] = {"zstd": _Zstd, "gz": _Gzip, "bz2": _Bzip2}
 
 
 def _expect_end(rest: bytes) -> None:

@@ -16,6 +16,7 @@ from mdsx.mds.shard import MdsShard
 
 _EDGES = Struct("<II")
 
+
 class MdsDecoder:
     """Decodes samples of shards with this layout. `columns`: the name that each wanted column gets -> its number."""
 
@@ -61,8 +62,9 @@ class MdsDecoder:
 
 def _reader(kind: ColumnType) -> Callable[[memoryview, int], Any]:
     """Return a function that reads a number, or an array of its own, from a buffer at an offset."""
-    dtype, shape = kind.item_dtype, kind.shape
-    if shape is not None:
+    dtype = kind.item_dtype
+    if kind.shape is not None:
+        shape = [dim or 0 for dim in kind.shape]
         return lambda buffer, at: np.ndarray(shape, dtype, buffer, at).copy()
     if dtype.kind == "f":  # struct would change some NaNs
         return lambda buffer, at: np.ndarray((), dtype, buffer, at)[()]

@@ -6,8 +6,8 @@
 | `int` | `int64` |
 | `ndarray:dtype:shape` | `dtype[shape]` |
 | `jpeg_array`, `jpegarray` | `jpeg[*]`, whose stored bytes are the same |
-| `str_int`, `str_float`, `str_decimal`, `ndarray`, `ndarray:dtype`, `pil`, `list[...]` | `mds.` and more: see `values` |
-| `pkl`, and encodings that users added | `mds.` and more: decoding a value is an error |
+| `str_int`, `str_float`, `str_decimal`, `ndarray`, `ndarray:dtype`, `pil`, `list[...]` | `mds.*`, see `values` |
+| `pkl`, and encodings that users added | `mds.*`; decoding a value is an error |
 
 A value that was given to the writer as `bytes` was stored as it was, whatever the declared encoding. It is decoded as
 the column declares.

@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format import MAX_SHARDS, Column, Schema
+from mdsx.format import MAX_SHARDS, Column, Schema, filenames
 from mdsx.mds import compressions, hashes
 from mdsx.mds.encodings import parse_encoding
 from mdsx.mds.index import MdsEntry, MdsIndex
@@ -74,7 +74,7 @@ _SHARD = msgspec.json.Decoder(_Shard)
 class MdsFormat:
     """MDS: see `protocol.StoredFormat`."""
 
-    index_key = "index.json"
+    index_key = filenames.INDEX
 
     def recognizes(self, data: bytes) -> bool:
         return _START.match(data) is not None
@@ -179,8 +179,8 @@ class _Parser:
             if encoding is None:
                 raise self._error("this is not an encoding", at, found=repr(text[:80]))
             if encoding.width != size:
-                place = f"{place}.column_sizes[{number}]"
-                raise self._error(f"not the size of a value of {text[:80]!r}", place, found=size, expected=encoding.width)
+                at, message = f"{place}.column_sizes[{number}]", f"not the size of a value of {text[:80]!r}"
+                raise self._error(message, at, found=size, expected=encoding.width)
             columns.append(Column(name, encoding.type))
             widths.append(encoding.width)
         return MdsLayout(Schema.of(columns, file=self._file), tuple(widths))

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError
 from mdsx.format import Rows, Schema, Selection, Values, read_records
 
 OFFSET = np.dtype("<u4")
@@ -119,9 +118,9 @@ class MdsLayout:
         wrong = reached[-1] - reached[0] != sizes - self.least
         if wrong.any():
             row = int(wrong.argmax())
-            found, expected = int(reached[-1, row] - reached[0, row]), int(sizes[row]) - self.least
-            message = "the sizes of the sample's variable-size values do not add up to the sample's"
-            raise rows.corrupt(row, message, found=found, expected=expected)
+            total = int(reached[-1, row] - reached[0, row]) + self.least
+            message = "the sizes of the sample's values do not add up to its own"
+            raise rows.corrupt(row, message, found=total, expected=int(sizes[row]))
         return reached
 
 

@@ -84,7 +84,8 @@ class MdsShard:
         for place in decreasing.tolist():
             low, high = int(self.table[place]), int(self.table[place + 1])
             where = f"offset {place + 1}"
-            yield CorruptError("the offsets decrease", file=self.file, place=where, found=high, expected=f"{low} or more")
+            message, expected = "the offsets decrease", f"{low} or more"
+            yield CorruptError(message, file=self.file, place=where, found=high, expected=expected)
         if len(decreasing):
             return
         for block in self._blocks():

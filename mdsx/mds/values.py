@@ -16,15 +16,14 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+_T = TypeVar("_T")
 
 ValueDecoder = Callable[[memoryview], object]
 
@@ -54,7 +53,7 @@ def decode_decimal(data: memoryview) -> Decimal:
     return _number(data, Decimal, "a decimal number")
 
 
-def _number(data: memoryview, convert: Callable[[str], Any], what: str) -> Any:
+def _number(data: memoryview, convert: Callable[[str], _T], what: str) -> _T:
     try:
         return convert(str(data, "utf-8"))
     except (ValueError, ArithmeticError):  # decimal's errors are ArithmeticErrors
@@ -91,10 +90,10 @@ def decode_items(data: memoryview, dtype: str, shape: Sequence[int]) -> NDArray[
         raise CorruptError(f"NumPy has no such array: {error}", found=f"shape {tuple(shape)}") from None
 
 
-def decode_pil(data: memoryview) -> Image:
-    """Return an image. Raise UsageError without Pillow."""
+def decode_pil(data: memoryview) -> object:
+    """Return an image of Pillow. Raise UsageError without Pillow."""
     try:
-        from PIL import Image
+        import PIL.Image
     except ModuleNotFoundError:
         raise UsageError("columns of images (pil) need the package Pillow", hint="pip install 'mdsx[images]'") from None
     if len(data) < 12:
@@ -109,7 +108,7 @@ def decode_pil(data: memoryview) -> Image:
         found = f"{len(pixels)} bytes of pixels"
         raise CorruptError(f"an image of {width} x {height} {mode} has the wrong size", found=found, expected=size)
     try:
-        return Image.frombytes(mode, (width, height), bytes(pixels))
+        return PIL.Image.frombytes(mode, (width, height), bytes(pixels))
     except (ValueError, KeyError, MemoryError, OverflowError) as error:  # no pixels, but a long side
         raise CorruptError(f"Pillow has no such image: {error}", found=f"{width} x {height} {mode}") from None
 

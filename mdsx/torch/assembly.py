@@ -17,7 +17,7 @@ from mdsx.dataset import Sample, as_samples
 from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, present
 from mdsx.stream import Batch, Failure, place_of
-from mdsx.torch.collation import Uneven, emptied, with_mask
+from mdsx.torch.collation import Uneven, emptied, listed, with_mask
 from mdsx.torch.collation import collate as default_collate
 
 Transform = Callable[[Sample], Any]
@@ -186,6 +186,8 @@ def _span(batch: Batch) -> str:
 
 def _column(kind: ColumnType, values: Any) -> Any:
     if isinstance(values, list):
+        if kind.foreign is not None:
+            return listed(values)
         if not kind.scalar:
             return values
         return [_tensor(kind, value) if isinstance(value, np.ndarray) else _scalar(kind, value) for value in values]

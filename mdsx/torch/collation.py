@@ -46,7 +46,7 @@ def collate(samples: Sequence[Any]) -> Any:
 def _joined(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, str | bytes | memoryview) or any(value is None for value in values):
-        return _listed(values)
+        return listed(values)
     if isinstance(first, Mapping):
         if not all(isinstance(value, Mapping) and set(value) == set(first) for value in values):
             return values
@@ -62,7 +62,7 @@ def _joined(values: list[Any]) -> Any:
     try:
         return default_collate(values)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        return _listed(values)
+        return listed(values)
 
 
 def _alike(first: Any, joined: Any) -> Any:
@@ -82,7 +82,7 @@ def _alike(first: Any, joined: Any) -> Any:
         return joined
 
 
-def _listed(values: list[Any]) -> list[Any]:
+def listed(values: list[Any]) -> list[Any]:
     """Make arrays tensors, and NumPy's numbers Python's; keep the rest."""
     return [_plain(value) for value in values]
 

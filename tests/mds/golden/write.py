@@ -28,7 +28,7 @@ from streaming.base.util import merge_index  # noqa: E402
 
 Sample = dict[str, Any]
 
-_EDGES = {
+_EDGES: dict[np.dtype[Any], list[Any]] = {
     np.dtype(kind): [np.iinfo(kind).min, np.iinfo(kind).max, 7]
     for kind in ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 } | {np.dtype(kind): [0.5, -np.inf, np.finfo(kind).max] for kind in ("float16", "float32", "float64")}
@@ -119,8 +119,8 @@ def main(root: Path) -> None:
     add_mixed("hashes-zstd", hashes=hashes, compression="zstd")
     add_mixed("hash-sha1", range(5), hashes=["sha1"])
     for part in range(3):
-        some, compression = range(part * 5, part * 5 + 5), "zstd" if part == 1 else None
-        add_mixed(f"merged/part{part}", some, size_limit=900, compression=compression)
+        numbers = range(part * 5, part * 5 + 5)
+        add_mixed(f"merged/part{part}", numbers, size_limit=900, compression="zstd" if part == 1 else None)
         del expected[f"merged/part{part}"]
     merge_index(str(root / "merged"), keep_local=True)
     expected["merged"] = 15
