@@ -77,15 +77,14 @@ class MdsIndex:
 
     @cached_property
     def checks(self) -> str:
-        """What is checked of the shards."""
         hashed = [entry for entry in self.entries if entry.hashed]
-        unchecked = "only the sizes of files and the form of samples, because the index has no hashes"
+        unchecked = "only sizes and structure, because the index has no hashes"
         if not hashed:
             return unchecked
         names = ", ".join(Counter(name for entry in hashed for name in {**entry.hashes, **entry.raw_hashes}))
         if len(hashed) == len(self.entries):
-            return f"hashes of whole shards ({names})"
-        return f"hashes of {len(hashed)} of {len(self.entries)} shards ({names}); of the others {unchecked}"
+            return f"{names} of whole shards"
+        return f"{names} of {len(hashed)} of {len(self.entries)} shards; of the others {unchecked}"
 
     def name(self, shard: int) -> str:
         return self.entries[shard].name

@@ -74,6 +74,7 @@ _SHARD = msgspec.json.Decoder(_Shard)
 class MdsFormat:
     """MDS: see `protocol.StoredFormat`."""
 
+    name = MdsIndex.format
     index_key = filenames.INDEX
 
     def recognizes(self, data: bytes) -> bool:
