@@ -52,34 +52,48 @@ def arrays(kind: ColumnType, array: Any) -> Arrays:
     """
     shape = kind.shape or ()
     shapes = np.tile(np.array([size or 0 for size in shape], np.int64), (len(array), 1))
-    if (null := nulls(array)) is not None:
+    null, here = nulls(array), array  # here: the lists at one depth, then the items
+    if null is not None:
         shapes[null] = 0
-    owners, here = np.arange(len(array)), array  # owners: the value that each item of `here` is in
     for axis in range(len(shape)):
-        if not is_list(here.type) and not pa.types.is_null(here.type):
-            raise Refused(_shape_text(kind), f"Arrow's {array.type}")
+        outer = shapes[:, :axis]
         if axis:
-            _check_no_null(here, owners, shapes[:, :axis])
-        lengths = list_lengths(here) if is_list(here.type) else np.zeros(len(here), np.int64)
-        firsts = np.flatnonzero(np.diff(owners, prepend=-1))
-        given = firsts if null is None or axis else firsts[~null]
-        shapes[owners[given], axis] = lengths[given]
-        if (wrong := lengths != shapes[owners, axis]).any():
-            place = int(wrong.argmax())
-            found = f"lists of {shapes[owners[place], axis]} and of {lengths[place]} items"
-            raise Refused("items of one shape", found, at=(int(owners[place]),))
-        owners = np.repeat(owners, lengths)
+            _check_no_null(here, outer)
+        if pa.types.is_fixed_size_list(here.type):
+            there = outer.prod(axis=1) > 0
+            shapes[there if null is None else there & ~null, axis] = here.type.list_size
+        elif is_list(here.type):
+            _set_lengths(shapes, axis, list_lengths(here))
+        elif len(here) > here.null_count:
+            raise Refused(_shape_text(kind), f"Arrow's {array.type}")
         here = plain(here.flatten()) if is_list(here.type) else here[:0]
-    _check_no_null(here, owners, shapes)
-    if is_list(here.type) and len(here):
-        raise Refused(_shape_text(kind), f"Arrow's {array.type}")
-    _check_shapes(kind, shapes, np.flatnonzero(~null) if null is not None else np.arange(len(array)))
+    _check_no_null(here, shapes)
+    if is_list(here.type):
+        if len(here):
+            raise Refused(_shape_text(kind), f"Arrow's {array.type}")
+        here = pa.nulls(0)
+    _check_shapes(kind, shapes, np.arange(len(array)) if null is None else np.flatnonzero(~null))
     try:
-        return Arrays(numbers(kind.base, here[:0].cast(pa.null()) if is_list(here.type) else here), shapes)
+        return Arrays(numbers(kind.base, here), shapes)
     except Refused as refused:
         if refused.at:
-            refused.at = _place(refused.at[0], owners, shapes)
+            refused.at = _place(refused.at[0], shapes)
         raise
+
+
+def _set_lengths(shapes: NDArray[np.int64], axis: int, lengths: NDArray[np.int64]) -> None:
+    """Set the size of dimension `axis` from the lengths of the lists there. Those of one value must be the same."""
+    if not axis:
+        shapes[:, 0] = lengths
+        return
+    counts = shapes[:, :axis].prod(axis=1)
+    there = counts > 0
+    shapes[there, axis] = lengths[(np.cumsum(counts) - counts)[there]]
+    expected = np.repeat(shapes[:, axis], counts)
+    if (wrong := lengths != expected).any():
+        item = int(wrong.argmax())
+        found = f"lists of {expected[item]} and of {lengths[item]} items"
+        raise Refused("items of one shape", found, at=_place(item, shapes[:, :axis])[:1])
 
 
 def _check_shapes(kind: ColumnType, shapes: NDArray[np.int64], valid: NDArray[np.int64]) -> None:
@@ -96,16 +110,18 @@ def _check_shapes(kind: ColumnType, shapes: NDArray[np.int64], valid: NDArray[np
             raise
 
 
-def _check_no_null(here: Any, owners: NDArray[np.int64], shapes: NDArray[np.int64]) -> None:
+def _check_no_null(here: Any, shapes: NDArray[np.int64]) -> None:
     if here.null_count:
-        raise Refused("no null inside of an array", "None", at=_place(first_null(here), owners, shapes))
+        raise Refused("no null inside of an array", "None", at=_place(first_null(here), shapes))
 
 
-def _place(item: int, owners: NDArray[np.int64], shapes: NDArray[np.int64]) -> tuple[int, ...]:
+def _place(item: int, shapes: NDArray[np.int64]) -> tuple[int, ...]:
     """Return the value that an item is in, and its index there."""
-    owner = int(owners[item])
-    index = np.unravel_index(item - int(np.searchsorted(owners, owner)), shapes[owner])
-    return (owner, *map(int, index))
+    counts = shapes.prod(axis=1)
+    stops = counts.cumsum()
+    value = int(np.searchsorted(stops, item, side="right"))
+    index = np.unravel_index(item - int(stops[value] - counts[value]), shapes[value])
+    return (value, *map(int, index))
 
 
 def _shape_text(kind: ColumnType) -> str:
