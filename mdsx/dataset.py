@@ -14,7 +14,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import UsageError, shown
+from mdsx.arrow import to_table
+from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mosaicml import DATASET, explain
 from mdsx.order import select_fraction, select_run
 from mdsx.shards import ColumnChoice, Columns, Excerpt, Selection, Shards, View
@@ -180,9 +181,18 @@ class Dataset:
         for start in range(0, len(self), run):
             yield from self[start : start + run]
 
-    def take(self, places: Sequence[int] | NDArray[np.integer[Any]]) -> Columns:
-        """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others."""
-        return self._columns(self._checked(places))
+    @overload
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]]) -> Columns: ...
+    @overload
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool) -> Any: ...
+    def take(self, places: Sequence[int] | NDArray[np.integer[Any]], *, as_arrow: bool = False) -> Any:
+        """Return the samples `places` by column: arrays [n, ...] for columns of a fixed size, lists for the others.
+
+        With `as_arrow`, return a `pyarrow.Table`; see docs/arrow.md for its types. No Python object is made for a
+        value, and fixed-size columns are not copied again. JSON stays text, MessagePack bytes.
+        """
+        numbers = self._checked(places)
+        return self._table(numbers) if as_arrow else self._columns(numbers)
 
     def _checked(self, places: object) -> NDArray[np.int64]:
         try:
@@ -204,15 +214,26 @@ class Dataset:
         return np.where(asked < 0, asked + count, asked)
 
     def _columns(self, numbers: NDArray[np.int64]) -> Columns:
+        return self._view.present(self._stored(numbers))
+
+    def _table(self, numbers: NDArray[np.int64]) -> Any:
+        try:
+            return to_table(self._view.schema, self._stored(numbers, join=True))
+        except CorruptError as error:
+            self._stored(numbers)  # decoded one by one, the damaged value is found and named
+            raise error
+
+    def _stored(self, numbers: NDArray[np.int64], *, join: bool = False) -> Columns:
+        """Return columns in storage form. `join`: variable-size columns as JoinedValues, not decoded."""
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         samples = self._view.stored(shards, numbers - self._first[shards])
         places, groups = self._view.by_shard(shards, samples)
         found = [(shard, self._select(shard, group)) for shard, group in groups]
-        (columns,) = self._view.gather(found, places, [len(numbers)])
+        (columns,) = self._view.gather(found, places, [len(numbers)], join=join)
         if (cache := self.shards.cache) is not None:
             del found  # a selection is a lease
             self.shards.release(beyond=cache.recent_limit // _SHARE)
-        return self._view.present(columns)
+        return columns
 
     def _sample(self, number: int) -> Sample:
         """One sample: straight from its shard if that is open."""

@@ -10,13 +10,24 @@
       for encoded in encode_batch(encoder, table):
           builder.add(encoded)
       shard = builder.finish()  # with a shard_size larger than the table, one shard with all of it
+- `decode`: columns as they are stored -> an Arrow table (`to_table`).
 
 All of it is pure: no I/O.
 """
 
 from __future__ import annotations
 
+from mdsx.arrow.decode import to_table
 from mdsx.arrow.encode import ArrowData, encode_arrays, encode_batch, is_arrow
 from mdsx.arrow.types import arrow_type, column_type, column_types
 
-__all__ = ["ArrowData", "arrow_type", "column_type", "column_types", "encode_arrays", "encode_batch", "is_arrow"]
+__all__ = [
+    "ArrowData",
+    "arrow_type",
+    "column_type",
+    "column_types",
+    "encode_arrays",
+    "encode_batch",
+    "is_arrow",
+    "to_table",
+]

@@ -29,7 +29,7 @@ from mdsx.format.records import read_records
 from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
-from mdsx.format.selection import RowLayout, Rows, SampleLayout, Selection, Values
+from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, Selection, Values
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
@@ -54,6 +54,7 @@ __all__ = [
     "Hashes",
     "Heap",
     "Index",
+    "JoinedValues",
     "Layout",
     "MdsxFormat",
     "OpenedShard",

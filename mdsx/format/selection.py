@@ -120,6 +120,15 @@ class Values(NamedTuple):
     nulls: NDArray[np.bool_] | None
 
 
+class JoinedValues(NamedTuple):
+    """The stored values of one variable-size column, one after the other; null has no bytes."""
+
+    data: bytes
+    edges: NDArray[np.int64]
+    """[n + 1]: where each value begins, and where the last one ends."""
+    nulls: NDArray[np.bool_] | None
+
+
 class SampleLayout(Protocol):
     """Where the values of rows are. One object serves all shards of a dataset."""
 

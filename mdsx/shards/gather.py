@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError
 from mdsx.format import (
     Column,
+    JoinedValues,
     Rows,
     Schema,
     Selection,
@@ -35,12 +36,19 @@ Source = tuple[Selection, tuple[int, ...]]
 
 
 def gather(
-    schema: Schema, sources: Sequence[Source], places: NDArray[np.int64], sizes: Sequence[int], *, views: bool = False
+    schema: Schema,
+    sources: Sequence[Source],
+    places: NDArray[np.int64],
+    sizes: Sequence[int],
+    *,
+    views: bool = False,
+    join: bool = False,
 ) -> Iterator[Columns]:
     """Yield columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
     `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`,
-    `jpeg` and `png` columns are memory views of the shards, not copies. Raise CorruptError that names the sample.
+    `jpeg` and `png` columns are memory views of the shards, not copies. With `join`, variable-size columns are not
+    decoded: they are JoinedValues. Raise CorruptError that names the sample.
     """
     rows = _rows(sources, places)
     located = _locate(sources, rows) if sources else [_nowhere(column) for column in schema.columns]
@@ -56,7 +64,11 @@ def gather(
     }
     for start, stop in pairwise(accumulate(sizes, initial=0)):
         yield {
-            column.name: next(fixed[number]) if number in fixed else varying[number].decode(start, stop, column.name)
+            column.name: next(fixed[number])
+            if number in fixed
+            else varying[number].join(start, stop)
+            if join
+            else varying[number].decode(start, stop, column.name)
             for number, column in enumerate(schema.columns)
         }
 
@@ -151,6 +163,17 @@ class _Values:
         for place, value in zip((wanted - start).tolist(), values, strict=True):
             found[place] = value
         return found
+
+    def join(self, start: int, stop: int) -> JoinedValues:
+        """Return the values of samples [start, stop) as they are stored."""
+        wanted, nulls = np.arange(start, stop), self.extents.nulls
+        sizes = (self.extents.stops - self.extents.starts)[start:stop]
+        if nulls is not None:
+            nulls = nulls[start:stop]
+            sizes, wanted = np.where(nulls, 0, sizes), wanted[~nulls]
+        return JoinedValues(
+            b"".join(self._pieces(wanted)), np.concatenate((np.zeros(1, np.int64), sizes.cumsum())), nulls
+        )
 
     def _pieces(self, wanted: NDArray[np.int64]) -> Iterator[memoryview]:
         cuts = map(slice, self.extents.starts[wanted].tolist(), self.extents.stops[wanted].tolist())

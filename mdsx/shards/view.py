@@ -172,14 +172,15 @@ class View:
         sizes: Sequence[int],
         *,
         views: bool = False,
+        join: bool = False,
     ) -> Iterator[Columns]:
         """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
-        `views`: encoded bytes as memory views of the shards.
+        `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues.
         """
         sources = [(selection, self._at(shard)[0].columns) for shard, selection in found]
-        batches = gather(self.excerpts[0].schema, sources, places, sizes, views=views)
+        batches = gather(self.excerpts[0].schema, sources, places, sizes, views=views, join=join)
         if self.component_column is None:
             yield from batches
             return
