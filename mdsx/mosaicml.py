@@ -16,7 +16,8 @@ _CACHE = {
     "cache_limit": "give cache=mdsx.Cache(directory, limit=...)",
     "verify_cached": 'give cache=mdsx.Cache(directory, verify="size") to trust what the cache holds',
     "keep_zip": "there is no such choice: the cache keeps shards uncompressed",
-    "validate_hash": 'every sample is always checked; cache=mdsx.Cache(verify="size") trusts what the cache holds',
+    "validate_hash": "there is no such choice: whatever has a checksum or a hash is checked; "
+    'cache=mdsx.Cache(verify="size") trusts what the cache holds',
     "predownload": "there is no such number: shards are fetched in the order in which they are needed, as far ahead as "
     "the cache's limit allows",
     "download_retry": "there is no such number: a request is retried for two minutes at most",
@@ -68,6 +69,8 @@ STREAMING_DATA_LOADER = {
     "rank": "give it to the StreamingDataset",
     "world_size": "give it to the StreamingDataset",
     "transform": "give it to the StreamingDataset",
+    "pin_memory_device": "there is no such choice: pin_memory=True pins memory for the current device",
+    "in_order": "there is no such choice: batches always come in order",
 }
 WRITER = {
     "out": "give the URL first, as in Writer('s3://bucket/corpus', columns)",

@@ -11,7 +11,7 @@ import pytest
 
 import mdsx
 from mdsx import mosaicml
-from mdsx.torch import RankOptions, StreamingDataLoader, StreamingDataset
+from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 CALLS: list[tuple[Callable[..., Any], tuple[object, ...], Mapping[str, str]]] = [
     (mdsx.Dataset, ("data",), mosaicml.DATASET),
@@ -19,18 +19,6 @@ CALLS: list[tuple[Callable[..., Any], tuple[object, ...], Mapping[str, str]]] = 
     (StreamingDataset, ("data",), mosaicml.STREAMING_DATASET),
     (StreamingDataLoader, (None, 1), mosaicml.STREAMING_DATA_LOADER),
 ]
-STREAMING_0_13 = {
-    "streams", "remote", "local", "split", "download_retry", "download_timeout", "validate_hash", "keep_zip",
-    "epoch_size", "predownload", "cache_limit", "sampling_method", "sampling_granularity", "partition_algo",
-    "num_canonical_nodes", "batch_size", "shuffle", "shuffle_algo", "shuffle_seed", "shuffle_block_size",
-    "batching_method", "allow_unsafe_types", "replication", "stream_name", "stream_config",
-}  # fmt: skip
-"""The arguments of MosaicML's StreamingDataset, version 0.13."""
-
-MDS_WRITER_0_13 = {
-    "columns", "out", "keep_local", "compression", "hashes", "size_limit", "progress_bar", "max_workers", "retry",
-    "exist_ok",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -47,14 +35,6 @@ def test_no_argument_of_ours_is_refused(
     call: Callable[..., Any], given: tuple[object, ...], names: Mapping[str, str]
 ) -> None:
     assert not set(inspect.signature(call).parameters) & set(names)
-
-
-def test_every_mosaicml_name_is_ours_or_explained() -> None:
-    for call, theirs, names in (
-        (StreamingDataset, STREAMING_0_13 - set(RankOptions.__annotations__), mosaicml.STREAMING_DATASET),
-        (mdsx.Writer, MDS_WRITER_0_13, mosaicml.WRITER),
-    ):
-        assert not theirs - set(inspect.signature(call).parameters) - set(names)
 
 
 def test_names_in_the_errors_exist() -> None:

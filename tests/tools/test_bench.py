@@ -306,6 +306,15 @@ class TestSubjects:
                     if what is not None:
                         assert callable(pkgutil.resolve_name(what.arguments.get("function", what.function))), what
 
+    def test_in_place_all_read_the_same_files(self) -> None:
+        found = [each for each in all_subjects(1.0) if each.name.startswith("mds-")]
+        assert len(found) == 6
+        for each in found:
+            assert {one.kind for one in each.contestants} == {"mdsx", "peer"}
+            first, *others = (one.prepare for one in each.contestants)
+            assert first is not None
+            assert all(other == first for other in others)
+
     def test_the_command_lists_them(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(parse(["bench", "--list", "write-*"])) == 0
         lines = capsys.readouterr().out.splitlines()

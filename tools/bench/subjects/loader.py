@@ -11,14 +11,14 @@ from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import PEERS, TOKENS_LOADER, Measurement, Workload, alone, limits, names, reads, workloads
 from tools.peers import Peer, Reading
 
-_BATCH = 32
+BATCH = 32
 _NONE, _TWO = "mdsx, 0 workers", "mdsx, 2 workers"
 
 
 def subjects(scale: float) -> list[Subject]:
     sizes = {each.name: each for each in workloads(scale)}
     return [
-        *(_loader(workload, batch_size) for workload in sizes.values() for batch_size in (_BATCH, 512)),
+        *(_loader(workload, batch_size) for workload in sizes.values() for batch_size in (BATCH, 512)),
         _decoding(sizes["images"]),
         *(_memory(sizes[name]) for name in ("tokens", "images")),
         _idle(sizes["text"]),
@@ -26,7 +26,7 @@ def subjects(scale: float) -> list[Subject]:
 
 
 def read(
-    peer: Peer, data: str, workload: str, samples: int, batch_size: int = _BATCH, watch: bool = False, **how: Any
+    peer: Peer, data: str, workload: str, samples: int, batch_size: int = BATCH, watch: bool = False, **how: Any
 ) -> Figures:
     """The shuffled loader; with `watch`, also its peak memory."""
     with PeakMemory() if watch else nullcontext() as memory:
@@ -37,7 +37,7 @@ def read(
 
 def idle(peer: Peer, data: str, workload: str, samples: int, workers: int) -> Figures:
     """Processor seconds of a loader in 5 s without a reader, from two seconds after its first batches on."""
-    batches = iter(peer.loader(Reading(data, workload, _BATCH, workers)))
+    batches = iter(peer.loader(Reading(data, workload, BATCH, workers)))
     for _ in range(3):
         next(batches, None)
     time.sleep(2.0)  # until prefetching is done
@@ -117,7 +117,7 @@ def _decoding(workload: Workload) -> Subject:
 def _memory(workload: Workload) -> Subject:
     return Subject(
         name=f"memory-{workload.name}",
-        title=f"{workload.name}: peak memory of the shuffled loader and its workers, batch {_BATCH}",
+        title=f"{workload.name}: peak memory of the shuffled loader and its workers, batch {BATCH}",
         figure="peak rss MiB",
         unit="RSS, MiB",
         more=("peak pss MiB", "peak anonymous MiB"),
