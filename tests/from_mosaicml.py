@@ -26,15 +26,17 @@ def code(heading: str, url: str) -> str:
 
 
 def rows(heading: str) -> dict[str, tuple[str, ...]]:
-    """Return the table below a heading: the first column, which is code -> the others."""
-    found = re.findall(r"^\| `(.*?)` \|(.*)\|$", SECTIONS[heading], re.MULTILINE)
-    return {name: tuple(cell.strip() for cell in cells.split(" |")) for name, cells in found}
+    """Return the table below a heading: the code in the first column -> the other columns."""
+    found = re.findall(r"^\| (`.*?`) \|(.*)\|$", SECTIONS[heading], re.MULTILINE)
+    others = {first: tuple(cell.strip() for cell in cells.split(" |")) for first, cells in found}
+    return {name: cells for first, cells in others.items() for name in re.findall(r"`(.*?)`", first)}
 
 
 def run_before(peer: Peer, directory: str, url: str) -> dict[str, Any]:
-    """Write the dataset and train on it, in `directory`. Return the batches, and what each class takes."""
+    """Write the dataset and train on it, in `directory`. Return the batches, and what the page's tables list."""
     import streaming
     from streaming.base.format.base.writer import Writer
+    from streaming.base.format.mds.encodings import get_mds_encodings
     from torch.utils.data import DataLoader
 
     os.chdir(directory)
@@ -43,13 +45,14 @@ def run_before(peer: Peer, directory: str, url: str) -> dict[str, Any]:
     for heading in ("A program, before and after", "Before"):
         exec(code(heading, url), session)
     more = re.findall(r"^\s+(\w+) \(\w+\):", (inspect.getdoc(Writer) or "").partition("**kwargs")[2], re.MULTILINE)
-    takes = {
+    tables = {
         "StreamingDataset": [*_parameters(streaming.StreamingDataset)],
         "Stream": [*_parameters(streaming.Stream)],
         "StreamingDataLoader": [*_parameters(streaming.StreamingDataLoader), *_parameters(DataLoader)],
         "MDSWriter": [*_parameters(streaming.MDSWriter), *more],
+        "Column encodings": sorted(get_mds_encodings()),
     }
-    return {"batches": batches, "takes": takes}
+    return {"batches": batches, "tables": tables}
 
 
 def _parameters(kind: Any) -> list[str]:

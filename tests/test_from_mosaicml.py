@@ -28,12 +28,12 @@ TABLES: dict[str, tuple[Callable[..., Any], Mapping[str, str], type]] = {
 
 
 class Before(NamedTuple):
-    """mosaicml-streaming's run: where, the dataset's URL, its batches, and the arguments of its classes."""
+    """mosaicml-streaming's run: where, the dataset's URL, its batches; the arguments of its classes, its encodings."""
 
     directory: Path
     url: str
     batches: list[list[int]]
-    takes: dict[str, list[str]]
+    tables: dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,12 @@ def before(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Before:
 
 @pytest.mark.parametrize("table", ["StreamingDataset", "Stream", "StreamingDataLoader", "MDSWriter"])
 def test_the_page_lists_every_argument(table: str, before: Before) -> None:
-    assert list(rows(table)) == before.takes[table]
+    assert list(rows(table)) == before.tables[table]
+
+
+def test_the_page_lists_every_encoding(before: Before) -> None:
+    assert before.tables["Column encodings"]
+    assert not set(before.tables["Column encodings"]) - set(rows("Column encodings"))
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -10,7 +10,7 @@ The *stored* bytes of a shard are those of its object in storage. Its *raw* byte
 - SHARDS: the object is fetched whole, before its first sample, and passes `receive`.
 - GROUPS: the shard is a part of a larger object. `read_group` says which bytes it needs, and returns its raw bytes.
 
-Whatever the format, samples are selected (`Selection`) such that one batch can come from many shards, of several
+Whatever the format, samples are selected (`Selection`) so that one batch can come from many shards, of several
 formats, and each column of it is copied with one call.
 """
 
