@@ -23,6 +23,7 @@ from mdsx.format.protocol import (
     RowDecoder,
     StoredFormat,
     StoredIndex,
+    WholeShards,
     check_stored,
 )
 from mdsx.format.records import read_records
@@ -79,6 +80,7 @@ __all__ = [
     "StoredIndex",
     "Values",
     "ValuesDecoder",
+    "WholeShards",
     "batch_error",
     "build_index",
     "check_length",

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +122,9 @@ class StoredIndex(Protocol):
         """Stored bytes."""
 
     @property
-    def raw_sizes(self) -> NDArray[np.int64]: ...
+    def raw_sizes(self) -> NDArray[np.int64]:
+        """Raw bytes, or estimates of them."""
+
     @property
     def exact_sizes(self) -> bool:
         """Whether `raw_sizes` are exact. Otherwise they are estimates, and the cache finds out when it has a shard."""
@@ -206,6 +208,47 @@ class StoredFormat(Protocol):
 
     def parse_index(self, data: bytes, *, file: str) -> StoredIndex:
         """Parse and check an index. Raise CorruptError or UnsupportedError."""
+
+
+class WholeShards:
+    """What is the same in most indexes: base of a `StoredIndex` whose shards are objects of their own, read whole.
+
+    A format that can do more replaces the methods: `reads`, and what goes with it.
+    """
+
+    __slots__ = ()
+
+    schema: Schema
+    counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    raw_hashes: NDArray[np.uint8]
+    exact_sizes: ClassVar[bool] = True
+
+    def raw_hash(self, shard: int) -> str:
+        return bytes(self.raw_hashes[shard]).hex()
+
+    def project(self, columns: Sequence[int]) -> Self:
+        return self
+
+    def reads(self, shard: int) -> Reads:
+        return Reads.SHARDS
+
+    def object_size(self, shard: int) -> int:
+        return int(self.sizes[shard])
+
+    def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
+        raise NotImplementedError
+
+    def by_range(self, shard: int, *, file: str) -> RangeReader:
+        raise NotImplementedError
+
+    def find_damage(
+        self: Any, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
+    ) -> Sequence[CorruptError]:
+        return check_stored(self, shard, stored, file=file)
+
+    def decoder(self, columns: Mapping[str, int]) -> Decoder:
+        return RowDecoder(self.schema, columns)
 
 
 def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, file: str) -> Sequence[CorruptError]:

@@ -17,7 +17,7 @@ from mdsx.storage import open_storage
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
-from tests.shards.json_lines import LinesFormat, LinesIndex, Sample, write_lines
+from tests.shards.formats.json_lines import LinesFormat, LinesIndex, Sample, write_lines
 
 COLUMNS = {"id": "int64", "text": "str", "vector": "float32[3]", "flag": "bool", "maybe": "json?"}
 PER_SHARD, SHARDS = 40, 5
