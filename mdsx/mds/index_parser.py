@@ -112,7 +112,9 @@ class _Parser:
             self._check_room(shard, layout, place)
             entries.append(entry)
             numbers.append((shard.samples, stored.bytes, shard.raw_data.bytes + TRAILER))
-            ids.append(xxhash.xxh3_128_digest(f"{number}\n{entry}\n{numbers[-1]}".encode()))
+            # Datasets of equal sizes have equal indexes. Without hashes, only the place tells them apart in the cache.
+            place = "" if entry.hashed else self._file
+            ids.append(xxhash.xxh3_128_digest(f"{number}\n{entry}\n{numbers[-1]}\n{place}".encode()))
         assert layout is not None
         arrays = np.array(numbers, np.int64).T.copy()
         raw_hashes = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16)

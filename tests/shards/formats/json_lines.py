@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format import Encoder, Schema, Selection, WholeShards, is_name
 
 if TYPE_CHECKING:
@@ -58,13 +58,21 @@ class LinesFormat:
                 raise CorruptError("the shard has no room for its samples", file=file, place=shard.name)
         hashes = bytes.fromhex("".join(shard.hash for shard in found.shards))
         return LinesIndex(
-            schema=Schema.from_pairs(found.columns.items(), file=file),
+            schema=schema_of(found.columns, file),
             names=[shard.name for shard in found.shards],
             counts=np.array([shard.samples for shard in found.shards], np.int64),
             sizes=np.array([shard.size for shard in found.shards], np.int64),
             raw_hashes=np.frombuffer(hashes, np.uint8).reshape(-1, 16),
             fingerprint=xxhash.xxh3_128_hexdigest(data),
         )
+
+
+def schema_of(columns: Mapping[str, str], file: str) -> Schema:
+    schema = Schema.from_pairs(columns.items(), file=file)
+    for column in schema.columns:
+        if not column.type.known:  # it may be of a later version: nothing can be encoded as it
+            raise UnsupportedError("the type is not known", file=file, place=column.name, found=str(column.type)[:80])
+    return schema
 
 
 @dataclass(frozen=True, eq=False)

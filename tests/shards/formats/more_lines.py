@@ -26,6 +26,7 @@ from tests.shards.formats.json_lines import (
     Sample,
     Size,
     check_hash,
+    schema_of,
     selection,
 )
 
@@ -76,7 +77,7 @@ class MoreFormat:
         if found.kind == "ranged" and (raw_sizes != sizes).any():
             raise CorruptError("the raw size of a shard differs from its size", file=file)
         return KINDS[found.kind](
-            schema=Schema.from_pairs(found.columns.items(), file=file),
+            schema=schema_of(found.columns, file),
             names=[f"{number}.lines" for number in range(len(sizes))],
             counts=counts,
             sizes=sizes,
