@@ -24,6 +24,7 @@ from mdsx.errors import (
 )
 
 if TYPE_CHECKING:
+    from mdsx.arrow import arrow_columns
     from mdsx.convert import Conversion, MemberNames, convert_tars
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
@@ -61,6 +62,7 @@ __all__ = [
     "UsageError",
     "Verification",
     "Writer",
+    "arrow_columns",
     "convert_tars",
     "merge",
     "repair",
@@ -81,6 +83,7 @@ _HOMES = {
     "Shuffle": "mdsx.order",
     "Verification": "mdsx.damage",
     "Writer": "mdsx.writer",
+    "arrow_columns": "mdsx.arrow",
     "convert_tars": "mdsx.convert",
     "merge": "mdsx.writer",
     "repair": "mdsx.damage",

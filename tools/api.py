@@ -16,7 +16,7 @@ import mdsx.torch
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
-    "Write": ("Writer", "merge", "convert_tars", "MemberNames", "Conversion"),
+    "Write": ("Writer", "arrow_columns", "merge", "convert_tars", "MemberNames", "Conversion"),
     "Read": ("Dataset", "Cache"),
     "Train": (
         "torch.StreamingDataset",

@@ -1,9 +1,10 @@
 """Arrow data <-> columns of mdsx. pyarrow is an extra (`pip install 'mdsx[parquet]'`), imported on first use.
 
 - `types`: the table of types. `column_type(arrow_type, nullable=...)` returns the column type for an Arrow type,
-  `column_types(table)` those of a table, and `arrow_type(kind)` the Arrow type in which a column is returned.
+  and `arrow_type(kind)` the Arrow type in which a column is returned.
 - `encode`: Arrow -> `format.Encoded`. `encode_batch(encoder, table)` takes what `Writer.write_batch` takes;
-  `encode_arrays(encoder, arrays)` takes one array for each column. Both return what `ShardBuilder.add` takes:
+  `encode_arrays(encoder, arrays)` takes one array for each column. `arrow_columns(table)` returns the columns for
+  a writer of a table. The first two return what `ShardBuilder.add` takes:
 
       encoder = Encoder(schema)
       builder = ShardBuilder(schema, shard_size)
@@ -18,14 +19,14 @@ All of it is pure: no I/O.
 from __future__ import annotations
 
 from mdsx.arrow.decode import to_table
-from mdsx.arrow.encode import ArrowData, encode_arrays, encode_batch, is_arrow
-from mdsx.arrow.types import arrow_type, column_type, column_types
+from mdsx.arrow.encode import ArrowData, arrow_columns, encode_arrays, encode_batch, is_arrow
+from mdsx.arrow.types import arrow_type, column_type
 
 __all__ = [
     "ArrowData",
+    "arrow_columns",
     "arrow_type",
     "column_type",
-    "column_types",
     "encode_arrays",
     "encode_batch",
     "is_arrow",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mdsx.arrow.columns import binary, edges_of, encode_column, from_pieces, join
 from mdsx.arrow.library import pa
 from mdsx.arrow.plain import binary_parts, nulls
+from mdsx.arrow.types import column_type
 from mdsx.errors import SampleError
 from mdsx.format import NULL, Encoded, Encoder, Heap, Refused, batch_error, check_length
 
@@ -44,6 +45,26 @@ def is_arrow(values: object) -> bool:
     if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__"):
         return not isinstance(getattr(values, "dtype", None), np.dtype)
     return False
+
+
+def arrow_columns(data: Any) -> dict[str, str]:
+    """Return the columns for a `Writer` of Arrow data: name -> type, with a question mark where there are nulls.
+
+        with mdsx.Writer("dataset", mdsx.arrow_columns(table)) as out:
+            out.write_batch(table)
+
+    `data` is a table or record batch of pyarrow, a DataFrame of Polars or pandas, or any other object with columns and
+    one of Arrow's C interfaces. If it is a stream that can be read only once, this reads it. docs/arrow.md has the
+    table of types.
+
+    Raises:
+        UsageError: No column type can hold a type of the data: unions, and intervals of months.
+    """
+    found = {}
+    for name, values in _columns_of(data).items():
+        column = _chunked(values, name) if is_arrow(values) else pa.array(np.asarray(values))
+        found[name] = str(column_type(column.type, nullable=column.null_count > 0))
+    return found
 
 
 def encode_batch(encoder: Encoder, batch: Any) -> list[Encoded]:

@@ -43,15 +43,6 @@ def column_type(type: Any, *, nullable: bool) -> ColumnType:
         raise UsageError(f"there is no column type for Arrow's {type}", found=str(kind), hint=str(error)) from None
 
 
-def column_types(table: Any) -> dict[str, str]:
-    """Return the columns for a writer of `table`, which is an Arrow table or record batch: name -> type.
-
-    A type has a question mark where the column has nulls.
-    """
-    columns = zip(table.schema, table.columns, strict=True)
-    return {field.name: str(column_type(field.type, nullable=column.null_count > 0)) for field, column in columns}
-
-
 def arrow_type(kind: ColumnType) -> Any:
     """Return the Arrow type in which a column of type `kind` is returned.
 

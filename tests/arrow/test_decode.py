@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mdsx
-from mdsx.arrow import arrow_type, column_types, to_table
+from mdsx.arrow import arrow_columns, arrow_type, to_table
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import Encoder, JoinedValues, Schema, parse_type, value_decoder
 from tests.arrow.kinds import KINDS
@@ -117,7 +117,7 @@ def table() -> Any:
 
 
 def test_a_table_comes_back_equal(table: Any, tmp_path: Path) -> None:
-    with mdsx.Writer(tmp_path, column_types(table), shard_size=4096) as out:
+    with mdsx.Writer(tmp_path, arrow_columns(table), shard_size=4096) as out:
         out.write_batch(table)
     dataset = mdsx.Dataset(tmp_path)
     assert dataset.take(range(1000), as_arrow=True).equals(table)

@@ -9,13 +9,14 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pandas
 import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdsx.arrow import column_types, encode_batch
+from mdsx.arrow import arrow_columns, encode_batch
 from mdsx.errors import SampleError
 from mdsx.format import Encoder, Schema, ShardBuilder
 from tests.arrow.kinds import JPEG, KINDS, PNG
@@ -71,7 +72,7 @@ def test_arrow_gives_the_bytes_of_python_objects(batch: Any, shard_size: int) ->
 
 def test_tables_of_any_origin_give_the_same_bytes() -> None:
     table = pa.table({"id": np.arange(2000), "text": [f"täxt {number}" for number in range(2000)]})
-    columns, plain = column_types(table), {"id": np.arange(2000), "text": table["text"].to_pylist()}
+    columns, plain = arrow_columns(table), {"id": np.arange(2000), "text": table["text"].to_pylist()}
     same(columns, table, plain)
     same(columns, table.to_batches()[0], plain)
     same(columns, pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=300)), plain)
@@ -79,6 +80,15 @@ def test_tables_of_any_origin_give_the_same_bytes() -> None:
     same(columns, duckdb.sql('select * from "table"'), plain)
     same(columns, {"id": pl.Series(plain["id"]), "text": pl.Series(plain["text"])}, plain)
     same(columns, pa.concat_tables([table[:1], table[1:2], table[2:]]), plain)
+
+
+def test_columns_of_pandas_keep_nan_and_text() -> None:
+    frame = pandas.DataFrame(
+        {"x": [1.5, np.nan], "n": [1, 2], "s": ["a", None], "o": pandas.Series([b"1", b""], dtype=object)}
+    )
+    columns = {"x": "float64", "n": "int64", "s": "str?", "o": "bytes"}
+    assert arrow_columns(frame) == columns
+    same(columns, frame, {"x": [1.5, np.nan], "n": [1, 2], "s": ["a", None], "o": [b"1", b""]})
 
 
 def test_values_larger_than_a_row_are_not_joined_with_it() -> None:
@@ -123,7 +133,7 @@ def test_dates_times_and_decimals_keep_their_exact_values() -> None:
         "price": ["1.10"],
         "stamps": [[since, since]],
     }
-    same(column_types(table), table, plain)
+    same(arrow_columns(table), table, plain)
 
 
 def test_nested_values_become_json_with_the_same_rules() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mdsx.arrow import arrow_type, column_type, column_types
+from mdsx.arrow import arrow_columns, arrow_type, column_type
 from mdsx.errors import UsageError
 from mdsx.format import parse_type
 
@@ -116,4 +116,4 @@ def test_a_type_of_a_later_version_has_no_arrow_type() -> None:
 
 def test_columns_with_nulls_get_a_question_mark() -> None:
     table = pa.table({"a": [1, 2], "b": pa.chunked_array([["x"], [None]]), "c": [[1.0], None]})
-    assert column_types(table) == {"a": "int64", "b": "str?", "c": "float64[*]?"}
+    assert arrow_columns(table) == {"a": "int64", "b": "str?", "c": "float64[*]?"}
