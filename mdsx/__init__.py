@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mdsx.convert import Conversion, MemberNames, convert_tars
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
+    from mdsx.indexing import Indexed, index_parquet
     from mdsx.mixture import Component, Mixture
     from mdsx.order import Order, Shuffle
     from mdsx.progress import Progress
@@ -45,6 +46,7 @@ __all__ = [
     "Dataset",
     "ForbiddenError",
     "FormatError",
+    "Indexed",
     "MdsxError",
     "MemberNames",
     "MissingError",
@@ -64,6 +66,7 @@ __all__ = [
     "Writer",
     "arrow_columns",
     "convert_tars",
+    "index_parquet",
     "merge",
     "repair",
     "verify",
@@ -74,6 +77,7 @@ _HOMES = {
     "Component": "mdsx.mixture",
     "Conversion": "mdsx.convert",
     "Dataset": "mdsx.dataset",
+    "Indexed": "mdsx.indexing",
     "MemberNames": "mdsx.convert",
     "Mixture": "mdsx.mixture",
     "Order": "mdsx.order",
@@ -85,6 +89,7 @@ _HOMES = {
     "Writer": "mdsx.writer",
     "arrow_columns": "mdsx.arrow",
     "convert_tars": "mdsx.convert",
+    "index_parquet": "mdsx.indexing",
     "merge": "mdsx.writer",
     "repair": "mdsx.damage",
     "verify": "mdsx.damage",

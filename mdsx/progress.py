@@ -17,16 +17,17 @@ _COLUMNS = 80  # of a terminal that does not say how many it has
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far `verify`, `repair` or `convert_tars` has come: they call their `watch` with it, from one thread.
+    """How far `verify`, `repair`, `convert_tars` or `index_parquet` has come: they call their `watch` with it, from one
+    thread.
 
         mdsx.verify(url, watch=lambda progress: print(f"{progress.size / progress.of_size:.0%}"))
 
     Attributes:
         samples: Samples done.
-        size: Bytes read, as they are stored.
-        of_size: Bytes to read in all.
+        size: Bytes read, as they are stored; while indexing, the sizes of the files that were looked at.
+        of_size: The same, in all.
         shards: Shards done; 0 in a conversion.
-        of_shards: Shards in all; 0 in a conversion.
+        of_shards: Shards in all; 0 in a conversion, and while indexing.
         problems: Errors found since the last call. After a verification, the `Verification` has all of them.
     """
 

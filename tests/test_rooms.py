@@ -28,7 +28,7 @@ def floors() -> dict[str, int]:
 
 
 FLOOR = floors()
-PURE = {"arrow", "format", "mds", "order"}
+PURE = {"arrow", "format", "mds", "order", "parquet"}
 """Rooms without I/O, clock, randomness or processes."""
 
 IMPURE_MODULES = {
@@ -40,7 +40,7 @@ OWNERS = {
     "boto3": {"storage"},
     "botocore": {"storage"},
     "google": {"storage"},
-    "pyarrow": {"arrow"},
+    "pyarrow": {"arrow", "parquet"},
     "torch": {"torch"},
     "typer": {"cli"},
     "rich": {"cli"},

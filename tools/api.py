@@ -17,6 +17,7 @@ import mdsx.torch
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
     "Write": ("Writer", "arrow_columns", "merge", "convert_tars", "MemberNames", "Conversion"),
+    "Index existing files": ("index_parquet", "Indexed"),
     "Read": ("Dataset", "Cache"),
     "Train": (
         "torch.StreamingDataset",

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from mdsx.arrow.decode import to_table
 from mdsx.arrow.encode import ArrowData, arrow_columns, encode_arrays, encode_batch, is_arrow
+from mdsx.arrow.library import pa
 from mdsx.arrow.types import arrow_type, column_type
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "encode_arrays",
     "encode_batch",
     "is_arrow",
+    "pa",
     "to_table",
 ]

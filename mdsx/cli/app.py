@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import cache, damage, doctor, make, show
+from mdsx.cli import cache, damage, doctor, index, make, show
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -71,6 +71,9 @@ app = _typer(
 converters = _typer("convert", "Make a dataset from existing data.", make.CONVERT_EXAMPLE)
 _add(converters, make.tar, make.CONVERT_EXAMPLE)
 app.add_typer(converters)
+indexers = _typer("index", "Make existing files readable in place.", index.PARQUET_EXAMPLE)
+_add(indexers, index.parquet, index.PARQUET_EXAMPLE)
+app.add_typer(indexers)
 _add(app, show.info, show.INFO_EXAMPLE)
 _add(app, damage.verify, damage.VERIFY_EXAMPLE)
 _add(app, damage.repair, damage.REPAIR_EXAMPLE)
@@ -91,7 +94,8 @@ app.add_typer(caches)
 
 
 @converters.callback()
-def _group() -> None:  # makes `convert` a group, although it has only one command
+@indexers.callback()
+def _group() -> None:  # makes a group of `convert` and `index`, although they have only one command
     pass
 
 

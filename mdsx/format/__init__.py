@@ -5,7 +5,7 @@ format-spec.md specifies the format. Other packages import only from here.
 
 from mdsx.format import filenames
 from mdsx.format.check import check_shard
-from mdsx.format.decode import ValuesDecoder, numpy_values, value_decoder, values_decoder
+from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value_decoder, values_decoder
 from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error, check_length
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
@@ -70,6 +70,7 @@ __all__ = [
     "RowLayout",
     "Rows",
     "Salvage",
+    "SampleDecoder",
     "SampleLayout",
     "Schema",
     "Selection",

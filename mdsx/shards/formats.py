@@ -11,11 +11,12 @@ from typing import Final
 from mdsx.errors import FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import MdsxFormat, StoredFormat, StoredIndex, filenames
 from mdsx.mds import MdsFormat
+from mdsx.parquet import ParquetFormat
 from mdsx.shards.stored import retried
 from mdsx.storage import MissingBucketError, Storage, file_of
 
 OURS: Final = MdsxFormat()
-FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat())
+FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat())
 """The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
 
 _LOOKED = 1000  # names that are looked at to find out what is here

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeVar
@@ -130,7 +131,8 @@ class StoredShards:
     """The shards of one dataset in storage. Threads may share it; processes may not."""
 
     def __init__(self, storage: Storage, index: StoredIndex) -> None:
-        self._storage, self._index = storage, index
+        self._storage = storage
+        self._index = copy(index)  # what it keeps of objects lasts as long as their ETags here
         self._lock = Lock()
         self._readers: OrderedDict[int, _Remote] = OrderedDict()
         self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
@@ -306,7 +308,7 @@ class StoredObject:
                 place="size",
                 found=piece.total,
                 expected=self._size,
-                hint="open the dataset again if it was replaced (Parquet: index it again), else write it again",
+                hint="open the dataset again if it was replaced (Parquet: run `mdsx index parquet`), or write it again",
             )
         self._etag = piece.etag or None
         return memoryview(piece.data)

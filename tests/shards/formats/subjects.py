@@ -13,9 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import mdsx
 from mdsx.format import Reads, StoredFormat
 from mdsx.mds import MdsFormat
+from mdsx.parquet import ParquetFormat
 from mdsx.shards import OURS
 from tests.mds import plain
 from tests.shards.formats.json_lines import LinesFormat, Sample, write_lines
@@ -125,6 +129,19 @@ def _write_mds(folder: Path, shards: Shards, hashes: Sequence[str]) -> None:
     plain.write_dataset(folder, _MDS, stored, hashes)
 
 
+def _write_parquet(folder: Path, shards: Shards) -> None:
+    """Two files, with pages that have checksums."""
+    folder.mkdir()
+    parts = [pa.Table.from_pylist(list(samples)) for samples in shards]
+    vector = pa.list_(pa.float32(), 3)
+    for name, groups in {"0.parquet": parts[:3], "1.parquet": parts[3:]}.items():
+        schema = groups[0].schema.set(groups[0].schema.get_field_index("vector"), pa.field("vector", vector))
+        with pq.ParquetWriter(folder / name, schema, write_page_checksum=True) as out:
+            for group in groups:
+                out.write_table(group.cast(schema))
+    mdsx.index_parquet(folder)
+
+
 _JSON = [name for name in COLUMNS if name != "data"]  # JSON has no bytes
 
 SUBJECTS = [
@@ -134,6 +151,7 @@ SUBJECTS = [
     Subject("compressed", MoreFormat(), _JSON, Reads.SHARDS, partial(_write_more, kind="compressed")),
     Subject("ranged", MoreFormat(), _JSON, Reads.SAMPLES, partial(_write_more, kind="ranged")),
     Subject("packed", MoreFormat(), _JSON, Reads.GROUPS, partial(_write_more, kind="packed")),
+    Subject("parquet", ParquetFormat(), [*COLUMNS], Reads.GROUPS, _write_parquet, projects=True),
     Subject("mds", MdsFormat(), [*_MDS], Reads.SAMPLES, partial(_write_mds, hashes=[]), proves=False),
     Subject("mds-hashes", MdsFormat(), [*_MDS], Reads.SHARDS, partial(_write_mds, hashes=["sha1", "xxh64"])),
 ]

@@ -1,0 +1,204 @@
+"""The columns of a set of Parquet files: their types, from schemas and statistics, and the sizes of their values.
+
+A type has a question mark unless the file says that there are no nulls: in its schema, or in the statistics of each row
+group. Columns that no type of ours can hold are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.arrow import column_type, pa
+from mdsx.errors import UsageError
+from mdsx.format import ColumnType, Schema
+from mdsx.parquet.footer import Footer
+from mdsx.parquet.metadata import DICTIONARY, NULLS, START, STORED, UNCOMPRESSED
+from mdsx.parquet.text import IndexedColumn, IndexedGroup
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileColumn:
+    """A column in one file."""
+
+    type: ColumnType
+    """As if there were no nulls, except for Arrow's null type."""
+    nulls: bool
+    """Whether there may be nulls."""
+    arrow: str
+    units: tuple[str, ...]
+    """Of its dates and times, which become numbers."""
+    empty: bool
+    """Whether its type is Arrow's null, which agrees with any other."""
+    stored: NDArray[np.int64]
+    """Bytes in each row group that has rows."""
+    uncompressed: NDArray[np.int64]
+    encoded: bool
+    """Whether decoded values may be larger than the uncompressed bytes: they are in a dictionary, or become JSON."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileColumns:
+    """The columns of one file, and what its footer says about row groups that have rows."""
+
+    file: str
+    columns: dict[str, FileColumn]
+    left_out: dict[str, str]
+    """Columns that no type can hold -> why."""
+    rows: tuple[int, ...]
+    extents: tuple[tuple[int, int], ...]
+    """The bytes of the file that hold each row group."""
+
+    @classmethod
+    def of(cls, footer: Footer) -> FileColumns:
+        """Return what a footer says. Raise CorruptError or UnsupportedError."""
+        chunks = footer.metadata.chunks[list(footer.groups)]
+        starts = chunks[:, :, START]
+        extents = zip(starts.min(axis=1).tolist(), (starts + chunks[:, :, STORED]).max(axis=1).tolist(), strict=True)
+        columns, left_out = {}, {}
+        for field in footer.schema:
+            name = field.name
+            leaves = footer.leaves[name]
+            here = chunks[:, leaves.start : leaves.stop]
+            nulls = bool(field.nullable and (here[:, :, NULLS] != 0).all(axis=1).any())  # null in no leaf: never null
+            try:
+                kind = column_type(field.type, nullable=False)
+                Schema.from_columns({name: str(kind)})
+            except UsageError as error:
+                left_out[name] = error.message
+                continue
+            columns[name] = FileColumn(
+                type=kind,
+                nulls=nulls,
+                arrow=str(field.type)[:1000],
+                units=tuple(_units(field.type)),
+                empty=pa.types.is_null(field.type),
+                stored=here[:, :, STORED].sum(axis=1),
+                uncompressed=here[:, :, UNCOMPRESSED].sum(axis=1),
+                encoded=bool(here[:, :, DICTIONARY].any()) or kind.base in ("json", "msgpack"),
+            )
+        if not columns:
+            raise UsageError("no type of mdsx can hold any of its columns", file=footer.file, found=_reasons(left_out))
+        return cls(footer.file, columns, left_out, tuple(map(footer.rows, footer.groups)), tuple(extents))
+
+
+def _units(kind: Any) -> Iterator[str]:
+    """Yield the types of all dates and times in an Arrow type."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _units(kind.storage_type)
+    elif types.is_dictionary(kind):
+        yield from _units(kind.value_type)
+    elif types.is_nested(kind):
+        for number in range(kind.num_fields):
+            yield from _units(kind.field(number).type)
+    elif types.is_temporal(kind):
+        yield str(kind)
+
+
+def _reasons(left_out: Mapping[str, str]) -> str:
+    return "; ".join(f"{name[:80]!r}: {reason}" for name, reason in left_out.items())[:500]
+
+
+class Columns:
+    """The columns of several files, which must agree."""
+
+    def __init__(self, first: FileColumns) -> None:
+        self._first = first
+        self._columns = dict(first.columns)
+        self._files = dict.fromkeys(first.columns, first.file)  # that gave each column its type
+        self.left_out = dict(first.left_out)
+
+    def add(self, file: FileColumns) -> None:
+        """Add the columns of the next file. Raise UsageError if they are others than those of the files before."""
+        for one, other in ((self._first, file), (file, self._first)):
+            for name in one.columns:
+                if name not in other.columns and name not in other.left_out:
+                    raise _different(name, f"{one.file} has it, this file does not", other.file)
+        for name in file.left_out.keys() - self.left_out.keys():
+            raise _different(name, f"mdsx can read it in {self._first.file}: {file.left_out[name]}", file.file)
+        for name, found in file.columns.items():
+            if name in self.left_out:
+                raise _different(name, f"mdsx cannot read it in {self._first.file}: {self.left_out[name]}", file.file)
+            known = self._columns[name]
+            if found.empty or known.empty:
+                if known.empty and not found.empty:
+                    self._files[name] = file.file
+                kept = known if found.empty else found
+                self._columns[name] = replace(kept, nulls=known.nulls or found.nulls)
+                continue
+            alike = (known.type.base, known.type.shape, known.units) == (found.type.base, found.type.shape, found.units)
+            if not alike:
+                raise _different(name, f"it is {found.arrow} here, but {known.arrow} in {self._files[name]}", file.file)
+            if found.nulls and not known.nulls:
+                self._columns[name] = replace(known, nulls=True)
+
+    @property
+    def schema(self) -> Schema:
+        """Return the columns of all files. Raise UsageError."""
+        return Schema.from_columns({name: str(self._type(name)) for name in self._columns})
+
+    def _type(self, name: str) -> ColumnType:
+        column = self._columns[name]
+        return replace(column.type, nullable=column.type.nullable or column.nulls)
+
+    def encoded(self, file: FileColumns) -> list[str]:
+        """Return the columns of a file whose decoded size its footer does not say."""
+        return [name for name, column in file.columns.items() if column.encoded and not self._has_size(name)]
+
+    def _has_size(self, name: str) -> bool:
+        kind = self._type(name)
+        return kind.scalar and not kind.stars
+
+    def _heaps(self, file: FileColumns, means: Mapping[str, float]) -> dict[str, NDArray[np.int64]]:
+        """Return the estimated heap bytes of each variable-size column in each row group."""
+        found, rows = {}, np.array(file.rows, np.int64)
+        for name, column in file.columns.items():
+            kind = self._type(name)
+            if self._has_size(name):
+                found[name] = rows * (0 if kind.fixed_size else kind.nbytes)
+            else:
+                values = (rows * means.get(name, 0.0)).astype(np.int64)
+                found[name] = np.maximum(column.uncompressed, values)
+        return found
+
+    def indexed(
+        self, files: Sequence[FileColumns], means: Mapping[str, float]
+    ) -> tuple[list[IndexedColumn], list[tuple[IndexedGroup, ...]]]:
+        """Return what an index says of the columns, and of the row groups of each file.
+
+        `means`: the bytes of a decoded value, on average, for `encoded` columns.
+        """
+        stored, heap = dict.fromkeys(self._columns, 0), dict.fromkeys(self._columns, 0)
+        groups = []
+        for file in files:
+            heaps = self._heaps(file, means)
+            chunks = {name: column.stored for name, column in file.columns.items()}
+            for name in file.columns:
+                stored[name] += int(chunks[name].sum())
+                heap[name] += int(heaps[name].sum())
+            sums = (np.sum([*each.values()], axis=0).tolist() for each in (chunks, heaps))
+            groups.append(
+                tuple(
+                    IndexedGroup(rows, start, stop, *sizes)
+                    for rows, (start, stop), *sizes in zip(file.rows, file.extents, *sums, strict=True)
+                )
+            )
+        columns = [
+            IndexedColumn(name, str(self._type(name)), column.arrow, stored[name], heap[name])
+            for name, column in self._columns.items()
+        ]
+        return columns, groups
+
+
+def _different(name: str, how: str, file: str) -> UsageError:
+    return UsageError(
+        f"the files have different columns: {how}",
+        file=file,
+        place=f"column {name[:80]!r}",
+        hint="index files with the same columns together, or write the file again with the columns of the others",
+    )

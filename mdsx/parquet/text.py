@@ -1,0 +1,264 @@
+"""The text of `_mdsx-parquet.json`: what mdsx knows about a set of Parquet files without opening them.
+
+It begins with `{"format":"mdsx-parquet","version":1,` and ends with `,"checksum":"<16 digits>"}` and a line feed. The
+checksum is XXH3-64 of all bytes before it, and is checked before anything is parsed. Files are in the order of the
+samples, and so are the row groups that have rows; others are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UnsupportedError, UsageError
+from mdsx.format import MAX_SHARDS, Schema
+
+INDEX_KEY = "_mdsx-parquet.json"
+"""The underscore makes Spark, pyarrow, Polars and DuckDB pass over it."""
+VERSION = 1
+AGAIN = "run `mdsx index parquet` again"
+MAX_FOOTER_SIZE = 2**28
+MAX_NAME_SIZE = 4096
+
+_START = re.compile(rb'\{"format":"mdsx-parquet","version":(0|[1-9][0-9]*),')
+_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
+_END_SIZE = len(',"checksum":"0123456789abcdef"}\n')
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """A column's name and type, the text of its Arrow type in the first file, and its bytes in all files: as they are
+    `stored`, and estimated in the `heap` of decoded shards (0 for a fixed-size type)."""
+
+    name: str
+    type: str
+    arrow: str
+    stored: int
+    heap: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedGroup:
+    """A row group: its rows, the bytes of its file [start, stop) that hold it, the bytes of its column chunks, and the
+    estimated bytes of their variable-size values in the heap of a decoded shard."""
+
+    rows: int
+    start: int
+    stop: int
+    stored: int
+    heap: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A Parquet file: its key, size and ETag ("" if its storage is a disk), the offset and the XXH3-128 of its footer
+    (all bytes from the offset on), and its row groups that have rows."""
+
+    name: str
+    size: int
+    etag: str
+    footer: int
+    hash: str
+    groups: tuple[IndexedGroup, ...]
+
+
+def build_text(columns: Sequence[IndexedColumn], files: Sequence[IndexedFile]) -> bytes:
+    """Return the text of an index. Raise UsageError if there are too many row groups."""
+    groups = list(chain.from_iterable(file.groups for file in files))
+    if len(groups) > MAX_SHARDS:
+        hint = "write larger row groups, or index fewer files at a time"
+        raise UsageError("too many row groups", found=len(groups), expected=f"at most {MAX_SHARDS} (2^22)", hint=hint)
+    members = {
+        "format": "mdsx-parquet",
+        "version": VERSION,
+        "columns": [{name: getattr(each, name) for name in each.__slots__} for each in columns],
+        "samples": sum(group.rows for group in groups),
+        "files": {
+            "name": [file.name for file in files],
+            "size": [file.size for file in files],
+            "etag": [file.etag for file in files],
+            "footer": [file.footer for file in files],
+            "xxh3_128": "".join(file.hash for file in files),
+            "groups": [len(file.groups) for file in files],
+        },
+        "groups": {name: [getattr(each, name) for each in groups] for name in IndexedGroup.__slots__},
+    }
+    data = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}")
+    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+
+
+class _Column(msgspec.Struct):
+    name: str
+    type: str
+    arrow: str
+    stored: _Number
+    heap: _Number
+
+
+class _Files(msgspec.Struct):
+    name: list[str]
+    size: list[_Number]
+    etag: list[str]
+    footer: list[_Number]
+    xxh3_128: str
+    groups: list[_Number]
+
+
+class _Groups(msgspec.Struct):
+    rows: list[_Number]
+    start: list[_Number]
+    stop: list[_Number]
+    stored: list[_Number]
+    heap: list[_Number]
+
+
+class _Root(msgspec.Struct):
+    columns: list[_Column]
+    samples: _Number
+    files: _Files
+    groups: _Groups
+
+
+_ROOT = msgspec.json.Decoder(_Root)  # prepared here, because msgspec crashes if two threads do so at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parsed:
+    """A parsed index: its schema, columns, and arrays of its F files and G row groups that have rows."""
+
+    schema: Schema
+    types: tuple[str, ...]
+    """For each column, as the following two: see `IndexedColumn`."""
+    stored: tuple[int, ...]
+    heap: tuple[int, ...]
+    names: tuple[str, ...]
+    etags: tuple[str, ...]
+    sizes: NDArray[np.int64]
+    """int64 [F]"""
+    footers: NDArray[np.int64]
+    """int64 [F]"""
+    hashes: NDArray[np.uint8]
+    """uint8 [F, 16]"""
+    firsts: NDArray[np.int64]
+    """int64 [F + 1]: the number of each file's first row group that has rows, and of all."""
+    groups: dict[str, NDArray[np.int64]]
+    """Attribute of `IndexedGroup` -> int64 [G]."""
+
+
+def recognizes(data: bytes) -> bool:
+    """Return whether this is an index of Parquet files, even a damaged one."""
+    return data.startswith(b'{"format":"mdsx-parquet"')
+
+
+def parse_text(data: bytes, *, file: str | None = None) -> Parsed:
+    """Return what an index says. Raise CorruptError or UnsupportedError."""
+    return _Parser(file).parse(data)
+
+
+class _Parser:
+    def __init__(self, file: str | None) -> None:
+        self._file = file
+
+    def parse(self, data: bytes) -> Parsed:
+        self._check_bytes(data)
+        try:
+            root = _ROOT.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._error(f"not an index of Parquet files: {error}", "JSON") from None
+        schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
+        files, groups = root.files, root.groups
+        count = len(files.name)
+        for name in ("size", "etag", "footer", "groups"):
+            self._expect(len(getattr(files, name)) == count, f"files.{name}", len(getattr(files, name)), count)
+        hashes = self._hashes(files.xxh3_128, count)
+        of_groups = sum(files.groups)
+        self._expect(of_groups <= MAX_SHARDS, "files.groups", of_groups, f"at most {MAX_SHARDS}")
+        for name in IndexedGroup.__slots__:
+            self._expect(
+                len(getattr(groups, name)) == of_groups, f"groups.{name}", len(getattr(groups, name)), of_groups
+            )
+        self._check_names(files.name)
+        self._expect(sum(groups.rows) == root.samples, "samples", root.samples, sum(groups.rows))
+        arrays = {name: np.array(getattr(groups, name), np.int64) for name in IndexedGroup.__slots__}
+        sizes, footers = np.array(files.size, np.int64), np.array(files.footer, np.int64)
+        wrong = (footers >= sizes) | (sizes - footers > MAX_FOOTER_SIZE)
+        self._expect(not wrong.any(), "files.footer", "a footer outside of its file, or of more than 256 MiB", None)
+        firsts = np.cumsum([0, *files.groups], dtype=np.int64)
+        ends = np.repeat(footers, np.diff(firsts))
+        inside = (arrays["rows"] > 0) & (arrays["start"] < arrays["stop"]) & (arrays["stop"] <= ends)
+        inside &= arrays["stored"] <= arrays["stop"] - arrays["start"]
+        self._expect(bool(inside.all()), "groups", "a row group without rows, or outside of its file", None)
+        for numbers in (*arrays.values(), sizes, footers, firsts):
+            numbers.setflags(write=False)
+        return Parsed(
+            schema=schema,
+            types=tuple(column.arrow for column in root.columns),
+            stored=tuple(column.stored for column in root.columns),
+            heap=tuple(column.heap for column in root.columns),
+            names=tuple(files.name),
+            etags=tuple(files.etag),
+            sizes=sizes,
+            footers=footers,
+            hashes=hashes,
+            firsts=firsts,
+            groups=arrays,
+        )
+
+    def _check_bytes(self, data: bytes) -> None:
+        start = _START.match(data)
+        if start is None:
+            raise self._error("this is not an index of Parquet files", "start")
+        if start[1] != b"%d" % VERSION:
+            version = start[1].decode()[:20]
+            hint = f"upgrade mdsx, or {AGAIN}"
+            raise UnsupportedError(
+                "the index is of another version", file=self._file, found=version, expected=VERSION, hint=hint
+            )
+        place = max(len(data) - _END_SIZE, 0)
+        end = _END.fullmatch(data, place)
+        if end is None:
+            raise self._error("the file ends before its checksum", "end")
+        computed = xxhash.xxh3_64_hexdigest(memoryview(data)[:place])
+        if computed != end[1].decode():
+            raise self._error("the index is damaged", "checksum", computed, end[1].decode())
+
+    def _check_names(self, names: list[str]) -> None:
+        self._expect(len(set(names)) == len(names), "files.name", "a name twice", None)
+        for name in names:
+            if not is_key(name):
+                raise self._error("not the name of a file below the index's folder", "files.name", repr(name[:200]))
+
+    def _hashes(self, text: str, count: int) -> NDArray[np.uint8]:
+        try:
+            found = np.frombuffer(bytes.fromhex(text), np.uint8) if text.isalnum() or not text else None
+        except ValueError:
+            found = None
+        if found is None or len(found) != 16 * count:
+            raise self._error("expected 32 hexadecimal digits for each file", "files.xxh3_128")
+        return found.reshape(-1, 16).copy()
+
+    def _expect(self, condition: bool, place: str, found: object, expected: object) -> None:
+        if not condition:
+            raise self._error("the index contradicts itself", place, found, expected)
+
+    def _error(self, message: str, place: str, found: object = None, expected: object = None) -> CorruptError:
+        return CorruptError(message, file=self._file, place=place, found=found, expected=expected, hint=AGAIN)
+
+
+def is_key(name: str) -> bool:
+    """Return whether `name` can be the key of an indexed file: components joined by '/', none of them '.' or '..'."""
+    if not name or len(name) > MAX_NAME_SIZE or _NOT_IN_NAMES.search(name):
+        return False
+    return all(part not in ("", ".", "..") for part in name.split("/"))

@@ -1,0 +1,226 @@
+"""Indexed Parquet files stream, shuffle, mix and resume as datasets of ours do."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mdsx
+from mdsx.storage import open_storage
+from mdsx.storage.local import LocalStorage
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+
+ROWS, PER_GROUP, FILES = 400, 25, 4
+
+
+def table(start: int, stop: int) -> Any:
+    rows = range(start, stop)
+    return pa.table(
+        {
+            "id": rows,
+            "text": [f"text {number} " * (number % 9) for number in rows],
+            "tokens": pa.array([[number] * 64 for number in rows], pa.list_(pa.uint16(), 64)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    step = ROWS // FILES
+    for number in range(FILES):
+        part = table(number * step, (number + 1) * step)
+        pq.write_table(part, folder / f"part-{number}.parquet", row_group_size=PER_GROUP)
+    mdsx.index_parquet(folder)
+    return folder
+
+
+@pytest.fixture
+def s3_files(files: Path, s3_url: str) -> str:
+    storage = open_storage(s3_url)
+    for path in sorted(files.iterdir()):
+        if path.name.startswith("part"):
+            storage.put(f"data/{path.name}", path.read_bytes())
+    mdsx.index_parquet(f"{s3_url}/data")
+    return f"{s3_url}/data"
+
+
+def test_an_index_is_the_same_everywhere(files: Path, s3_files: str) -> None:
+    assert mdsx.Dataset(s3_files).fingerprint == mdsx.Dataset(files).fingerprint
+
+
+def test_samples_are_read_at_random(s3_files: str, tmp_path: Path) -> None:
+    data = mdsx.Dataset(s3_files, cache=tmp_path)
+    for number in (0, 399, 24, 25, 130, 131):
+        sample = data[number]
+        assert (sample["id"], sample["text"]) == (number, f"text {number} " * (number % 9))
+        assert sample["tokens"].tolist() == [number] * 64
+    assert data.take([3, 300, 77])["id"].tolist() == [3, 300, 77]
+    assert pickle.loads(pickle.dumps(data))[7]["id"] == 7
+    assert data.select(0.0, 0.5)[3]["id"] < ROWS
+
+
+@pytest.mark.filterwarnings("ignore:the cache may hold")
+@pytest.mark.parametrize("limit", ["1GB", "40KB"])
+def test_a_stream_is_shuffled_and_resumes(s3_files: str, tmp_path: Path, limit: str) -> None:
+    """With a cache for all row groups, and with one for a few."""
+
+    def loader() -> Any:
+        dataset = StreamingDataset(s3_files, cache=mdsx.Cache(tmp_path, limit=limit), columns=["id", "tokens"])
+        return StreamingDataLoader(dataset, 16, num_workers=0)
+
+    whole = [batch["id"].tolist() for batch in loader()]
+    seen = [number for batch in whole for number in batch]
+    assert sorted(seen) == list(range(ROWS))
+    assert seen != sorted(seen)
+    first = loader()
+    batches = iter(first)
+    taken = [next(batches)["id"].tolist() for _ in range(7)]
+    second = loader()
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    rest = []
+    for batch in second:
+        assert batch["tokens"][:, 0].tolist() == batch["id"].tolist()
+        rest.append(batch["id"].tolist())
+    assert taken + rest == whole
+
+
+def test_a_mixture_joins_ours_and_parquet(s3_files: str, tmp_path: Path) -> None:
+    columns = dict(mdsx.Dataset(s3_files).columns)
+    with mdsx.Writer(tmp_path / "ours", columns, shard_size=4096) as out:
+        out.write_batch(table(ROWS, ROWS + 100))
+    mixture = mdsx.Mixture([s3_files, str(tmp_path / "ours")], cache=tmp_path / "cache")
+    seen = Counter[int]()
+    for batch in StreamingDataLoader(StreamingDataset(mixture), 20):
+        seen.update(batch["id"].tolist())
+    assert seen == Counter(range(ROWS + 100))
+
+
+def test_columns_are_renamed_and_taken_twice(files: Path, tmp_path: Path) -> None:
+    data = mdsx.Dataset(files, columns={"number": "id", "again": "id", "words": "text"}, cache=tmp_path)
+    assert data[9] == {"number": 9, "again": 9, "words": ""}
+    assert data.select_columns({"other": "words"})[10] == {"other": "text 10 "}
+
+
+# --- requests
+
+
+class Counting:
+    """Counts the requests to the files, and their bytes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[tuple[str, int, int]] = []
+        get = LocalStorage.get
+
+        def counted(storage: LocalStorage, key: str, **options: Any) -> Any:
+            piece = get(storage, key, **options)
+            if key.endswith(".parquet"):
+                start = options.get("start", 0)
+                self.requests.append((key, start, start + len(piece.data)))
+            return piece
+
+        monkeypatch.setattr(LocalStorage, "get", counted)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)
+
+
+def test_a_projection_fetches_only_its_chunks(files: Path, tmp_path: Path, counting: Counting) -> None:
+    data = mdsx.Dataset(files, columns=["id"], cache=tmp_path)
+    assert [sample["id"] for sample in data] == list(range(ROWS))
+    expected = []
+    for number in range(FILES):
+        path = files / f"part-{number}.parquet"
+        metadata, size = pq.read_metadata(path), path.stat().st_size
+        expected.append((path.name, size - 8 - metadata.serialized_size, size))
+        for group in range(metadata.num_row_groups):
+            chunk = metadata.row_group(group).column(0)
+            start = chunk.dictionary_page_offset or chunk.data_page_offset
+            expected.append((path.name, start, start + chunk.total_compressed_size))
+    assert sorted(counting.requests) == sorted(expected)
+    counting.requests.clear()
+    list(mdsx.Dataset(files, columns=["id"], cache=tmp_path))
+    assert not counting.requests  # all row groups are in the cache
+
+
+def test_an_index_reads_only_footers(files: Path, counting: Counting, tmp_path: Path) -> None:
+    """One request for each footer, and two more for the sizes of values in dictionaries."""
+    mdsx.index_parquet(files, index=tmp_path)
+    assert [key for key, _, _ in counting.requests[:FILES]].sort() == [f"part-{n}.parquet" for n in range(FILES)].sort()
+    assert len(counting.requests) <= FILES + 2
+
+
+# --- files that changed
+
+
+def replaced(folder: Path) -> Path:
+    for number in range(2):
+        pq.write_table(table(number * 50, number * 50 + 50), folder / f"{number}.parquet", row_group_size=25)
+    mdsx.index_parquet(folder)
+    return folder / "1.parquet"
+
+
+@pytest.mark.parametrize("how", ["grew", "shrank", "same size", "only its data", "deleted"])
+def test_a_file_that_changed_is_an_error_that_says_to_index_again(tmp_path: Path, how: str) -> None:
+    path = replaced(tmp_path)
+    before = path.read_bytes()
+    if how == "grew":
+        pq.write_table(table(50, 120), path, row_group_size=25)
+    elif how == "shrank":
+        path.write_bytes(before[:-100])
+    elif how == "same size":
+        path.write_bytes(before[:-20] + bytes([before[-20] ^ 1]) + before[-19:])
+    elif how == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(b"PAR1" + os.urandom(len(before) - 2000) + before[-1996:])
+    data = mdsx.Dataset(tmp_path, cache=tmp_path / "cache")
+    assert data[49]["id"] == 49
+    kind = {"deleted": mdsx.MissingError, "only its data": mdsx.CorruptError}.get(how, mdsx.ChangedError)
+    with pytest.raises(kind, match=r"1\.parquet") as raised:
+        data[50]
+    if kind is mdsx.ChangedError:
+        assert "mdsx index parquet" in str(raised.value)
+    (problem, *_) = mdsx.verify(tmp_path)
+    assert "1.parquet" in str(problem)
+
+
+def test_a_file_replaced_after_its_footer_was_read_is_an_error(tmp_path: Path) -> None:
+    path = replaced(tmp_path)
+    data = mdsx.Dataset(tmp_path, cache=tmp_path / "cache")
+    assert data[50]["id"] == 50
+    again = path.read_bytes()
+    path.unlink()
+    path.write_bytes(again)  # another ETag
+    with pytest.raises(mdsx.ChangedError, match=r"1\.parquet"):
+        data[75]
+    assert mdsx.Dataset(tmp_path, cache=tmp_path / "cache")[75]["id"] == 75
+
+
+def test_a_damaged_row_group_in_the_cache_is_fetched_again(files: Path, tmp_path: Path) -> None:
+    data = mdsx.Dataset(files, cache=tmp_path)
+    assert data[0]["id"] == 0
+    (cached,) = tmp_path.rglob("*.mdsx")
+    for place in (0, 300, -1, -17, -40):
+        damaged = bytearray(cached.read_bytes())
+        damaged[place] ^= 1
+        cached.unlink()
+        cached.write_bytes(damaged)
+        again = mdsx.Dataset(files, cache=tmp_path)
+        assert again[5]["tokens"].tolist() == [5] * 64
+
+
+def test_verify_checks_every_row_group(files: Path) -> None:
+    report = mdsx.verify(files)
+    assert report.ok
+    assert (report.samples, report.shards) == (ROWS, ROWS // PER_GROUP)
