@@ -40,16 +40,15 @@ def encode_column(kind: ColumnType, array: Any) -> NDArray[Any] | Any:
         sizes = np.full(len(array), kind.item_dtype.itemsize)
         if (null := nulls(array)) is not None:
             sizes[null] = 0
-        return binary(items, edges_of(sizes), null)
+        return binary(items.copy(), edges_of(sizes), null)  # an Arrow array may share its memory with NumPy
     found = arrays(kind, array)
     if kind.fixed_size:
         return found.items.reshape(len(array), *kind.shape)
-    null = nulls(array)
-    values = binary(found.items, found.edges * kind.item_dtype.itemsize, null)
+    null, edges = nulls(array), found.edges * kind.item_dtype.itemsize
     if not kind.stars:
-        return values
+        return binary(found.items.copy(), edges, null)
     starred = [axis for axis, size in enumerate(kind.shape) if size is None]
-    return _behind(found.shapes[:, starred], np.full(len(array), kind.stars), values, null)
+    return _behind(found.shapes[:, starred], np.full(len(array), kind.stars), binary(found.items, edges, null), null)
 
 
 def binary(items: NDArray[Any], edges: NDArray[np.int64], null: NDArray[np.bool_] | None = None) -> Any:

@@ -86,6 +86,8 @@ def encode_batch(encoder: Encoder, batch: Any) -> list[Encoded]:
         columns.append(_chunked(values, column.name) if is_arrow(values) else encoder.column(number, values))
     encoder.check_lengths([len(column) for column in columns])
     numbers = [number for number, column in enumerate(columns) if isinstance(column, pa.ChunkedArray)]
+    if len(columns[0]) <= _AT_ONCE and all(columns[number].num_chunks == 1 for number in numbers):
+        return [_encode_part(encoder, [_whole(column) for column in columns], 0)]
     table = pa.Table.from_arrays([columns[number] for number in numbers], list(map(str, numbers)))
     if table.num_rows < _SMALL * max(column.num_chunks for column in table.columns):
         table = table.combine_chunks()
@@ -100,6 +102,10 @@ def encode_batch(encoder: Encoder, batch: Any) -> list[Encoded]:
     return parts
 
 
+def _whole(column: Any) -> Any:
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
 def encode_arrays(encoder: Encoder, arrays: Sequence[Any]) -> Encoded:
     """Encode Arrow arrays of the same length, one for each column. Raise SampleError."""
     return _encode_part(encoder, arrays, 0)
@@ -110,11 +116,11 @@ def _columns_of(batch: Any) -> dict[str, Any]:
     if type(batch).__module__.partition(".")[0] == "pandas":  # its own conversion would make null of NaN
         return {name: batch[name] for name in batch.columns}
     try:
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else pa.table(batch)
+        table = batch if isinstance(batch, pa.Table | pa.RecordBatch) else pa.table(batch)
     except (pa.ArrowException, TypeError, ValueError) as error:
         hint = "for one column, give a mapping of its name to it"
         raise SampleError("a batch has columns", found=f"{type(batch).__name__}: {error}", hint=hint) from None
-    names = table.column_names
+    names = table.schema.names
     if len(set(names)) < len(names):
         raise SampleError("a column's name occurs twice in the batch", found=names)
     return dict(zip(names, table.columns, strict=True))

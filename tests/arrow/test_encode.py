@@ -70,6 +70,16 @@ def test_arrow_gives_the_bytes_of_python_objects(batch: Any, shard_size: int) ->
     same(columns, arrow, plain, shard_size)
 
 
+def test_arrays_shared_with_numpy_may_change_after_the_batch() -> None:
+    encoder = Encoder(Schema.from_columns({"x": "int64?", "y": "int16[2]?", "z": "int16[*]"}))
+    numbers, pairs = np.arange(3), np.arange(6, dtype=np.int16)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(pairs), 2)
+    (encoded,) = encode_batch(encoder, {"x": pa.array(numbers), "y": lists, "z": lists})
+    before = bytes(encoded.heap)
+    numbers[:], pairs[:] = 9, 9
+    assert bytes(encoded.heap) == before
+
+
 def test_tables_of_any_origin_give_the_same_bytes() -> None:
     table = pa.table({"id": np.arange(2000), "text": [f"täxt {number}" for number in range(2000)]})
     columns, plain = arrow_columns(table), {"id": np.arange(2000), "text": table["text"].to_pylist()}

@@ -1,4 +1,4 @@
-"""Writing, sample by sample and in batches; mdsx with checksums and an fsync of each shard, as no peer does."""
+"""Writing: sample by sample, in batches, and Arrow tables. mdsx alone writes checksums and syncs each shard to disk."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mdsx
 from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Goal, Subject
 from tools.bench.subjects import TOKENS_LOADER, Workload, alone, contestant, limits, workloads
-from tools.peers import Layout, Peer
+from tools.peers import Layout, Lazy, Peer
+from tools.peers.huggingface import as_arrow
 from tools.workloads import FEW, columns_of, sample
+
+pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 
 def subjects(scale: float) -> list[Subject]:
-    return [_subject(workload) for workload in workloads(scale)]
+    found = [_subject(workload) for workload in workloads(scale)]
+    return found + [_arrow(workload) for workload in workloads(scale) if workload.name in ("tokens", "text")]
 
 
 def _subject(workload: Workload) -> Subject:
@@ -41,6 +46,39 @@ def _subject(workload: Workload) -> Subject:
         goals.append(Goal(f"{text} in batches: half of write() alone", my_batches.name, (disk.name,), at_least=0.5))
     contestants = (mine, my_batches, *one, batches, disk, checksum)
     return Subject(f"write-{workload.name}", f"{workload.name}: write", contestants, goals)
+
+
+def _arrow(workload: Workload) -> Subject:
+    mine = alone("mdsx", "mdsx, Arrow table", write_table, **workload.arguments, to="mdsx")
+    batches = contestant("mdsx", write, "batches", **workload.arguments, batches=True)
+    parquet = alone("peer", "Parquet, Arrow table", write_table, **workload.arguments, to="parquet")
+    disk = alone("limit", "write() and fsync", limits.write, **workload.arguments)
+    text = f"{workload.name}, write an Arrow table"
+    if workload.name == "text":
+        goal = Goal(f"{text}: 4 x pyarrow.parquet", mine.name, (parquet.name,), at_least=4)
+    else:
+        goal = Goal(f"{text}: as fast as NumPy arrays, within 5 %", mine.name, (batches.name,), at_least=0.95)
+    contestants = (mine, batches, parquet, disk)
+    return Subject(f"arrow-{workload.name}", f"{workload.name}: write an Arrow table", contestants, [goal])
+
+
+def write_table(workload: str, samples: int, to: str) -> Figures:
+    """Write an Arrow table that is in memory: with one `write_batch`, or with Parquet's own writer and its defaults."""
+    columns = columns_of(list(map(partial(sample, workload), range(samples))))
+    table = pyarrow.table({name: as_arrow(values) for name, values in columns.items()})
+    columns.clear()
+
+    def run(count: int) -> None:
+        directory = Path(tempfile.mkdtemp())
+        if to == "parquet":
+            parquet.write_table(table[:count], directory / "table.parquet")
+            return
+        with mdsx.Writer(directory, mdsx.arrow_columns(table)) as out:
+            out.write_batch(table[:count])
+
+    run(min(FEW, samples))
+    _, took = timed(lambda: run(samples))
+    return {"samples/s": samples / took}
 
 
 def write(peer: Peer, workload: str, samples: int, batches: bool = False, **layout: Any) -> Figures:
