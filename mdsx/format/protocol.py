@@ -245,14 +245,17 @@ class WholeShards:
     def find_damage(
         self: Any, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> Sequence[CorruptError]:
-        return check_stored(self, shard, stored, file=file)
+        return check_stored(self, shard, stored, size=size, file=file)
 
     def decoder(self, columns: Mapping[str, int]) -> Decoder:
         return RowDecoder(self.schema, columns)
 
 
-def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, file: str) -> Sequence[CorruptError]:
+def check_stored(index: StoredIndex, shard: int, stored: memoryview, *, size: int, file: str) -> Sequence[CorruptError]:
     """Pass stored bytes through `receive` and `check`: a `find_damage` for formats without a more precise one."""
+    if size != (expected := int(index.sizes[shard])):
+        message = "the object has another size than the index says"
+        return [CorruptError(message, file=file, place="size", found=size, expected=expected)]
     receiver, raw = index.receive(shard, file=file), bytearray()
     try:
         for piece in receiver.feed(stored):

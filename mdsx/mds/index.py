@@ -145,7 +145,7 @@ class MdsIndex:
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> Sequence[CorruptError]:
-        return check_stored(self, shard, stored, file=file)
+        return check_stored(self, shard, stored, size=size, file=file)
 
     def decoder(self, columns: Mapping[str, int]) -> MdsDecoder:
         return MdsDecoder(self.layout, columns)

@@ -45,16 +45,19 @@ def read_index(storage: Storage) -> StoredIndex:
 
 def _read_index(storage: Storage) -> StoredIndex:
     for key in index_keys():
-        try:
-            data = storage.get(key).data
-        except MissingBucketError:
-            raise
-        except MissingError as error:
-            missing = error
-            continue
-        return format_of(key, data).parse_index(data, file=file_of(storage, key))
+        if (data := _get(storage, key)) is not None:
+            return format_of(key, data).parse_index(data, file=file_of(storage, key))
     message = f"no dataset is here: it has no {' or '.join(index_keys())}"
-    raise MissingError(message, file=storage.url, hint=_hint(storage)) from missing
+    raise MissingError(message, file=storage.url, hint=_hint(storage))
+
+
+def _get(storage: Storage, key: str) -> bytes | None:
+    try:
+        return storage.get(key).data
+    except MissingBucketError:
+        raise
+    except MissingError:  # not kept: its frames would keep the caller's leases
+        return None
 
 
 def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:

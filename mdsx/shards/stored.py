@@ -65,18 +65,26 @@ class _Checks(Protocol[T_co]):
 
 
 def download_shard(
-    storage: Storage, index: StoredIndex, shard: int, write: Callable[[bytes], object], *, name: str | None = None
+    storage: Storage,
+    index: StoredIndex,
+    shard: int,
+    write: Callable[[bytes], object],
+    *,
+    name: str | None = None,
+    etag: str | None = None,
 ) -> None:
     """Write the raw bytes of a shard with `write`. Raise CorruptError, at the end, if they are not the right ones.
 
-    `name` is the shard's key in `storage`, if it is not the index's own name for it.
+    `name` is the shard's key in `storage`, if it is not the index's own name for it. Raise ChangedError if it is an
+    object of its own, and its ETag is not `etag`, if that is given.
     """
     key = index.name(shard) if name is None else name
     if index.reads(shard) is Reads.GROUPS:
         whole = StoredObject(storage, key, size=index.object_size(shard), pool=Share(REQUESTS))
         write(whole.run(index.read_group(shard, file=file_of(storage, key))))  # type: ignore[arg-type]
         return
-    _pass(storage, key, index.receive(shard, file=file_of(storage, key)), write, size=int(index.sizes[shard]))
+    receiver = index.receive(shard, file=file_of(storage, key))
+    _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
 
 
 def stream_shard(
@@ -89,14 +97,22 @@ def stream_shard(
     return _pass(storage, key, RawStream(size=size, raw_size=raw_size, file=file_of(storage, key)), write, size=size)
 
 
-def _pass(storage: Storage, key: str, stream: _Checks[T_co], write: Callable[[bytes], object], *, size: int) -> T_co:
+def _pass(
+    storage: Storage,
+    key: str,
+    stream: _Checks[T_co],
+    write: Callable[[bytes], object],
+    *,
+    size: int,
+    etag: str | None = None,
+) -> T_co:
     def sink(chunk: bytes) -> None:
         count(Counter.DOWNLOADED, len(chunk))
         for piece in stream.feed(chunk):
             write(piece)  # type: ignore[arg-type]
 
     with in_flight():
-        storage.download(key, sink, size=size)
+        storage.download(key, sink, size=size, etag=etag)
     return stream.finish()
 
 
@@ -148,9 +164,12 @@ class StoredShards:
         return self._index.reads(shard) is not Reads.SAMPLES
 
     def download(self, shard: int, write: Callable[[bytes], object]) -> None:
-        """Do what `download_shard` does. All groups of an object must be of the same object, from the first one on."""
+        """Do what `download_shard` does. The object must be the one that this process read of before: of its groups, or
+        of single samples as long as their reader is remembered."""
         if self._index.reads(shard) is not Reads.GROUPS:
-            download_shard(self._storage, self._index, shard, write)
+            remote = self._readers.get(shard)
+            etag = None if remote is None else remote.object.etag
+            download_shard(self._storage, self._index, shard, write, etag=etag)
             return
         write(self._object(shard).run(self._index.read_group(shard, file=self.file(shard))))  # type: ignore[arg-type]
 
@@ -273,7 +292,8 @@ class StoredObject:
         self._storage = storage
         self._size = size
         self._pool = pool
-        self._etag: str | None = None
+        self.etag: str | None = None
+        """That of the object, once something of it was read; None if the storage has none."""
 
     def read(self, ranges: Sequence[Range]) -> list[memoryview]:
         spans = coalesce(ranges)
@@ -299,7 +319,7 @@ class StoredObject:
         if span.start == span.stop:
             return memoryview(b"")
         with in_flight():
-            piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self._etag)
+            piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self.etag)
         count(Counter.DOWNLOADED, len(piece.data))
         if piece.total != self._size:
             raise ChangedError(
@@ -310,5 +330,5 @@ class StoredObject:
                 expected=self._size,
                 hint="open the dataset again if it was replaced (Parquet: run `mdsx index parquet`), or write it again",
             )
-        self._etag = piece.etag or None
+        self.etag = piece.etag or None
         return memoryview(piece.data)

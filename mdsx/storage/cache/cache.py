@@ -152,7 +152,8 @@ class CacheDirectory:
         try:
             # If the lock is taken, the shard is being evicted or was just finished: not here, for now.
             leased = hold.try_lock(fcntl.LOCK_SH) and hold.leads_to(path)
-            if leased and (not key.exact or os.fstat(hold.descriptor).st_size == key.raw_size):
+            size = os.fstat(hold.descriptor).st_size
+            if leased and (size == key.raw_size if key.exact else size):  # an empty file cannot be mapped
                 mapped = map_held(hold, path)
                 date(path, needed_in=0.0, only_later=True)
         except OSError as error:

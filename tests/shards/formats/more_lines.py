@@ -209,7 +209,8 @@ def checked(hashes: NDArray[np.uint64], lines: Iterable[bytes], file: str) -> It
 
 
 class PackedIndex(MoreIndex):
-    """All shards are in `0.lines`, each zlib-compressed. Their raw bytes are the lines, after the lines' XXH3-128."""
+    """All shards are in `0.lines`, each zlib-compressed. In the cache, the lines follow the XXH3-128 of
+    themselves and the shard's hash, so that no damaged file is read, nor that of another shard."""
 
     checks: ClassVar[str] = "XXH3-128 of groups"
     compression: ClassVar[str | None] = "zlib"
@@ -233,14 +234,16 @@ class PackedIndex(MoreIndex):
         if xxhash.xxh3_128_hexdigest(stored) != self.raw_hash(shard):
             raise ChangedError("the group is damaged, or is another one", file=file, place=f"bytes {start} to {stop}")
         raw = zlib.decompressobj().decompress(stored, 2**26)  # at most: a few bytes may claim to be gigabytes
-        return xxhash.xxh3_128_digest(raw) + raw
+        return xxhash.xxh3_128_digest(bytes(self.raw_hashes[shard]) + raw) + raw
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> LinesShard:
         view = memoryview(raw).cast("B").toreadonly()
         return PackedShard(view, int(self.counts[shard]), self.schema, file)
 
     def verify(self, shard: int, opened: LinesShard, *, file: str) -> None:
-        check_hash(xxhash.xxh3_128_hexdigest(opened.buffer[16:]), bytes(opened.buffer[:16]).hex(), file)
+        hashed = xxhash.xxh3_128(bytes(self.raw_hashes[shard]))
+        hashed.update(opened.buffer[16:])
+        check_hash(hashed.hexdigest(), bytes(opened.buffer[:16]).hex(), file)
 
 
 class PackedShard(LinesShard):
