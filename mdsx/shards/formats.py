@@ -87,7 +87,7 @@ def _hint(storage: Storage) -> str:
                 return f"here are parts of a dataset: join them with `mdsx merge {url}`"
             return f"give the URL of one dataset: {url}/{below}"
     for suffix, hint in _KINDS:
-        kind = re.compile(rf"\.(?:{suffix})(?:\.\w+)?", re.IGNORECASE)
+        kind = re.compile(rf"\.(?:{suffix})(?![a-z0-9])", re.IGNORECASE)
         if any(kind.search(name.rpartition("/")[2]) for name in names):
             return hint.format(url=url)
         if kind.search(url.rpartition("/")[2]):

@@ -1,0 +1,156 @@
+"""The commands and functions that read datasets work with each format; those that write refuse other formats."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import mdsx
+from mdsx.doctor import examine
+from mdsx.doctor.dataset import Job
+from mdsx.format import Reads
+from mdsx.shards import index_keys
+from mdsx.storage.cache import Cache
+from tests.cli.conftest import Run
+from tests.cli.conftest import run as run
+from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, SUBJECTS, Subject, sample
+
+OTHERS = [subject for subject in SUBJECTS if not subject.ours]
+
+
+def test_info_names_the_format_and_what_is_checked(run: Run, subject: Subject, folder: Path) -> None:
+    found = json.loads(run("info", folder, "--json").out)
+    assert (found["format"], found["samples"], found["shards"]) == (subject.format.name, COUNT, SHARDS)
+    assert found["raw_size_is_exact"] == (subject.reads is not Reads.GROUPS)
+    lines = [line.split(maxsplit=1) for line in run("info", folder).out.splitlines()]
+    shown = {line[0]: line[-1] for line in lines}
+    assert shown["format"] == subject.format.name
+    assert shown["checks"] == found["checks"]
+    files = sum(path.is_file() and path.name not in index_keys() for path in folder.rglob("*"))
+    in_files = f" in {files} file{'s' * (files > 1)}" if subject.reads is Reads.GROUPS else ""
+    assert shown["shards"] == f"{SHARDS}{in_files}"
+    assert ("about " in shown["size"]) == (not found["raw_size_is_exact"])
+
+
+def test_cat_prints_samples(run: Run, folder: Path) -> None:
+    ran = run("cat", folder, "--start", 7, "--count", 1, "--json", "--column", "text", "--column", "id")
+    assert json.loads(ran.out) == {"text": sample(FIRST + 7)["text"], "id": FIRST + 7}
+    assert f"text {FIRST + 7}" in run("cat", folder, "--start", 7, "--count", 1).out
+
+
+def test_verify_says_what_is_damaged_and_the_way_out(run: Run, subject: Subject, folder: Path) -> None:
+    assert run("verify", folder).out.startswith(f"sound: {COUNT} samples in {SHARDS} shards")
+    path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")
+    path.write_bytes(path.read_bytes() + b"x")
+    ran = run("verify", folder)
+    assert ran.status == 1
+    assert path.name in ran.out
+    assert ("mdsx repair" in ran.err) == subject.ours
+    assert ("copy the damaged files again" in ran.err) == (not subject.ours)
+    assert json.loads(run("verify", folder, "--json").out)["format"] == subject.format.name
+
+
+def test_the_doctor_examines_a_dataset(folder: Path, tmp_path: Path) -> None:
+    findings = {each.check: each for each in examine(str(folder), job=Job(), cache=Cache(tmp_path / "cache"))}
+    assert findings["index"].state == "ok"
+    assert findings["shards"].state == "ok"
+    assert findings["throughput"].state == "ok"
+    next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json").unlink()
+    findings = {each.check: each for each in examine(str(folder), job=Job(), cache=Cache(tmp_path / "cache"))}
+    assert findings["shards"].state == "problem"
+    assert "1 of" in findings["shards"].found
+
+
+def test_the_cache_is_warmed_and_shown(run: Run, far: str, tmp_path: Path) -> None:
+    cache = tmp_path / "warmed"
+    ran = run("cache", "warm", far, "--cache", cache, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert json.loads(ran.out)["fetched"] == SHARDS
+    assert json.loads(run("cache", "warm", far, "--cache", cache, "--json").out)["fetched"] == 0
+    (shown,) = json.loads(run("cache", "show", "--cache", cache, "--json").out)["datasets"]
+    assert shown["shards"] == SHARDS
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
+def test_other_formats_are_not_repaired(subject: Subject, folder: Path) -> None:
+    files = {path: path.read_bytes() for path in folder.rglob("*")}
+    with pytest.raises(mdsx.UsageError, match=rf"can be repaired .*{subject.format.name}.*mdsx verify") as caught:
+        mdsx.repair(folder, drop_damaged=True)
+    assert str(caught.value.file).endswith(subject.format.index_key)
+    assert {path: path.read_bytes() for path in folder.rglob("*")} == files
+
+
+@pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
+def test_other_formats_are_not_written_to(subject: Subject, folder: Path, tmp_path: Path) -> None:
+    files = {path: path.read_bytes() for path in folder.rglob("*")}
+    for resume in (False, True):
+        with pytest.raises(mdsx.UsageError, match=rf"of another format.*{subject.format.name}.*another place"):
+            mdsx.Writer(folder, {"id": "int64"}, resume=resume)
+    assert {path: path.read_bytes() for path in folder.rglob("*")} == files
+
+
+@pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
+def test_other_formats_are_not_merged(subject: Subject, folder: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        with mdsx.Writer(folder / f"part-{number:05}", {"id": "int64"}) as out:
+            out.write({"id": number})
+    with pytest.raises(mdsx.UsageError, match=rf"can be merged .*{subject.format.name}"):
+        mdsx.merge(folder, overwrite=True)
+    shutil.copytree(folder, tmp_path / "parts" / "part-00000", ignore=shutil.ignore_patterns("part-*"))
+    with pytest.raises((mdsx.UsageError, mdsx.MissingError), match=r"can be merged|the part is unfinished"):
+        mdsx.merge(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("subject", OTHERS, indirect=True, ids=str)
+def test_tars_are_not_converted_into_another_dataset(run: Run, folder: Path, tmp_path: Path) -> None:
+    ran = run("convert", "tar", tmp_path / "x.tar", folder)
+    assert ran.status == 1
+    assert "there is a dataset of another format already" in ran.err
+    assert "give another output" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("x.parquet", "mdsx index parquet"), ("x.mds", "give the folder to mdsx.Dataset"), ("x.mdsx", "give the folder")],
+)
+def test_files_of_other_formats_are_no_tars(name: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(mdsx.UsageError, match=f"is not a tar.*{hint}"):
+        mdsx.convert_tars([str(tmp_path / name)], tmp_path / "out")
+
+
+# --- where no index is
+
+
+@pytest.mark.parametrize(
+    ("files", "url", "hint"),
+    [
+        (["a.parquet", "year=1/b.parquet"], "", r"mdsx index parquet {url}`"),
+        (["part-0.snappy.parquet"], "", r"mdsx index parquet {url}`"),
+        (["shard.00000.mds"], "", r"not their index\.json"),
+        (["shard.00000.mds.zstd"], "", r"not their index\.json"),
+        (["a.tar", "b.tar"], "", r"mdsx convert tar {url}/\*\.tar OUT`"),
+        (["a.tar.gz"], "", r"mdsx convert tar"),
+        (["shard.00000.mdsx"], "", r"resume=True, or see `mdsx repair {url}`"),
+        (["train/index.json", "train/shard.00000.mds"], "", r"give the URL of one dataset: {url}/train$"),
+        (["part-00000/index.json"], "", r"mdsx merge {url}`"),
+        ([], "", "check the URL"),
+        (["index.json"], "/index.json", r"without /index\.json: {url}$"),
+        ([], "/a.parquet", r"give the URL of the folder: {url}$"),
+        ([], "/lines.json", r"without /lines\.json: {url}$"),
+    ],
+)
+def test_a_place_without_an_index_gets_the_right_hint(files: list[str], url: str, hint: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(mdsx.MissingError, match=hint.format(url=tmp_path)):
+        mdsx.Dataset(f"{tmp_path}{url}")
+    with pytest.raises(mdsx.MissingError, match=hint.format(url=tmp_path)):
+        mdsx.Dataset(f"far://{tmp_path}{url}")

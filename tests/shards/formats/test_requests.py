@@ -1,0 +1,90 @@
+"""What is requested of storage, for each way of reading: never more than its bytes need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import mdsx
+from mdsx.format import Reads
+from mdsx.shards import Shards, index_keys
+from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.shards.formats.far_disk import FarDisk, Request
+from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, Subject, all_of
+
+
+def requests_of_shards() -> list[Request]:
+    """The requests so far, without those for the index."""
+    found = [request for request in FarDisk.requests if request.key not in index_keys()]
+    FarDisk.requests.clear()
+    return found
+
+
+def size_of(requests: list[Request], folder: Path) -> int:
+    return sum((each.stop or (folder / each.key).stat().st_size) - each.start for each in requests)
+
+
+def test_opening_reads_only_the_index(far: str) -> None:
+    assert len(mdsx.Dataset(far)) == COUNT
+    assert not requests_of_shards()
+
+
+def test_requests_stay_within_their_object(folder: Path, far: str) -> None:
+    data = mdsx.Dataset(far)
+    assert data[COUNT - 1]["id"] == FIRST + COUNT - 1
+    assert len(data[:]) == COUNT
+    for request in requests_of_shards():
+        size = (folder / request.key).stat().st_size
+        assert 0 <= request.start < (request.stop or size) <= size
+
+
+def test_a_single_sample_needs_a_sample_a_group_or_a_shard(subject: Subject, folder: Path, far: str) -> None:
+    shards = Shards(far)
+    found = shards.select_stored(3, np.array([7]))
+    assert found.samples.tolist() == [7]
+    requests = requests_of_shards()
+    assert {request.key for request in requests} == {shards.index.name(3)}
+    assert shards.is_open(3) == (subject.reads is not Reads.SAMPLES)
+    assert shards.is_whole_only(3) == (subject.reads is not Reads.SAMPLES)
+    size, most = size_of(requests, folder), int(shards.index.sizes[3])
+    if subject.reads is Reads.SAMPLES:
+        assert len(requests) <= 3
+        assert size < most or subject.name == "ours-zstd"  # one frame has all of this small shard
+    elif subject.reads is Reads.GROUPS:
+        assert len(requests) <= 3
+        assert most <= size < (folder / shards.index.name(3)).stat().st_size
+    else:
+        assert [tuple(request) for request in requests] == [(shards.index.name(3), 0, most)]
+
+
+def test_the_cache_fetches_each_shard_once(subject: Subject, folder: Path, far: str) -> None:
+    for epoch in range(2):
+        data = mdsx.Dataset(far)
+        assert len(all_of(data[:])) == COUNT
+        requests = requests_of_shards()
+        assert bool(requests) == (epoch == 0)
+        if subject.reads is not Reads.GROUPS and requests:
+            assert len(requests) == len({request.key for request in requests}) == SHARDS
+    sizes = [path.stat().st_size for path in (folder.parent / "cache").rglob("*.mdsx")]
+    assert len(sizes) == SHARDS
+    assert sorted(sizes) == sorted(data.shards.index.raw_sizes.tolist()) or not data.shards.index.exact_sizes
+
+
+def test_an_epoch_reads_no_shard_twice(subject: Subject, folder: Path, far: str) -> None:
+    loader = StreamingDataLoader(StreamingDataset(far, columns=["id"]), 6)
+    assert sum(len(batch["id"]) for batch in loader) == COUNT
+    size = size_of(requests_of_shards(), folder)
+    stored = sum(path.stat().st_size for path in folder.rglob("*") if path.name not in index_keys())
+    assert size <= 2 * stored  # the first samples are read by range, before their shards are there
+    for batch in loader:
+        assert len(batch["id"]) == 6
+    assert not requests_of_shards()
+
+
+def test_a_projection_fetches_only_its_columns(subject: Subject, folder: Path, far: str) -> None:
+    assert len(all_of(mdsx.Dataset(far)[:])) == COUNT
+    whole = size_of(requests_of_shards(), folder)
+    assert len(all_of(mdsx.Dataset(far, columns=["id"], cache=folder.parent / "other cache")[:])) == COUNT
+    chosen = size_of(requests_of_shards(), folder)
+    assert chosen < whole if subject.projects else chosen == whole
