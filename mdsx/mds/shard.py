@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import xxhash
@@ -64,6 +64,8 @@ class MdsShard:
     def checks_samples(self) -> bool:
         """Whether nothing more can be checked than the form of each sample."""
         return self.trailer is None and not self.hashed
+
+    checks_cheaply: ClassVar[bool] = True
 
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
         selection = Selection(self.layout, self.file, samples, self.table[:-1], samples, self.buffer)

@@ -68,12 +68,11 @@ def map_in_place(path: Path) -> mmap.mmap:
 class Opened:
     """A mapped shard, and what is known about it, as long as its file is unchanged."""
 
-    __slots__ = ("checked", "damaged", "small", "unchanged", "used", "verified", "view")
+    __slots__ = ("checked", "cheap", "damaged", "unchanged", "used", "verified", "view")
 
-    def __init__(self, view: OpenedShard, verified: bool, identity: Identity, *, small: bool) -> None:
-        """`small`: checking an average sample costs less than looking at the file."""
+    def __init__(self, view: OpenedShard, verified: bool, identity: Identity) -> None:
         self.view = view
-        self.small = small
+        self.cheap = view.checks_samples and view.checks_cheaply
         self.verified = verified
         self.unchanged = identity.holds
         """Return whether its file is the one that was mapped, and was not written to."""

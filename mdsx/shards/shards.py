@@ -36,8 +36,6 @@ from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_sto
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
 from mdsx.system import network_file_system
 
-_SMALL = 16 * 1024  # bytes: hashing an average sample up to this size costs less than a stat
-
 _DEFAULT_CACHE = Cache()
 _UNKNOWN: Needs = MappingProxyType({})
 
@@ -78,7 +76,6 @@ class Shards:
                 self.storage.connect(filenames.INDEX, connections)
         beside = self.storage if index is None else open_beside(url, index, storage_options)
         self.index: StoredIndex = read_index(beside)
-        self._small = int(self.index.raw_sizes.sum()) < _SMALL * self.index.samples
         self.local = path is not None
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
@@ -235,7 +232,7 @@ class Shards:
             return None
         opened.used = True
         try:
-            if opened.small:  # checking the sample costs less than looking at the file
+            if opened.cheap:
                 opened.checked += 1
                 return decoder.decode(opened.view, sample, verify=True)
             if not opened.verified:
@@ -373,7 +370,7 @@ class Shards:
 
     def _keep(self, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
         view = self.index.open(shard, mapped, file=self.file(shard))
-        opened = Opened(view, verified, identity, small=self._small and view.checks_samples)
+        opened = Opened(view, verified, identity)
         if (whole or not view.checks_samples) and not verified:
             self._verify(shard, opened)
         self._state.opened.add(shard, opened)

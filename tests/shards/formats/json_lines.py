@@ -145,6 +145,7 @@ class LinesShard:
     schema: Schema
     file: str
     checks_samples: ClassVar[bool] = False
+    checks_cheaply: ClassVar[bool] = False
 
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
         lines = bytes(self.buffer).split(b"\n")

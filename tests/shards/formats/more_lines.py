@@ -156,6 +156,7 @@ class RangedIndex(MoreIndex):
 
 class RangedShard(LinesShard):
     checks_samples: ClassVar[bool] = True
+    checks_cheaply: ClassVar[bool] = True
 
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
         table = np.frombuffer(self.buffer[: self.samples * TABLE.itemsize], TABLE)
