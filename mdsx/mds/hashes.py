@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -21,6 +22,7 @@ def is_known(name: str) -> bool:
     return name in _XXHASH or name in _HASHLIB
 
 
+@cache
 def digest_size(name: str) -> int:
     """Return the bytes of the hash `name`, which must be known."""
     return int(_new(name).digest_size)
