@@ -6,11 +6,13 @@ and the error's text. Each case runs in a process of its own, with bounded memor
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
 import os
 import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ from tests.convert.sparse_tars import header, old_gnu, pax, pax_sparse
 from tests.convert.tars import npy, png, tar_bytes
 from tests.format import by_the_book, reference
 from tests.format.reference import put, seal, seal_index, seal_rows
+from tests.mds import plain
 
 END = bytes(1024)
 MOST = 2**32 - 1
@@ -219,6 +222,47 @@ def bomb(compress: Callable[[bytes], bytes]) -> bytes:
     return compress(header("a.bin", size) + bytes(size) + END)
 
 
+# --- MDS
+
+
+def mds(encoding: str, value: bytes, **lies: Any) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
+    """Return an MDS dataset of one sample with this stored value; `lies` are false fields of the index."""
+    raw = plain.shard_bytes({"x": encoding}, [{"x": value}])
+
+    def make(folder: Path) -> None:
+        shard = plain.entry({"x": encoding}, "shard.mds", raw, 1)
+        (folder / "shard.mds").write_bytes(raw)
+        (folder / "index.json").write_bytes(plain.index_bytes([{**shard, **lies}]))
+
+    return make, everything
+
+
+_BZIP2 = zlib.decompress(
+    base64.b85decode(
+        b"c-nJ{%CIzaj8qGb<l}sFpE17Af#CoH1BU{GL4&WG(*o6%Tn*EQhWw(^yyuKMLJllIc}B2`Gpw4+lvtIMT)5o3cPh=%@X&fy-QEBIN)bqg"
+    )
+)
+"""300 MiB of zeros by bzip2, which takes seconds to make."""
+
+
+def mds_bomb(name: str, size: int, raw_size: int) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
+    """Return an MDS dataset whose compressed file holds `size` zeros; the index says that they are `raw_size`."""
+
+    def make(folder: Path) -> None:
+        stored = _BZIP2 if name == "bz2" else plain.compress(name, bytes(size))
+        shard = plain.entry({"x": "bytes"}, "shard.mds", b"", 1)
+        shard["raw_data"]["bytes"] = raw_size
+        (folder / f"shard.mds.{name}").write_bytes(stored)
+        (folder / "index.json").write_bytes(plain.index_bytes([plain.zipped(shard, name, stored)]))
+
+    return make, verified
+
+
+def verified(folder: Path) -> None:
+    for problem in verify(folder, threads=1):
+        raise problem
+
+
 # --- frames
 
 
@@ -334,6 +378,26 @@ CASES = [
          opened, CorruptError, "2\\^3"),
     Case("dataset: a FIFO for an index", fifo("index.json"), everything, MissingError, "no dataset|not a file"),
     Case("dataset: a FIFO for a shard", fifo("shard.00000.mdsx"), everything, MissingError, "not a file, but a FIFO"),
+    *(
+        Case(f"mds: {name} of 300 MiB of zeros", *mds_bomb(name, 300 * 2**20, 1000), CorruptError,
+             "more than the index says|damaged|so few bytes|buffer", most=2**24)
+        for name in ("br", "bz2", "gz", "snappy", "zstd")
+    ),
+    *(
+        Case(f"mds: {name} that claims 4 GiB", *mds_bomb(name, 1000, 2**32 - 1), CorruptError,
+             "so few bytes|memory|early", most=2**24)
+        for name in ("br", "snappy")
+    ),
+    Case("mds: 2^30 samples", *mds("str", b"text", samples=2**30), CorruptError, "size cannot be right"),
+    Case("mds: an array of 63 dimensions of 2^64 - 1", *mds("ndarray", b"\x08\xff" + b"\xff" * 504), CorruptError,
+         "wrong size"),
+    Case("mds: an array of nothing, of 2^64 - 1", *mds("ndarray", b"\x08\x0b" + b"\xff" * 8 + bytes(8)), CorruptError,
+         "NumPy has no such array"),
+    Case("mds: a picture of 2^32 x 2^32 pixels", *mds("pil", b"\xff" * 8 + b"\1\0\0\0L"), CorruptError, "wrong size"),
+    Case("mds: a picture of 2^32 x 0 pixels", *mds("pil", b"\xff" * 4 + b"\0\0\0\0\1\0\0\0L"), MdsxError, ""),
+    Case("mds: a list of 2^32 - 1 pictures", *mds("list[jpeg]", bytes(4) + b"\xff" * 60), CorruptError, "ends within"),
+    Case("mds: an integer of 90,000 digits", *mds("str_int", b"9" * 90_000), CorruptError, "not an integer"),
+    Case("mds: a number of 10^999999999999999999", *mds("str_decimal", b"1E999999999999999999")),
     Case("tar: a sparse member of 4 GiB", tar(old_gnu([(2**32 - 20, 8)], 2**32 - 12, b"stored!!") + END), converted,
          MdsxError, "is sparse: 4,294,967,284 bytes, but only 8 are stored"),
     Case(

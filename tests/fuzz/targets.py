@@ -49,6 +49,7 @@ from mdsx.format import (
 )
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.frames import FrameReader, decompress_frame, frame_count, parse_seek_table, seek_table_size
+from mdsx.mds.encodings import parse_encoding
 from mdsx.order import exact_weight
 from mdsx.sizes import parse_size
 from mdsx.stream.state import OrderIdentity
@@ -56,6 +57,7 @@ from tests.convert.sparse_tars import old_gnu, pax_sparse
 from tests.convert.tars import JPEG, npy, png, sample_members, tar_bytes
 from tests.format import by_the_book, reference
 from tests.fuzz import resealed
+from tests.mds import plain
 
 _MOST = 64  # samples, names, values to read of one input
 _TYPES = (
@@ -120,17 +122,21 @@ def _dataset(data: bytes) -> None:
         stored = compress(shard) if zstd else shard
         Path(folder, "index.json").write_bytes(resealed.index(json.dumps(index).encode()))
         Path(folder, index["shards"]["files"][0][0] + "00000" + index["shards"]["files"][0][1]).write_bytes(stored)
+        _read_dataset(folder, mmap=bool(lies[0] & 2))
+
+
+def _read_dataset(folder: str, *, mmap: bool) -> None:
+    with contextlib.suppress(MdsxError):
+        list(verify(folder))
+    dataset = mdsx.Dataset(folder, mmap=mmap, cache=mdsx.Cache(Path(folder, "cache"), limit="16MiB"))
+    some = min(len(dataset), _MOST)
+    with contextlib.suppress(MdsxError):
+        dataset[:some]
+    for number in range(some):
         with contextlib.suppress(MdsxError):
-            list(verify(folder))
-        dataset = mdsx.Dataset(folder, mmap=bool(lies[0] & 2), cache=mdsx.Cache(Path(folder, "cache"), limit="16MiB"))
-        some = min(len(dataset), _MOST)
-        with contextlib.suppress(MdsxError):
-            dataset[:some]
-        for number in range(some):
-            with contextlib.suppress(MdsxError):
-                for value in dataset[number].values():
-                    as_line(value)
-                    print_json(value)
+            for value in dataset[number].values():
+                as_line(value)
+                print_json(value)
 
 
 def _index_of(shard: bytes, zstd: bool, lies: bytes) -> dict[str, Any]:
@@ -275,6 +281,32 @@ def _records(data: bytes) -> None:
             assert out.samples >= 0
 
 
+def _mds(data: bytes) -> None:
+    """An MDS dataset of one shard: a byte of options, the index, a mark, and the shard's stored file."""
+    how, (text, _, stored) = data[:1] or b"\0", data[1:].partition(_MARK)
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        index = json.loads(text)
+        (shard,) = index["shards"]
+        if how[0] & 1:  # the right size
+            (shard["zip_data"] or shard["raw_data"])["bytes"] = len(stored)
+            text = json.dumps(index).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "index.json").write_bytes(text)
+        for suffix in ("", *_COMPRESSIONS):
+            Path(folder, f"shard.mds{'.' * bool(suffix)}{suffix}").write_bytes(stored)
+        _read_dataset(folder, mmap=bool(how[0] & 2))
+
+
+def _mds_value(data: bytes) -> None:
+    """A value of MDS; the first byte chooses its encoding."""
+    encoding = parse_encoding(_ENCODINGS[data[0] % len(_ENCODINGS)] if data else "bytes", "x", None)
+    assert encoding is not None
+    value = value_decoder(encoding.type, "x")(memoryview(data[1:]))
+    as_line(value)
+    with contextlib.suppress(MdsxError):
+        print_json(value)
+
+
 _CODES = {0, 1, 2, 3, 130}
 
 
@@ -400,6 +432,45 @@ def _values() -> tuple[bytes, ...]:
     return tuple(bytes([_TYPES.index(kind)]) + data for kind, data in texts.items())
 
 
+_MARK = b"\0 the shard \0"
+_COMPRESSIONS = ("br", "bz2", "gz", "snappy", "zstd")
+_MDS = {
+    "a": "ndarray", "b": "bytes", "f": "ndarray:float32:2", "i": "int", "j": "json", "n": "ndarray:uint8", "p": "pil",
+    "s": "str", "x": "str_int",
+}  # fmt: skip
+_PIL = struct.pack("<3I", 2, 1, 1) + b"L" + b"\1\2"
+_ENCODINGS = (
+    "ndarray", "ndarray:float32", "pil", "list[pil]", "list[jpeg]", "jpeg_array", "str_int", "str_float", "str_decimal",
+    "json", "ndarray:int8:1,1,1,1,1,1,1,1,1", "pkl",
+)  # fmt: skip
+
+
+def _mds_seeds() -> tuple[bytes, ...]:
+    samples: list[dict[str, Any]] = [
+        {
+            "a": np.ones((k, 1, 2), np.int16), "b": b"b" * k, "f": np.ones(2, np.float32), "i": k, "j": [k, None],
+            "n": np.arange(k, dtype=np.uint8), "p": _PIL, "s": "text ß" * k, "x": 10**k,
+        }
+        for k in range(3)
+    ]  # fmt: skip
+    raw = plain.shard_bytes(_MDS, samples)
+    bare, hashed = (plain.entry(_MDS, "shard.mds", raw, 3, names) for names in ((), ("xxh64",)))
+    seeds = [(0, bare, raw), (1, bare, raw), (2, hashed, raw), (3, bare, raw)]
+    for name in _COMPRESSIONS:
+        stored = plain.compress(name, raw)
+        seeds.append((1, plain.zipped(bare, name, stored), stored))
+    return tuple(bytes([how]) + plain.index_bytes([shard]) + _MARK + stored for how, shard, stored in seeds)
+
+
+def _mds_values() -> tuple[bytes, ...]:
+    array = plain.encode("ndarray", np.ones((2, 3), np.float32))
+    items = struct.pack("<4I", 0, 2, len(_PIL), len(_PIL)) + 2 * _PIL
+    values = (
+        array, array[1:], _PIL, items, items, items[4:], b"-12", b"1e300", b"-1E+50", b'{"a":[1,null]}', b"\7", b"."
+    )  # fmt: skip
+    return tuple(bytes([number]) + value for number, value in enumerate(values))
+
+
 TARGETS = {
     "arguments": Target(
         _arguments,
@@ -413,6 +484,8 @@ TARGETS = {
     "dataset": Target(_dataset, tuple(bytes([how, *bytes(7)]) + raw for how in range(4) for raw in (_SHARD, _SMALL))),
     "frames": Target(_frames, (_compressed(_SHARD), _compressed(bytes(2**20 + 5), 7), _compressed(b"x"))),
     "index": Target(_index, (_INDEX, _ZSTD_INDEX)),
+    "mds": Target(_mds, _mds_seeds()),
+    "mds-value": Target(_mds_value, _mds_values()),
     "npy": Target(_npy, (npy(np.arange(6).reshape(2, 3)), npy(np.array(["a"])), npy(np.zeros((0, 3), ">f8")))),
     "records": Target(_records, (_record(),)),
     "shard": Target(_shard, (_SHARD, _SMALL, _OPAQUE)),

@@ -27,3 +27,7 @@ def noted(value: Any) -> Any:
     if isinstance(value, dict):
         return {"dict": {key: noted(item) for key, item in value.items()}}
     return {"image": value.mode, "size": list(value.size), "bytes": value.tobytes().hex()}
+
+
+def as_noted(sample: dict[str, Any]) -> dict[str, Any]:
+    return {name: noted(value) for name, value in sample.items()}

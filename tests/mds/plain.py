@@ -199,6 +199,23 @@ def entry(columns: Mapping[str, str], name: str, raw: bytes, count: int, hashes:
     }
 
 
+def compress(name: str, data: bytes) -> bytes:
+    match name:
+        case "br":
+            return bytes(cramjam.brotli.compress(data, level=1))
+        case "snappy":
+            return bytes(cramjam.snappy.compress_raw(data))
+        case "zstd":
+            return zstandard.compress(data)
+    return gzip.compress(data, 1) if name == "gz" else bz2.compress(data, 1)
+
+
+def zipped(found: Mapping[str, Any], compression: str, stored: bytes) -> dict[str, Any]:
+    """Return the index's object of a shard whose compressed file is `stored`."""
+    data = {"basename": f"{found['raw_data']['basename']}.{compression}", "bytes": len(stored), "hashes": {}}
+    return {**found, "compression": compression, "zip_data": data}
+
+
 def index_bytes(entries: Sequence[Mapping[str, Any]]) -> bytes:
     return json.dumps({"shards": list(entries), "version": 2}, sort_keys=True).encode()
 

@@ -14,7 +14,7 @@ import torch
 import mdsx
 from mdsx.damage import verify
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from tests.mds.notation import noted
+from tests.mds.notation import as_noted, noted
 from tests.mds.plain import read_dataset
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,10 +39,6 @@ def expected(name: str) -> list[dict[str, Any]]:
     values = EXPECTED[name]
     found: list[dict[str, Any]] = EXPECTED["mixed"][:values] if isinstance(values, int) else values
     return found
-
-
-def as_noted(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: noted(value) for name, value in sample.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

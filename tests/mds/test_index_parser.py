@@ -52,7 +52,11 @@ def put(*path: Any, value: Any) -> Callable[[list[dict[str, Any]]], None]:
 
 
 def every(key: str, value: Any) -> Callable[[list[dict[str, Any]]], None]:
-    return lambda shards: [shard.__setitem__(key, value) for shard in shards] and None
+    def change(shards: list[dict[str, Any]]) -> None:
+        for shard in shards:
+            shard[key] = value
+
+    return change
 
 
 WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], type[Exception], str]] = {
