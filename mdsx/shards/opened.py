@@ -68,7 +68,7 @@ def map_in_place(path: Path) -> mmap.mmap:
 class Opened:
     """A mapped shard, and what is known about it, as long as its file is unchanged."""
 
-    __slots__ = ("checked", "cheap", "damaged", "unchanged", "used", "verified", "view")
+    __slots__ = ("cheap", "checked", "damaged", "unchanged", "used", "verified", "view")
 
     def __init__(self, view: OpenedShard, verified: bool, identity: Identity) -> None:
         self.view = view
