@@ -12,11 +12,16 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch.distributed
 from torch.distributed.device_mesh import init_device_mesh
 
+import mdsx
+from mdsx.storage import open_storage
 from tests import fork_server
+from tests.mds import plain
 from tests.torch.conftest import write
 from tests.torch.trainer import train
 from tools.servers.az import AzureServer
@@ -133,6 +138,32 @@ def test_a_killed_run_on_three_clouds_resumes_exactly_once(
     finish(start(urls, cache, tmp_path / "second", 1, 20, 2, state))
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
     assert Counter(read) == Counter(range(900))
+
+
+def test_a_killed_run_over_three_formats_resumes_exactly_once(s3: S3Server, tmp_path: Path) -> None:
+    """It mixes our shards, MDS shards with and without hashes, and Parquet files, which are all on S3. One cache,
+    smaller than each of them, holds what is read of them."""
+    bucket, folder = s3.make_bucket("three-formats"), tmp_path / "written"
+    samples = [{"id": number, "text": f"text of {number}"} for number in range(1200)]
+    with mdsx.Writer(f"{bucket}/ours", {"id": "int64", "text": "str"}, shard_size=4096, compression="zstd") as out:
+        for sample in samples[:300]:
+            out.write(sample)
+    for name, first, hashes in (("mds", 300, ["sha1"]), ("plain-mds", 600, [])):
+        shards = [samples[begin : begin + 50] for begin in range(first, first + 300, 50)]
+        plain.write_dataset(folder / name, {"id": "int", "text": "str"}, shards, hashes)
+    (folder / "parquet").mkdir()
+    for number, begin in enumerate(range(900, 1200, 150)):
+        table = pa.Table.from_pylist(samples[begin : begin + 150])
+        pq.write_table(table, folder / "parquet" / f"{number}.parquet", row_group_size=40)
+    for path in sorted(folder.glob("*/*")):
+        open_storage(f"{bucket}/{path.parent.name}").put(path.name, path.read_bytes())
+    mdsx.index_parquet(f"{bucket}/parquet")
+    urls, cache = [f"{bucket}/{name}" for name in ("ours", "mds", "plain-mds", "parquet")], tmp_path / "cache"
+    killed = start(urls, cache, tmp_path / "first", 2, 8, 1)
+    state = killed_at(200, tmp_path / "first", killed)
+    finish(start(urls, cache, tmp_path / "second", 3, 5, 0, state))
+    read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
+    assert Counter(read) == Counter(range(1200))
 
 
 def train_in_mesh(url: str, cache: Path, out: Path, batch: int) -> None:

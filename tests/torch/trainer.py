@@ -42,6 +42,7 @@ def train(
     with (out / f"log.{rank}").open("a") as log:
         position = loader.state_dict()["position"]
         for found in loader:
+            assert found["text"] == [f"text of {number}" for number in found["id"].tolist()]
             log.write(json.dumps({"position": position, "ids": found["id"].tolist()}) + "\n")
             log.flush()
             saved = loader.state_dict()
