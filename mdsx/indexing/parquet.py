@@ -249,6 +249,8 @@ def _measure(
                 room -= size
                 chosen.append(name)
                 ranges += chunks
+        if not chosen:
+            return {}
         parts = [memoryview(_bytes(storage, entry, *each)) for each in ranges]
         schema, _ = columns.schema.choose({name: name for name in chosen})
         return mean_sizes(footer, group, schema, ranges, parts)

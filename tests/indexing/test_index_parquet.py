@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mdsx
+from mdsx.indexing import parquet
 from mdsx.storage import open_storage
 
 INDEX = "_mdsx-parquet.json"
@@ -155,6 +156,14 @@ def test_large_row_groups_are_reported_with_the_way_out(tmp_path: Path, monkeypa
     assert (large.file, large.group) == (str(tmp_path / "0.parquet"), 0)
     assert large.size == pytest.approx(3000 * len(text), rel=0.01)
     assert (tmp_path / "0.parquet").stat().st_size < 2**20
+
+
+def test_columns_of_large_chunks_are_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only smaller chunks are sampled for the sizes of values."""
+    monkeypatch.setattr(parquet, "_CHUNK", 0)
+    write(tmp_path / "data/0.parquet", text=["a"] * 10)
+    mdsx.index_parquet(tmp_path / "data")
+    assert [sample["text"] for sample in mdsx.Dataset(tmp_path / "data", cache=tmp_path / "cache")] == ["a"] * 10
 
 
 def test_folders_of_partitions_do_not_become_columns(tmp_path: Path) -> None:
