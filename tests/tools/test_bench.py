@@ -307,8 +307,8 @@ class TestSubjects:
                         assert callable(pkgutil.resolve_name(what.arguments.get("function", what.function))), what
 
     def test_in_place_all_read_the_same_files(self) -> None:
-        found = [each for each in all_subjects(1.0) if each.name.startswith("mds-")]
-        assert len(found) == 6
+        found = [each for each in all_subjects(1.0) if each.name.startswith(("mds-", "parquet-"))]
+        assert len(found) == 9
         for each in found:
             assert {one.kind for one in each.contestants} == {"mdsx", "peer"}
             first, *others = (one.prepare for one in each.contestants)

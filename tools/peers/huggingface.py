@@ -1,8 +1,9 @@
 """Hugging Face datasets, streaming from Parquet: split_dataset_by_node and torchdata's StatefulDataLoader.
 
-Parquet is written by pyarrow with its defaults, in batches: files of about 64 MiB with row groups of 1,000 samples. Its
-shuffle buffer is not used, since its documentation says that "examples from shuffle buffers are lost when resuming";
-set_epoch changes the order of the files from epoch to epoch.
+Parquet is written by pyarrow with its defaults, in batches: files of about 64 MiB with row groups of 1,000 samples.
+Benchmarks read batches through a shuffle buffer of 1,000 samples that is filled from one file at a time, which is
+several times faster than from its default of ten. The matrix does not use the buffer, since its documentation says that
+"examples from shuffle buffers are lost when resuming"; set_epoch changes the order of the files from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tools.peers.torchdata import StatefulPeer, stateful_dataloader
 
 datasets, distributed = Lazy("datasets"), Lazy("datasets.distributed")
 pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
+torch_data = Lazy("torch.utils.data")
 _ROWS = 1000
+_BUFFER = 1000
 
 
 class HuggingFace(StatefulPeer):
@@ -37,11 +40,15 @@ class HuggingFace(StatefulPeer):
         _write_files(directory, batch)
 
     def loader(self, reading: Reading) -> Any:
-        assert reading.leg is not None
-        how: dict[str, Any] = {"split": "train", "streaming": True, "cache_dir": f"{reading.leg.directory}/cache"}
+        cache = f"{reading.leg.directory}/cache" if reading.leg else reading.cache
+        how: dict[str, Any] = {"split": "train", "streaming": True, "cache_dir": cache}
         files = [sorted(map(str, Path(source).glob("*.parquet"))) for source in reading.sources]
         parts = [datasets.load_dataset("parquet", data_files=each, **how) for each in files]
         dataset: Any = parts[0]
+        if reading.leg is None:
+            shuffled = dataset.shuffle(seed=reading.seed, buffer_size=_BUFFER, max_buffer_input_shards=1)
+            batches = shuffled.with_format("numpy").batch(reading.batch_size)
+            return torch_data.DataLoader(batches, None, num_workers=reading.workers)
         if reading.weights:
             mixture = {"probabilities": reading.weights, "stopping_strategy": "first_exhausted"}
             dataset = datasets.interleave_datasets(parts, seed=reading.seed, **mixture)
