@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.parquet import is_key
@@ -55,27 +56,51 @@ class _Place:
 
     def __init__(self, url: str | os.PathLike[str], options: StorageOptions | None) -> None:
         storage = open_storage(url, options)  # checks the URL
-        self.url = storage.url.rstrip("/")
-        head, separator, rest = self.url.partition("://")
-        bucket, slash, path = rest.partition("/") if separator else ("", "/", self.url.lstrip("/"))
-        self.root = f"{head}://{bucket}{slash}" if separator else "/"
-        parts = path.split("/") if path else []
-        entries = list(storage.list())
-        if entries or not parts:
-            below = [entry for entry in entries if _is_data(entry.key)]
-            self.folder, self._files = parts, below
-        else:
-            parent = open_storage(self.root + "/".join(parts[:-1]), options)
-            self._files = [entry for entry in parent.list(parts[-1]) if entry.key == parts[-1]]
-            self.folder = parts[:-1]
+        self.url = storage.url
+        text = storage.url if storage.path("x") is not None else os.fspath(url)
+        head, separator, rest = text.rstrip("/").rpartition("://")
+        bucket, slash, path = rest.partition("/") if separator else ("", "/", rest.lstrip("/"))
+        if separator and "?" in path:
+            hint = "give what the URL is signed with as storage options"
+            raise UsageError("a URL of Parquet files has no query", file=self.url, hint=hint)
+        self.root = f"{head}{separator}{bucket}{slash}"
+        self.folder = path.split("/") if path else []
+        self._quoted = head in ("http", "https")
+        found = _listed(storage)
+        self._files = [entry for entry in found or () if _is_data(entry.key)]
+        if not found and self.folder:
+            *self.folder, name = self.folder
+            parent = open_storage(self.root + "/".join(self.folder), options)
+            self._files = [_described(parent, self._key(name))] if found is None else _named(parent, name)
         if not self._files:
-            what = f"no {_SUFFIX} file is in this folder" if entries else "there is no such file or folder"
+            what = f"no {_SUFFIX} file is in this folder" if found else "there is no such file or folder"
             raise MissingError(what, file=self.url)
 
     def files(self, depth: int) -> list[Entry]:
         """Return the files with keys relative to the folder `depth` levels below the root."""
-        prefix = "".join(f"{part}/" for part in self.folder[depth:])
+        prefix = "".join(f"{self._key(part)}/" for part in self.folder[depth:])
         return [Entry(prefix + entry.key, entry.size, entry.etag) for entry in self._files]
+
+    def _key(self, part: str) -> str:
+        """Return a component of the URL as it is in keys."""
+        return unquote(part) if self._quoted else part
+
+
+def _listed(storage: Storage) -> list[Entry] | None:
+    """Return what is in a folder; None if the storage, a web server, cannot list."""
+    try:
+        return list(storage.list())
+    except UsageError:
+        return None
+
+
+def _named(storage: Storage, name: str) -> list[Entry]:
+    return [entry for entry in storage.list(name) if entry.key == name]
+
+
+def _described(storage: Storage, name: str) -> Entry:
+    piece = storage.get(name, stop=1)
+    return Entry(name, piece.total, piece.etag)
 
 
 def _is_data(key: str) -> bool:

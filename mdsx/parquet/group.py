@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TRAILER_SIZE = 32
-MAX_SHARD_SIZE = 2**34
+MAX_SHARD_SIZE = 2**32
 """The most bytes of a decoded row group: a few bytes of a hostile file may claim any number of them."""
 
 _BATCH_BYTES = 2**25  # decoded at once
@@ -48,19 +48,15 @@ def build_shard(
     """
     encoder, builder = Encoder(schema), ShardBuilder(schema, 2 * MAX_SHARD_SIZE)
     file, place, size = footer.file, f"row group {group}", 0
+    if footer.rows(group) * schema.row_size > MAX_SHARD_SIZE:
+        raise _too_large(file, place)
     try:
         for batch in _batches(footer, group, chosen_leaves(footer, schema), ranges, parts):
             for encoded in _encode(encoder, batch, place, builder.samples, file):
                 builder.add(encoded)
                 size += _size(encoded) + encoded.samples * schema.row_size
             if size > MAX_SHARD_SIZE:
-                raise UnsupportedError(
-                    "the row group is too large",
-                    file=file,
-                    place=place,
-                    expected="at most 16 GiB decoded",
-                    hint="write it again with smaller row groups",
-                )
+                raise _too_large(file, place)
     except CorruptError:
         for column in schema.columns if len(schema.columns) > 1 else ():
             _try_alone(footer, group, column.name, ranges, parts)
@@ -70,6 +66,11 @@ def build_shard(
         raise CorruptError(message, file=file, place=place, found=builder.samples, expected=footer.rows(group))
     shard = builder.finish()
     return b"".join((shard, name, xxhash.xxh3_128_digest(shard)))
+
+
+def _too_large(file: str, place: str) -> UnsupportedError:
+    message, hint = "the row group is too large", "write it again with smaller row groups"
+    return UnsupportedError(message, file=file, place=place, expected="at most 4 GiB decoded", hint=hint)
 
 
 def mean_sizes(

@@ -74,6 +74,8 @@ class Thrift:
     def _varint(self) -> int:
         byte = self._data[self._at]
         self._at += 1
+        if byte < 128:
+            return byte
         value, shift = byte & 127, 7
         while byte & 128:
             if shift > 63:
@@ -91,12 +93,13 @@ class Thrift:
     def _skip(self, kind: int, depth: int, in_list: bool = False) -> None:
         if depth > MAX_DEPTH:
             raise ThriftError("nested too deeply")
-        if kind in (_TRUE, _FALSE):
+        if _I16 <= kind <= _I64:
+            data, at = self._data, self._at
+            while data[at] & 128:
+                at += 1
+            self._at = at + 1
+        elif kind in (_TRUE, _FALSE):
             self._at += in_list  # a field's value is in its type
-        elif _I16 <= kind <= _I64:
-            while self._data[self._at] & 128:
-                self._at += 1
-            self._at += 1
         elif kind == _BINARY:
             size = self._varint()
             self._at += size
@@ -119,9 +122,10 @@ class Thrift:
                 self._skip(kinds & 15, depth + 1, in_list=True)
                 self._check_place()
         elif kind == _STRUCT:
-            while head := self._data[self._at]:
+            data = self._data
+            while head := data[self._at]:
                 self._at += 1
-                if not head >> 4:
+                if head < 16:
                     self._varint()
                 self._skip(head & 15, depth + 1)
             self._at += 1

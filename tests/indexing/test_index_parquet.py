@@ -12,6 +12,8 @@ import pytest
 import mdsx
 from mdsx.indexing import parquet
 from mdsx.storage import open_storage
+from tools.servers.http import HttpServer
+from tools.servers.hub import Hub
 
 INDEX = "_mdsx-parquet.json"
 
@@ -73,6 +75,32 @@ def test_the_index_may_be_elsewhere(tmp_path: Path) -> None:
     assert found.url == str(tmp_path / "data")
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["0.parquet"]
     assert ids(tmp_path / "data", tmp_path, index=tmp_path / "index") == [*range(10)]
+
+
+def test_files_of_the_hub_and_of_web_servers_are_indexed_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "new/data/0.parquet")
+    write(tmp_path / "new/data/a b%.parquet", 10, 15)
+    with Hub(tmp_path / "hub") as hub:
+        for name, value in hub.env().items():
+            monkeypatch.setenv(name, value)
+        hub.publish("org/set", tmp_path / "new")
+        url = "hf://datasets/org/set/data"
+        with pytest.raises(mdsx.UsageError, match="read, not written"):
+            mdsx.index_parquet(url)
+        assert mdsx.index_parquet(url, index=tmp_path / "index").samples == 15
+        assert ids(url, tmp_path, index=tmp_path / "index") == [*range(15)]
+        assert mdsx.index_parquet(f"{url}/0.parquet", index=tmp_path / "one").samples == 10
+    with HttpServer(tmp_path / "new") as server:
+        urls = [server.url("data/0.parquet"), server.url("data/a b%.parquet")]
+        found = mdsx.index_parquet(urls, index=tmp_path / "other")
+        assert found.files == 2
+        assert ids(server.url("data"), tmp_path, index=tmp_path / "other") == [*range(15)]
+        with pytest.raises(mdsx.MissingError):
+            mdsx.index_parquet(server.url("data/none.parquet"), index=tmp_path / "other")
+        with pytest.raises(mdsx.UsageError, match="no query"):
+            mdsx.index_parquet(f"{urls[0]}?sig=secret", index=tmp_path / "other")
 
 
 def test_an_index_is_repeatable_and_replaces_its_own(tmp_path: Path) -> None:
