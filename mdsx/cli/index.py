@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,9 @@ def parquet(
         list[str],
         typer.Argument(metavar="URL", help="Parquet files, and folders with *.parquet below them; all in one storage."),
     ],
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred.")
+    ] = None,
     index: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The index's folder, if nothing can be written beside the files."),
@@ -51,7 +55,9 @@ def parquet(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             options = storage_options(storage_option)
-            found = index_parquet(urls, index=index, force=force, storage_options=options, watch=show)
+            found = index_parquet(
+                urls, columns=_declared(column or ()), index=index, force=force, storage_options=options, watch=show
+            )
         problems += [str(warning.message) for warning in caught]
     for problem in problems:
         complain(problem, kind="warning: ")
@@ -62,6 +68,16 @@ def parquet(
     print(f"{found.samples:,} rows in {found.shards:,} row groups of {files}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
     print(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+
+
+def _declared(texts: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, _, kind = text.rpartition("=")
+        if not (name and kind):
+            raise typer.BadParameter("a column is declared as NAME=TYPE")
+        found[name] = kind
+    return found
 
 
 def _facts(found: Indexed) -> dict[str, object]:

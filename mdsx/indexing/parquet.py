@@ -79,6 +79,7 @@ class Indexed:
 def index_parquet(
     urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
+    columns: Mapping[str, str] | None = None,
     index: str | os.PathLike[str] | None = None,
     force: bool = False,
     storage_options: StorageOptions | None = None,
@@ -95,6 +96,8 @@ def index_parquet(
     Args:
         urls: Parquet files, and folders with all `*.parquet` files below them except hidden ones and those that begin
             with "_", in the order of names. All must be in one storage.
+        columns: Column -> type, instead of the inferred one: `{"image": "jpeg", "tokens": "uint16[*]"}`. All values
+            must fit: the first rows are checked here, the others when they are read.
         index: The folder to write the index to, if it is not that of the files: for files where nothing can be
             written, such as `hf://` and `https://`. Give readers the same `index`. `storage_options` count for it if it
             has the scheme of the files.
@@ -115,9 +118,9 @@ def index_parquet(
     storage, entries = find_files(given, storage_options, write=index is None)
     place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
     _check_place(place, storage, entries, force=force)
-    footers, columns = _read_footers(storage, entries, watch)
-    means = _measure(storage, entries, footers, columns)
-    indexed, groups = columns.indexed([footer.columns for footer in footers], means)
+    footers, found = _read_footers(storage, entries, columns or {}, watch)
+    means = _measure(storage, entries, footers, found)
+    indexed, groups = found.indexed([footer.columns for footer in footers], means)
     local = storage.path(INDEX_KEY) is not None  # its ETags are those of this machine
     files = [
         IndexedFile(entry.key, entry.size, "" if local else entry.etag, footer.offset, footer.hash, of_file)
@@ -127,7 +130,7 @@ def index_parquet(
     made = ParquetFormat().parse_index(data, file=file_of(place, INDEX_KEY))
     place.put(INDEX_KEY, data)
     large = _large(storage, made, footers)
-    _warn(storage, columns, large, entries)
+    _warn(storage, found, large, entries)
     return Indexed(
         url=storage.url,
         files=len(files),
@@ -135,7 +138,7 @@ def index_parquet(
         shards=len(made.counts),
         size=sum(entry.size for entry in entries),
         columns={column.name: str(column.type) for column in made.schema.columns},
-        left_out=columns.left_out,
+        left_out=found.left_out,
         large=large,
     )
 
@@ -183,7 +186,7 @@ class _ReadFooter:
 
 
 def _read_footers(
-    storage: Storage, entries: Sequence[Entry], watch: Callable[[Progress], object]
+    storage: Storage, entries: Sequence[Entry], declared: Mapping[str, str], watch: Callable[[Progress], object]
 ) -> tuple[list[_ReadFooter], Columns]:
     """Return the footers of all files, and the columns that they have in common."""
     found: list[_ReadFooter] = []
@@ -194,7 +197,7 @@ def _read_footers(
         entries, Share(REQUESTS).map(lambda each: _described(storage, each), entries), strict=True
     ):
         if columns is None:
-            columns = Columns(footer.columns)
+            columns = Columns(footer.columns, declared)
         columns.add(footer.columns)
         found.append(footer)
         samples, shards, size = samples + sum(footer.columns.rows), shards + len(footer.groups), size + entry.size
@@ -237,7 +240,7 @@ def _measure(
 ) -> dict[str, float]:
     """Return the mean size of decoded values, from the first row group with rows, where no footer says it."""
     for entry, read in zip(entries, footers, strict=True):
-        wanted = columns.encoded(read.columns) if read.groups else []
+        wanted = columns.to_measure(read.columns) if read.groups else []
         if not wanted:
             continue
         footer, _ = _read_footer(storage, entry)

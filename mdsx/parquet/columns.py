@@ -107,8 +107,15 @@ def _reasons(left_out: Mapping[str, str]) -> str:
 class Columns:
     """The columns of several files, which must agree."""
 
-    def __init__(self, first: FileColumns) -> None:
+    def __init__(self, first: FileColumns, declared: Mapping[str, str]) -> None:
+        """`declared`: column -> its type, instead of that of the files. Raise UsageError."""
         self._first = first
+        self._declared = dict[str, ColumnType]()
+        for name, kind in declared.items():
+            if name not in first.columns:
+                there = ", ".join(first.columns)
+                raise UsageError("there is no such column", file=first.file, place=f"column {name!r}", expected=there)
+            self._declared[name] = Schema.from_columns({name: kind}).columns[0].type
         self._columns = dict(first.columns)
         self._files = dict.fromkeys(first.columns, first.file)  # that gave each column its type
         self.left_out = dict(first.left_out)
@@ -131,9 +138,11 @@ class Columns:
                 kept = known if found.empty else found
                 self._columns[name] = replace(kept, nulls=known.nulls or found.nulls)
                 continue
-            alike = (known.type.base, known.type.shape, known.units) == (found.type.base, found.type.shape, found.units)
-            if not alike:
-                raise _different(name, f"it is {found.arrow} here, but {known.arrow} in {self._files[name]}", file.file)
+            alike = name in self._declared or found.type == known.type
+            if not alike or found.units != known.units:
+                how = f"it is {found.arrow} here, but {known.arrow} in {self._files[name]}"
+                way = "declare a type that fits both (--column NAME=TYPE), or " if found.units == known.units else ""
+                raise _different(name, how, file.file, way)
             if found.nulls and not known.nulls:
                 self._columns[name] = replace(known, nulls=True)
 
@@ -143,12 +152,15 @@ class Columns:
         return Schema.from_columns({name: str(self._type(name)) for name in self._columns})
 
     def _type(self, name: str) -> ColumnType:
+        if name in self._declared:
+            return self._declared[name]
         column = self._columns[name]
         return replace(column.type, nullable=column.type.nullable or column.nulls)
 
-    def encoded(self, file: FileColumns) -> list[str]:
-        """Return the columns of a file whose decoded size its footer does not say."""
-        return [name for name, column in file.columns.items() if column.encoded and not self._has_size(name)]
+    def to_measure(self, file: FileColumns) -> list[str]:
+        """Return the columns of a file whose decoded size its footer does not say, and the declared ones."""
+        encoded = {name for name, column in file.columns.items() if column.encoded and not self._has_size(name)}
+        return [name for name in file.columns if name in encoded or name in self._declared]
 
     def _has_size(self, name: str) -> bool:
         kind = self._type(name)
@@ -171,7 +183,7 @@ class Columns:
     ) -> tuple[list[IndexedColumn], list[tuple[IndexedGroup, ...]]]:
         """Return what an index says of the columns, and of the row groups of each file.
 
-        `means`: the bytes of a decoded value, on average, for `encoded` columns.
+        `means`: the bytes of a decoded value, on average, for columns `to_measure`.
         """
         stored, heap = dict.fromkeys(self._columns, 0), dict.fromkeys(self._columns, 0)
         groups = []
@@ -195,10 +207,7 @@ class Columns:
         return columns, groups
 
 
-def _different(name: str, how: str, file: str) -> UsageError:
-    return UsageError(
-        f"the files have different columns: {how}",
-        file=file,
-        place=f"column {name[:80]!r}",
-        hint="index files with the same columns together, or write the file again with the columns of the others",
-    )
+def _different(name: str, how: str, file: str, way: str = "") -> UsageError:
+    hint = f"{way}index files with the same columns together, or write the file again with the columns of the others"
+    message = f"the files have different columns: {how}"
+    return UsageError(message, file=file, place=f"column {name[:80]!r}", hint=hint)

@@ -36,9 +36,18 @@ def test_index_parquet_says_what_it_found(run: Run, files: Path) -> None:
 
 
 def test_index_parquet_prints_json(run: Run, files: Path, tmp_path: Path) -> None:
-    ran = run("index", "parquet", files / "year=2024" / "0.parquet", "--index", tmp_path / "index", "--json")
+    ran = run(
+        "index",
+        "parquet",
+        files / "year=2024" / "0.parquet",
+        "--index",
+        tmp_path / "index",
+        "--json",
+        "--column",
+        "id=uint32",
+    )
     found = json.loads(ran.out)
-    assert found["columns"] == {"id": "int64", "text": "str"}
+    assert found["columns"] == {"id": "uint32", "text": "str"}
     assert (found["samples"], found["shards"], found["files"], found["large"]) == (10, 3, 1, [])
     assert (tmp_path / "index" / "_mdsx-parquet.json").exists()
 

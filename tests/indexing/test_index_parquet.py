@@ -168,6 +168,15 @@ def test_different_columns_name_both_files_and_the_column(tmp_path: Path, first:
         assert name in str(raised.value)
 
 
+def test_a_declared_type_joins_files_that_differ(tmp_path: Path) -> None:
+    write(tmp_path / "0.parquet", x=pa.array([1] * 10, pa.int32()))
+    write(tmp_path / "1.parquet", x=pa.array([2**40] * 10))
+    with pytest.raises(mdsx.UsageError, match="declare a type that fits both"):
+        mdsx.index_parquet(tmp_path)
+    mdsx.index_parquet(tmp_path, columns={"x": "int64"})
+    assert [sample["x"] for sample in mdsx.Dataset(tmp_path, cache=tmp_path / ".cache")] == [1] * 10 + [2**40] * 10
+
+
 def test_columns_may_be_in_another_order_and_layout(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1], "x": pa.array(["a"], pa.large_string())}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"x": pa.array(["b"]).dictionary_encode(), "id": [2]}), tmp_path / "1.parquet")
@@ -192,6 +201,19 @@ def test_columns_of_large_chunks_are_indexed(tmp_path: Path, monkeypatch: pytest
     write(tmp_path / "data/0.parquet", text=["a"] * 10)
     mdsx.index_parquet(tmp_path / "data")
     assert [sample["text"] for sample in mdsx.Dataset(tmp_path / "data", cache=tmp_path / "cache")] == ["a"] * 10
+
+
+def test_a_declared_type_replaces_the_inferred_one(tmp_path: Path) -> None:
+    jpeg = b"\xff\xd8\xff\xe0 image"
+    write(tmp_path / "0.parquet", image=[jpeg] * 10, list=[[1], []] * 5, grid=[[[1, 2], [3, 4]]] * 10)
+    declared = {"image": "jpeg", "list": "int64[*]", "grid": "int64[2,2]"}
+    assert mdsx.index_parquet(tmp_path, columns=declared).columns == {"id": "int64", **declared}
+    found = mdsx.Dataset(tmp_path, cache=tmp_path / ".cache")[1]
+    assert (found["image"], found["list"].tolist(), found["grid"].tolist()) == (jpeg, [], [[1, 2], [3, 4]])
+    with pytest.raises(mdsx.CorruptError, match=r"0\.parquet: row group 0.*'image'"):
+        mdsx.index_parquet(tmp_path, columns={"image": "png"})
+    with pytest.raises(mdsx.UsageError, match="no such column"):
+        mdsx.index_parquet(tmp_path, columns={"none": "png"})
 
 
 def test_folders_of_partitions_do_not_become_columns(tmp_path: Path) -> None:
