@@ -83,7 +83,7 @@ def test_pieces_have_a_bounded_size(name: str) -> None:
 def test_a_missing_package_is_named_with_its_extra(
     dataset: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, package, None)
     opened = mdsx.Dataset(GOLDEN / dataset, cache=tmp_path / "cache")
     with pytest.raises(UsageError, match=r"need the package .*pip install 'mdsx\[(mds|images)\]'"):
         opened[0]
