@@ -86,6 +86,8 @@ def run_after(directory: Path, url: str) -> dict[str, Any]:
     found["rewritten"] = sum({**old, "tokens": 0} == {**new, "tokens": 0} for old, new in pairs)
     exec(code("Switch in mid-run", url), session)
     loader = session["loader"]
+    with pytest.raises(mdsx.StateError):
+        loader.load_state_dict(session["old"])
     found["epochs"] = (session["old"]["epoch"] + 1, loader.epoch, loader.remaining)
     return found
 
