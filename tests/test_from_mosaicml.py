@@ -62,6 +62,7 @@ def test_the_programs_before_and_after_read_the_same(before: Before) -> None:
     check_epochs(found["after"])
     assert found["resumed"] == found["after"][31 + 10 :]
     assert found["rewritten"] == 1000
+    assert found["mixed"] == [32] * (2000 // 32)
     assert found["epochs"] == (2, 1, (1000 - 10 * 32) // 32)
 
 
@@ -84,6 +85,8 @@ def run_after(directory: Path, url: str) -> dict[str, Any]:
     exec(code("Rewritten", url), session)
     pairs = zip(mdsx.Dataset(f"{url}/mds"), mdsx.Dataset(f"{url}/rewritten"), strict=True)
     found["rewritten"] = sum({**old, "tokens": 0} == {**new, "tokens": 0} for old, new in pairs)
+    exec(code("Stream", url), session)
+    found["mixed"] = [len(batch["page"]) for batch in session["loader"]]
     exec(code("Switch in mid-run", url), session)
     loader = session["loader"]
     with pytest.raises(mdsx.StateError):
