@@ -140,16 +140,19 @@ def row_checksums(
     if heaps is None:
         return checksums(bodies, first=first)
     if len(rows) + heap_size < LARGE_SAMPLE * len(bodies):
-        found = map(xxhash.xxh3_64_intdigest, map(b"".join, zip(bodies, heaps, strict=True)), count(first))
-    else:
-        found = map(_in_turn, bodies, heaps, count(first))
-    return np.fromiter(found, np.uint64, len(bodies))
+        return checksums(map(b"".join, zip(bodies, heaps, strict=True)), first=first)
+    return _numbers(map(_in_turn, bodies, heaps, count(first)))
 
 
-def checksums(samples: Sequence[bytes | memoryview], *, first: int) -> NDArray[np.uint64]:
+def checksums(samples: Iterable[bytes | memoryview], *, first: int) -> NDArray[np.uint64]:
     """Return the checksums of samples `first`, `first` + 1, ..., each given by its row after the checksum field, with
     its heap bytes."""
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, samples, count(first)), np.uint64, len(samples))
+    return _numbers(map(xxhash.xxh3_64_digest, samples, count(first)))
+
+
+def _numbers(digests: Iterable[bytes]) -> NDArray[np.uint64]:
+    """Return digests as integers: this is faster than an integer for each."""
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
 def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
@@ -185,8 +188,8 @@ def _bodies(rows: NDArray[np.uint8], size: int) -> Sequence[bytes | memoryview]:
     return [view[start + 8 : start + size] for start in range(0, len(rows), size)]
 
 
-def _in_turn(body: bytes | memoryview, heap: bytes | memoryview, sample: int) -> int:
+def _in_turn(body: bytes | memoryview, heap: bytes | memoryview, sample: int) -> bytes:
     hasher = xxhash.xxh3_64(body, sample)
     hasher.update(heap)
-    checksum: int = hasher.intdigest()
-    return checksum
+    digest: bytes = hasher.digest()
+    return digest
