@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, Json, StorageOption, complain, print_json, storage_options
+from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, storage_options
 from mdsx.errors import MdsxError, UsageError, shown
 from mdsx.progress import Progress
 from mdsx.sizes import format_size, parse_size
@@ -193,6 +193,7 @@ def warm(
         str | None,
         typer.Option(metavar="SIZE", help="The most that the cache may hold. Default: 80 % of the free space."),
     ] = None,
+    index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -207,7 +208,8 @@ def warm(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            opened = Shards(url, cache=Cache(cache, limit=cache_limit), storage_options=storage_options(storage_option))
+            kept, options = Cache(cache, limit=cache_limit), storage_options(storage_option)
+            opened = Shards(url, cache=kept, storage_options=options, index=index)
             with Bar("fetching") as bar:
 
                 def watch(progress: Progress) -> None:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, Json, StorageOption, complain, error_fields, one_line, print_json, storage_options
+from mdsx.cli.output import (
+    Bar,
+    IndexOption,
+    Json,
+    StorageOption,
+    complain,
+    error_fields,
+    one_line,
+    print_json,
+    storage_options,
+)
 from mdsx.sizes import format_size
 
 if TYPE_CHECKING:
@@ -27,6 +37,7 @@ _LISTED = 1000  # damages or shards in JSON; all are counted
 def verify(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
+    index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -37,9 +48,11 @@ def verify(
     """
     from mdsx.damage import unnamed, verify_stored
     from mdsx.shards import OURS
-    from mdsx.storage import open_storage
+    from mdsx.storage import open_beside, open_storage
 
-    files, storage = Counter[str](), open_storage(url, storage_options(storage_option))
+    options = storage_options(storage_option)
+    files, storage = Counter[str](), open_storage(url, options)
+    place = storage if index is None else open_beside(url, index, options)
     with Bar("verifying") as bar:
 
         def watch(progress: Progress) -> None:
@@ -53,8 +66,8 @@ def verify(
                 elif not as_json and files[file] == _LINES + 1:
                     print(f"damaged: {file}: and more, see --json")
 
-        found = verify_stored(storage, threads=threads, watch=watch)
-    beside = unnamed(storage)
+        found = verify_stored(storage, place, threads=threads, watch=watch)
+    beside = unnamed(storage) if index is None else []
     if as_json:
         print_json(
             {
@@ -98,6 +111,7 @@ def repair(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
+    index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:

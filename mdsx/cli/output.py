@@ -18,6 +18,9 @@ StorageOption = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="An option of the URL's storage (docs/clouds.md), as often as needed."),
 ]
+IndexOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="The folder with the index, if it is not beside the files.")
+]
 SourceOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsx.cli.output import Json, StorageOption, print_json, print_table, storage_options
+from mdsx.cli.output import IndexOption, Json, StorageOption, print_json, print_table, storage_options
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import format_size
 
@@ -20,6 +20,7 @@ _BATCH = 64  # samples read at once
 
 def info(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -27,58 +28,59 @@ def info(
     metadata. Long metadata is shortened, except with --json."""
     from mdsx.format import Reads
     from mdsx.shards import read_index
-    from mdsx.storage import open_storage
+    from mdsx.storage import open_beside, open_storage
 
-    storage = open_storage(url, storage_options(storage_option))
-    index = read_index(storage)
-    columns = {column.name: str(column.type) for column in index.schema.columns}
-    size, raw_size = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
-    about = "" if index.exact_sizes else "about "
-    shards = f"{len(index.counts):,}"
-    if len(index.counts) and index.reads(0) is Reads.GROUPS:
-        files = len({index.name(shard) for shard in range(len(index.counts))})
+    options = storage_options(storage_option)
+    storage = open_storage(url, options)
+    found = read_index(storage if index is None else open_beside(url, index, options))
+    columns = {column.name: str(column.type) for column in found.schema.columns}
+    size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # damaged ones exceed 64 bits
+    about = "" if found.exact_sizes else "about "
+    shards = f"{len(found.counts):,}"
+    if len(found.counts) and found.reads(0) is Reads.GROUPS:
+        files = len({found.name(shard) for shard in range(len(found.counts))})
         shards += f" in {files:,} file" + "s" * (files != 1)
     if as_json:
         print_json(
             {
                 "url": storage.url,
-                "format": index.format,
-                "checks": index.checks,
-                "samples": index.samples,
-                "shards": len(index.counts),
+                "format": found.format,
+                "checks": found.checks,
+                "samples": found.samples,
+                "shards": len(found.counts),
                 "size": size,
                 "raw_size": raw_size,
-                "raw_size_is_exact": index.exact_sizes,
-                "compression": index.compression,
-                "fingerprint": index.fingerprint,
+                "raw_size_is_exact": found.exact_sizes,
+                "compression": found.compression,
+                "fingerprint": found.fingerprint,
                 "columns": columns,
-                "metadata": index.metadata,
+                "metadata": found.metadata,
             }
         )
         return
     print_table(
         [
             ("dataset", storage.url),
-            ("format", index.format),
-            ("checks", index.checks),
-            ("samples", f"{index.samples:,}"),
+            ("format", found.format),
+            ("checks", found.checks),
+            ("samples", f"{found.samples:,}"),
             ("shards", shards),
             (
                 "size",
-                format_size(size) + (f", {about}{format_size(raw_size)} uncompressed" if index.compression else ""),
+                format_size(size) + (f", {about}{format_size(raw_size)} uncompressed" if found.compression else ""),
             ),
-            ("compression", index.compression or "none"),
-            ("fingerprint", index.fingerprint),
+            ("compression", found.compression or "none"),
+            ("fingerprint", found.fingerprint),
         ]
     )
     print("columns")
     print_table(columns.items(), indent="  ")
-    if index.metadata:
+    if found.metadata:
         print("metadata")
         print_table(
             (
                 (json.dumps(name, ensure_ascii=False)[1:-1], _metadata_line(value))
-                for name, value in index.metadata.items()
+                for name, value in found.metadata.items()
             ),
             indent="  ",
         )
@@ -97,6 +99,7 @@ def cat(
     column: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Show only this column; give it once for each column.")
     ] = None,
+    index: IndexOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -107,7 +110,7 @@ def cat(
     """
     from mdsx import Dataset
 
-    dataset = Dataset(url, columns=column or None, storage_options=storage_options(storage_option))
+    dataset = Dataset(url, columns=column or None, storage_options=storage_options(storage_option), index=index)
     if start >= len(dataset) and start > 0:
         samples = f"{len(dataset):,} samples"
         raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)

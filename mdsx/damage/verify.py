@@ -37,7 +37,7 @@ from mdsx.format import (
 )
 from mdsx.progress import Progress
 from mdsx.shards import download_shard, inspect_shard, read_index
-from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_storage
+from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside, open_storage
 
 
 def verify(
@@ -45,6 +45,7 @@ def verify(
     *,
     threads: int = 4,
     storage_options: StorageOptions | None = None,
+    index: str | os.PathLike[str] | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Verification:
     """Check every byte of the dataset at `url`, and return a report of its damages, in the order of the shards.
@@ -56,19 +57,24 @@ def verify(
         url: A finished dataset. If its index is damaged, that is the only damage found.
         threads: How many shards to check at once; each is held in memory.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        index: The folder with the index, if it is not `url`, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each shard.
 
     Raises:
         MissingError: There is no dataset.
         TransportError: Storage failed.
     """
-    return verify_stored(open_storage(url, storage_options), threads=threads, watch=watch)
+    storage = open_storage(url, storage_options)
+    beside = storage if index is None else open_beside(url, index, storage_options)
+    return verify_stored(storage, beside, threads=threads, watch=watch)
 
 
-def verify_stored(storage: Storage, *, threads: int, watch: Callable[[Progress], object]) -> Verification:
-    """Do what `verify` does for the dataset in `storage`."""
+def verify_stored(
+    storage: Storage, beside: Storage, *, threads: int, watch: Callable[[Progress], object]
+) -> Verification:
+    """Do what `verify` does for the dataset in `storage` whose index is in `beside`."""
     try:
-        index = read_index(storage)
+        index = read_index(beside)
     except CorruptError as error:
         watch(Progress(0, 0, 0, problems=(error,)))
         return Verification(storage.url, None, 0, 0, 0, (error,))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mdsx
 from tests.cli.conftest import Run
 
 
@@ -50,6 +51,17 @@ def test_index_parquet_prints_json(run: Run, files: Path, tmp_path: Path) -> Non
     assert found["columns"] == {"id": "uint32", "text": "str"}
     assert (found["samples"], found["shards"], found["files"], found["large"]) == (10, 3, 1, [])
     assert (tmp_path / "index" / "_mdsx-parquet.json").exists()
+
+
+def test_commands_read_with_an_index_in_another_place(run: Run, files: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    assert run("index", "parquet", files / "year=2024", "--index", index).status == 0
+    data = files / "year=2024"
+    for command in ("info", "cat", "verify"):
+        assert run(command, data).status == 1
+        assert run(command, data, "--index", index).status == 0
+    assert run("cache", "warm", data, "--index", index, "--cache", tmp_path / "cache").status == 0
+    assert mdsx.verify(data, index=index).ok
 
 
 def test_index_parquet_names_a_file_that_is_damaged(run: Run, files: Path) -> None:
