@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xxhash
@@ -198,8 +198,7 @@ def _read_footers(
     ):
         if columns is None:
             columns = Columns(footer.columns, declared)
-        columns.add(footer.columns)
-        found.append(footer)
+        found.append(replace(footer, columns=columns.add(footer.columns)))
         samples, shards, size = samples + sum(footer.columns.rows), shards + len(footer.groups), size + entry.size
         watch(Progress(samples, size, of_size, shards))
     assert columns is not None

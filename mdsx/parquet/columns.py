@@ -18,10 +18,10 @@ from mdsx.errors import UsageError
 from mdsx.format import ColumnType, Schema
 from mdsx.parquet.footer import Footer
 from mdsx.parquet.metadata import DICTIONARY, NULLS, START, STORED, UNCOMPRESSED
-from mdsx.parquet.text import IndexedColumn, IndexedGroup
+from mdsx.parquet.text import MAX_HEAP, IndexedColumn, IndexedGroup
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class FileColumn:
     """A column in one file."""
 
@@ -34,9 +34,6 @@ class FileColumn:
     """Of its dates and times, which become numbers."""
     empty: bool
     """Whether its type is Arrow's null, which agrees with any other."""
-    stored: NDArray[np.int64]
-    """Bytes in each row group that has rows."""
-    uncompressed: NDArray[np.int64]
     encoded: bool
     """Whether decoded values may be larger than the uncompressed bytes: they are in a dictionary, or become JSON."""
 
@@ -52,6 +49,9 @@ class FileColumns:
     rows: tuple[int, ...]
     extents: tuple[tuple[int, int], ...]
     """The bytes of the file that hold each row group."""
+    stored: NDArray[np.int64]
+    """Bytes of each column in each row group, [groups, columns]."""
+    uncompressed: NDArray[np.int64]
 
     @classmethod
     def of(cls, footer: Footer) -> FileColumns:
@@ -60,6 +60,7 @@ class FileColumns:
         starts = chunks[:, :, START]
         extents = zip(starts.min(axis=1).tolist(), (starts + chunks[:, :, STORED]).max(axis=1).tolist(), strict=True)
         columns, left_out = {}, {}
+        sizes: list[NDArray[np.int64]] = []  # [groups, 2], of each column
         for field in footer.schema:
             name = field.name
             leaves = footer.leaves[name]
@@ -77,13 +78,14 @@ class FileColumns:
                 arrow=str(field.type)[:1000],
                 units=tuple(_units(field.type)),
                 empty=pa.types.is_null(field.type),
-                stored=here[:, :, STORED].sum(axis=1),
-                uncompressed=here[:, :, UNCOMPRESSED].sum(axis=1),
                 encoded=bool(here[:, :, DICTIONARY].any()) or kind.base in ("json", "msgpack"),
             )
+            sizes.append(here[:, :, [STORED, UNCOMPRESSED]].sum(axis=1))
         if not columns:
             raise UsageError("no type of mdsx can hold any of its columns", file=footer.file, found=_reasons(left_out))
-        return cls(footer.file, columns, left_out, tuple(map(footer.rows, footer.groups)), tuple(extents))
+        rows = tuple(map(footer.rows, footer.groups))
+        stored, uncompressed = np.moveaxis(np.stack(sizes), (2, 0), (0, 2))
+        return cls(footer.file, columns, left_out, rows, tuple(extents), stored, uncompressed)
 
 
 def _units(kind: Any) -> Iterator[str]:
@@ -118,10 +120,14 @@ class Columns:
             self._declared[name] = Schema.from_columns({name: kind}).columns[0].type
         self._columns = dict(first.columns)
         self._files = dict.fromkeys(first.columns, first.file)  # that gave each column its type
+        self._seen: dict[tuple[tuple[str, FileColumn], ...], dict[str, FileColumn]] = {}
         self.left_out = dict(first.left_out)
 
-    def add(self, file: FileColumns) -> None:
-        """Add the columns of the next file. Raise UsageError if they are others than those of the files before."""
+    def add(self, file: FileColumns) -> FileColumns:
+        """Add the columns of the next file. Raise UsageError if they are others than those of the files before.
+
+        Return the same, sharing what is equal in other files: there may be many.
+        """
         for one, other in ((self._first, file), (file, self._first)):
             for name in one.columns:
                 if name not in other.columns and name not in other.left_out:
@@ -145,6 +151,7 @@ class Columns:
                 raise _different(name, how, file.file, way)
             if found.nulls and not known.nulls:
                 self._columns[name] = replace(known, nulls=True)
+        return replace(file, columns=self._seen.setdefault(tuple(file.columns.items()), file.columns))
 
     @property
     def schema(self) -> Schema:
@@ -166,16 +173,16 @@ class Columns:
         kind = self._type(name)
         return kind.scalar and not kind.stars
 
-    def _heaps(self, file: FileColumns, means: Mapping[str, float]) -> dict[str, NDArray[np.int64]]:
-        """Return the estimated heap bytes of each variable-size column in each row group."""
-        found, rows = {}, np.array(file.rows, np.int64)
-        for name, column in file.columns.items():
+    def _heaps(self, file: FileColumns, means: Mapping[str, float]) -> NDArray[np.int64]:
+        """Return the estimated heap bytes of each column in each row group, [groups, columns]."""
+        found, rows = np.empty_like(file.uncompressed), np.array(file.rows, np.float64)
+        for place, name in enumerate(file.columns):
             kind = self._type(name)
             if self._has_size(name):
-                found[name] = rows * (0 if kind.fixed_size else kind.nbytes)
+                sizes = rows * (0 if kind.fixed_size else kind.nbytes)
             else:
-                values = (rows * means.get(name, 0.0)).astype(np.int64)
-                found[name] = np.maximum(column.uncompressed, values)
+                sizes = np.maximum(file.uncompressed[:, place], rows * means.get(name, 0.0))
+            found[:, place] = np.minimum(sizes, MAX_HEAP)
         return found
 
     def indexed(
@@ -189,11 +196,10 @@ class Columns:
         groups = []
         for file in files:
             heaps = self._heaps(file, means)
-            chunks = {name: column.stored for name, column in file.columns.items()}
-            for name in file.columns:
-                stored[name] += int(chunks[name].sum())
-                heap[name] += int(heaps[name].sum())
-            sums = (np.sum([*each.values()], axis=0).tolist() for each in (chunks, heaps))
+            for name, chunks, values in zip(file.columns, file.stored.T.tolist(), heaps.T.tolist(), strict=True):
+                stored[name] += sum(chunks)
+                heap[name] += sum(values)
+            sums = file.stored.sum(axis=1).tolist(), np.minimum(heaps.sum(axis=1), MAX_HEAP).tolist()
             groups.append(
                 tuple(
                     IndexedGroup(rows, start, stop, *sizes)

@@ -21,7 +21,7 @@ from mdsx.errors import ChangedError, CorruptError
 from mdsx.format import Reading, Reads, SampleDecoder, Schema, check_shard, raw_size
 from mdsx.parquet.footer import Footer, parse_footer
 from mdsx.parquet.group import TRAILER_SIZE, GroupView, build_shard, chosen_leaves
-from mdsx.parquet.text import AGAIN, INDEX_KEY, Parsed, parse_text, recognizes
+from mdsx.parquet.text import AGAIN, INDEX_KEY, MAX_HEAP, Parsed, parse_text, recognizes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -75,7 +75,9 @@ class ParquetIndex:
     @cached_property
     def raw_sizes(self) -> NDArray[np.int64]:
         heap = (self._parsed.groups["heap"] * self._share(self._parsed.heap)).astype(np.int64)
-        return raw_size(self.schema, 0, 0) + self.schema.row_size * self.counts + heap + TRAILER_SIZE
+        sizes = raw_size(self.schema, 0, 0) + self.schema.row_size * self.counts + heap + TRAILER_SIZE
+        found: NDArray[np.int64] = np.minimum(sizes, MAX_HEAP)
+        return found
 
     @cached_property
     def raw_hashes(self) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, FormatError, UnsupportedError
+from mdsx.parquet.text import MAX_ROWS
 from mdsx.parquet.thrift import MAX_DEPTH, Thrift, ThriftError
 
 START, STORED, UNCOMPRESSED, NULLS, DICTIONARY = range(5)
@@ -121,10 +122,6 @@ class _Parser:
 
     def _error(self, message: str, place: str, found: object, expected: object) -> FormatError:
         return CorruptError(message, file=self._file, place=place, found=found, expected=expected)
-
-
-MAX_ROWS = 2**31
-"""The most rows of a row group."""
 
 
 def _top_level(elements: list[dict[int, Any]], file: str) -> dict[str, range]:

@@ -28,6 +28,10 @@ VERSION = 1
 AGAIN = "run `mdsx index parquet` again"
 MAX_FOOTER_SIZE = 2**28
 MAX_NAME_SIZE = 4096
+MAX_ROWS = 2**31
+"""The most rows of a row group."""
+MAX_HEAP = 2**40
+"""The largest estimate of a row group's heap: far more than can be decoded, and no sum of them overflows."""
 
 _START = re.compile(rb'\{"format":"mdsx-parquet","version":(0|[1-9][0-9]*),')
 _END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
@@ -35,6 +39,8 @@ _END_SIZE = len(',"checksum":"0123456789abcdef"}\n')
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+_Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+_Heap = Annotated[int, msgspec.Meta(ge=0, le=MAX_HEAP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +123,11 @@ class _Files(msgspec.Struct):
 
 
 class _Groups(msgspec.Struct):
-    rows: list[_Number]
+    rows: list[_Rows]
     start: list[_Number]
     stop: list[_Number]
     stored: list[_Number]
-    heap: list[_Number]
+    heap: list[_Heap]
 
 
 class _Root(msgspec.Struct):
@@ -191,15 +197,16 @@ class _Parser:
             )
         self._check_names(files.name)
         self._expect(sum(groups.rows) == root.samples, "samples", root.samples, sum(groups.rows))
+        self._expect(sum(groups.stored) <= 2**62, "groups.stored", sum(groups.stored), "at most 2^62")
         arrays = {name: np.array(getattr(groups, name), np.int64) for name in IndexedGroup.__slots__}
         sizes, footers = np.array(files.size, np.int64), np.array(files.footer, np.int64)
         wrong = (footers >= sizes) | (sizes - footers > MAX_FOOTER_SIZE)
         self._expect(not wrong.any(), "files.footer", "a footer outside of its file, or of more than 256 MiB", None)
         firsts = np.cumsum([0, *files.groups], dtype=np.int64)
         ends = np.repeat(footers, np.diff(firsts))
-        inside = (arrays["rows"] > 0) & (arrays["start"] < arrays["stop"]) & (arrays["stop"] <= ends)
+        inside = (arrays["start"] < arrays["stop"]) & (arrays["stop"] <= ends)
         inside &= arrays["stored"] <= arrays["stop"] - arrays["start"]
-        self._expect(bool(inside.all()), "groups", "a row group without rows, or outside of its file", None)
+        self._expect(bool(inside.all()), "groups", "a row group outside of its file", None)
         for numbers in (*arrays.values(), sizes, footers, firsts):
             numbers.setflags(write=False)
         return Parsed(
