@@ -184,6 +184,11 @@ class _Parser:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(f"not an index of Parquet files: {error}", "JSON") from None
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
+        for column in schema.columns:
+            if not column.type.known:
+                place, hint = f"column {column.name!r}", f"upgrade mdsx, or {AGAIN}"
+                message = f"type '{column.type}' is not known to this version"
+                raise UnsupportedError(message, file=self._file, place=place, hint=hint)
         files, groups = root.files, root.groups
         count = len(files.name)
         for name in ("size", "etag", "footer", "groups"):

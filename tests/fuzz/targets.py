@@ -23,6 +23,8 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import xxhash
 import zstandard
 from typer.testing import CliRunner
@@ -307,6 +309,23 @@ def _mds_value(data: bytes) -> None:
         print_json(value)
 
 
+def _parquet(data: bytes) -> None:
+    """A Parquet file, which is indexed and read."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Path(folder, "0.parquet").write_bytes(data)
+        mdsx.index_parquet(folder)
+        _read_dataset(folder, mmap=False)
+
+
+def _parquet_index(data: bytes) -> None:
+    """An index of a sound Parquet file."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "0.parquet").write_bytes(_PARQUET)
+        Path(folder, "_mdsx-parquet.json").write_bytes(resealed.parquet_index(data))
+        _read_dataset(folder, mmap=False)
+
+
 _CODES = {0, 1, 2, 3, 130}
 
 
@@ -471,6 +490,30 @@ def _mds_values() -> tuple[bytes, ...]:
     return tuple(bytes([number]) + value for number, value in enumerate(values))
 
 
+def _parquet_file(**options: Any) -> bytes:
+    table = pa.table(
+        {
+            "a": range(5),
+            "s": ["x", None, "text", "x", ""],
+            "l": [[1, 2], [], None, [3], [4]],
+            "d": [{"k": 1, "v": ["a", None]}] * 5,
+            "t": pa.array(range(5), pa.timestamp("us")),
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=2, **options)
+    return out.getvalue()
+
+
+def _parquet_text() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "0.parquet").write_bytes(_PARQUET)
+        mdsx.index_parquet(folder)
+        return Path(folder, "_mdsx-parquet.json").read_bytes()
+
+
+_PARQUET = _parquet_file()
+
 TARGETS = {
     "arguments": Target(
         _arguments,
@@ -479,6 +522,7 @@ TARGETS = {
             "convert tar a-{00..03}.tar out --column json=json? --compression zstd:3 --shard-size 1MiB --on-error skip",
             "convert tar a.tar out --key-until last-dot --rename image=jpg;png --drop README --nan null",
             "info s3://KEY:SECRET@bucket/prefix", "--version", "info s3://[::1]/x", "info file:///%00",
+            "index parquet . --column a=int8 --force",
         ),
     ),
     "dataset": Target(_dataset, tuple(bytes([how, *bytes(7)]) + raw for how in range(4) for raw in (_SHARD, _SMALL))),
@@ -487,6 +531,8 @@ TARGETS = {
     "mds": Target(_mds, _mds_seeds()),
     "mds-value": Target(_mds_value, _mds_values()),
     "npy": Target(_npy, (npy(np.arange(6).reshape(2, 3)), npy(np.array(["a"])), npy(np.zeros((0, 3), ">f8")))),
+    "parquet": Target(_parquet, (_PARQUET, _parquet_file(compression="zstd", data_page_version="2.0"))),
+    "parquet-index": Target(_parquet_index, (_parquet_text(),)),
     "records": Target(_records, (_record(),)),
     "shard": Target(_shard, (_SHARD, _SMALL, _OPAQUE)),
     "state": Target(_state, (msgpack.packb(_STATE), msgpack.packb(_STATE | _LARGE))),

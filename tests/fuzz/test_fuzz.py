@@ -16,7 +16,16 @@ from tests.conftest import Often
 from tests.fuzz.targets import TARGETS, allowed
 
 CORPUS = sorted(path for path in Path(__file__).with_name("corpus").glob("*/*") if path.is_file())
-_SLOW = {"arguments", "dataset", "mds", "records", "stream", "tar"}  # milliseconds per input
+_SLOW = {
+    "arguments",
+    "dataset",
+    "mds",
+    "parquet",
+    "parquet-index",
+    "records",
+    "stream",
+    "tar",
+}  # milliseconds per input
 _NUMBERS = [0, 1, 2, 7, 8, 64, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1, 2**40]
 _NUMBERS += [2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
@@ -62,7 +71,9 @@ def test_any_bytes_are_read_or_raise_our_error(name: str, often: Often) -> None:
     run()
 
 
-@pytest.mark.parametrize("name", ["dataset", "frames", "index", "mds", "npy", "records", "shard", "tar"])
+@pytest.mark.parametrize(
+    "name", ["dataset", "frames", "index", "mds", "npy", "parquet", "parquet-index", "records", "shard", "tar"]
+)
 def test_seeds_are_sound(name: str) -> None:
     """So the recomputed checksums are right, and only the change can fail."""
     for seed in TARGETS[name].seeds:

@@ -108,6 +108,11 @@ def test_a_truncated_index_is_an_error(size: int) -> None:
         parse(TEXT[:size])
 
 
+def test_an_unknown_type_is_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="'later\\?' is not known"):
+        parse(changed(lambda root: root["columns"][1].update(type="later?")))
+
+
 def test_a_later_version_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match=re.escape("run `mdsx index parquet` again")):
         parse(TEXT.replace(b'"version":1', b'"version":2'))
