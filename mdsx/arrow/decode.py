@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from mdsx.arrow.columns import edges_of
 from mdsx.arrow.library import pa
 from mdsx.arrow.types import arrow_type
-from mdsx.errors import CorruptError
+from mdsx.errors import CorruptError, UsageError
 from mdsx.format import MAX_SPAN, ColumnType, JoinedValues, Schema, numpy_values
 
 
@@ -33,6 +34,8 @@ def to_table(schema: Schema, columns: Mapping[str, NDArray[Any] | JoinedValues])
 
 
 def _column(kind: ColumnType, values: NDArray[Any] | JoinedValues) -> Any:
+    if kind.foreign is not None and isinstance(values, JoinedValues):
+        return _foreign(kind, values)
     arrow_type(kind)  # raises UsageError where there is none
     if isinstance(values, np.ndarray):
         return _fixed(kind, values)
@@ -114,6 +117,20 @@ def _lists(kind: ColumnType, values: JoinedValues) -> Any:
     whole = np.zeros(count, np.int64)
     whole[present] = counts
     return _list(items, whole, count, values.nulls)
+
+
+def _foreign(kind: ColumnType, values: JoinedValues) -> Any:
+    """Return values of another format's type: decoded one by one, with the type that Arrow finds for them."""
+    assert kind.foreign is not None
+    data = memoryview(values.data)
+    null = [False] * (len(values.edges) - 1) if values.nulls is None else values.nulls.tolist()
+    cuts = zip(null, pairwise(values.edges.tolist()), strict=True)
+    found = [None if absent else kind.foreign(data[start:stop]) for absent, (start, stop) in cuts]
+    try:
+        return pa.array(found)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        hint = "leave the column out, or read it without Arrow"
+        raise UsageError(f"Arrow has no type for '{kind}'", found=str(error), hint=hint) from None
 
 
 def _items(kind: ColumnType, items: NDArray[Any], null: NDArray[np.bool_] | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import mdsx
 from mdsx.arrow import arrow_columns, arrow_type, to_table
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import Encoder, JoinedValues, Schema, parse_type, value_decoder
+from mdsx.format import Column, ColumnType, Encoder, JoinedValues, Schema, parse_type, value_decoder
 from tests.arrow.kinds import KINDS
 
 
@@ -126,6 +127,18 @@ def test_a_table_comes_back_equal(table: Any, tmp_path: Path) -> None:
     assert dataset.take([], as_arrow=True).equals(table[:0])
     chosen = dataset.select_columns({"t": "text"}).take([7], as_arrow=True)
     assert chosen.to_pydict() == {"t": ["täxt 7"]}
+
+
+def test_types_of_other_formats_become_what_arrow_finds() -> None:
+    def column(decode: Any) -> Any:
+        schema = Schema((Column("x", ColumnType("other.type", None, True, foreign=decode)),))
+        return to_table(schema, {"x": joined([b"7", None, b"12"])})["x"]
+
+    assert column(lambda data: int(bytes(data))).to_pylist() == [7, None, 12]
+    assert column(lambda data: np.frombuffer(data, np.uint8)).type == pa.list_(pa.uint8())
+    for wrong in (lambda data: object(), lambda data: 2**70):
+        with pytest.raises(UsageError, match=re.escape("Arrow has no type for 'other.type?'")):
+            column(wrong)
 
 
 def test_a_damaged_value_is_named(tmp_path: Path) -> None:
