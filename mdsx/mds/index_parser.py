@@ -32,6 +32,8 @@ MAX_NAME_SIZE = 1024
 _MAX_RAW_SIZE = 2**32 - 1  # offsets have 32 bits
 _OTHER_FORMATS = ("json", "csv", "tsv", "xsv")
 
+_NONE: dict[str, str] = {}  # one for all shards
+
 _START = re.compile(rb'\s*\{\s*"(?:shards|version)"\s*:')
 _COMPONENT = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 _HEXADECIMAL = re.compile("[0-9a-f]*")
@@ -221,7 +223,7 @@ class _Parser:
             if len(digits) != size or not _HEXADECIMAL.fullmatch(digits):
                 expected = f"{size} lower-case hexadecimal digits"
                 raise self._error("this is not a hash", f"{place}.{name}", found=repr(digits[:80]), expected=expected)
-        return found
+        return found or _NONE
 
     def _check_room(self, shard: _Shard, layout: MdsLayout, place: str) -> None:
         """Check that the raw file has room for its samples, so that no claim costs memory."""

@@ -91,14 +91,17 @@ class MdsShard:
         if len(decreasing):
             return
         for block in self._blocks():
-            try:
-                self.select(block, verify=True)
-            except CorruptError:
-                for sample in block.tolist():
-                    try:
-                        self.select(np.array([sample]), verify=True)
-                    except CorruptError as error:
-                        yield error
+            yield from self._wrong(block)
+
+    def _wrong(self, samples: NDArray[np.int64]) -> Iterator[CorruptError]:
+        try:
+            self.select(samples, verify=True)
+        except CorruptError as error:
+            if len(samples) == 1:
+                yield error
+                return
+            for half in np.array_split(samples, 2):
+                yield from self._wrong(half)
 
     def wrong_values(self) -> Iterator[CorruptError]:
         """Yield the values, in samples whose form is right, that cannot be decoded. Columns that are never decoded are
