@@ -26,10 +26,11 @@ MAX_DEPTH = 500
 """The most levels of arrays and objects that are written, so that they can be read even from a deep stack."""
 
 
-def parse_json(data: bytes, *, unique_keys: bool = False) -> object:
-    """Return the value of a JSON text. Raise CorruptError, with `unique_keys` also for a duplicate key."""
+def parse_json(data: bytes, *, unique_keys: bool = False, constants: bool = False) -> object:
+    """Return the value of a JSON text. Raise CorruptError, with `unique_keys` also for a duplicate key. With
+    `constants`, NaN and infinities are read, as Python writes them."""
     try:
-        value = (_UNIQUE if unique_keys else _PLAIN).decode(data.decode("utf-8"))
+        value = (_UNIQUE if unique_keys else _CONSTANTS if constants else _PLAIN).decode(data.decode("utf-8"))
         if b"\\u" in data and _SURROGATE.search(data):  # half of a pair, maybe
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -55,7 +56,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-_PLAIN = json.JSONDecoder(parse_constant=_refuse)
+_PLAIN, _CONSTANTS = json.JSONDecoder(parse_constant=_refuse), json.JSONDecoder()
 _UNIQUE = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
 
 

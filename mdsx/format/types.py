@@ -49,7 +49,7 @@ _DIMENSION = re.compile(r"\*|0|[1-9][0-9]*")
 class ColumnType:
     """A parsed column type; `str()` gives its text. In `shape`, None is a starred dimension.
 
-    `foreign` decodes the values of a type that only another stored format has: bytes -> value. It is pickled with the
+    `foreign` decodes the values of a type as another stored format has it: bytes -> value. It is pickled with the
     type, and raises no error but CorruptError and UnsupportedError.
     """
 

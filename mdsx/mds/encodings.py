@@ -2,7 +2,8 @@
 
 | encoding | type |
 |---|---|
-| `bytes`, `str`, `json`, `jpeg`, `png`, `uint8` ... `float64` | the same |
+| `bytes`, `str`, `jpeg`, `png`, `uint8` ... `float64` | the same |
+| `json` | `json`, but NaN and infinities are read, as Python writes them |
 | `int` | `int64` |
 | `ndarray:dtype:shape` | `dtype[shape]` |
 | `jpeg_array`, `jpegarray` | `jpeg[*]`, whose stored bytes are the same |
@@ -25,7 +26,7 @@ from mdsx.mds import values
 
 _NUMBERS = {"int": "int64", **{name: name for name in values.DTYPES}}
 _OURS = {
-    **{name: name for name in ("bytes", "str", "json", "jpeg", "png")},
+    **{name: name for name in ("bytes", "str", "jpeg", "png")},
     **dict.fromkeys(("jpeg_array", "jpegarray"), "jpeg[*]"),
 }
 _FOREIGN: dict[str, values.ValueDecoder] = {
@@ -58,6 +59,8 @@ def parse_encoding(text: str, column: str, width: int | None) -> Encoding | None
         return Encoding(kind, kind.nbytes)
     if text in _OURS:
         return Encoding(parse_type(_OURS[text]), None)
+    if text == "json":  # mixes with ours
+        return Encoding(ColumnType("json", foreign=values.decode_json), None)
     if text.startswith("ndarray"):
         return _array(text)
     decoder = _FOREIGN.get(text) or partial(values.refuse, encoding=text, column=column)

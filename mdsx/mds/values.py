@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
+from mdsx.format import parse_json
 
 _T = TypeVar("_T")
 
@@ -58,6 +59,11 @@ def _number(data: memoryview, convert: Callable[[str], _T], what: str) -> _T:
         return convert(str(data, "utf-8"))
     except (ValueError, ArithmeticError):  # decimal's errors are ArithmeticErrors
         raise CorruptError(f"this is not {what}", found=repr(bytes(data[:40]))) from None
+
+
+def decode_json(data: memoryview) -> object:
+    """Return the value. Its writer may have written NaN and infinities."""
+    return parse_json(bytes(data), constants=True)
 
 
 def decode_ndarray(data: memoryview, dtype: str | None = None) -> NDArray[Any]:

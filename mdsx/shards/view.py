@@ -69,7 +69,8 @@ class View:
         """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
         self.excerpts = tuple(excerpts)
         self.component_column = component_column
-        self.schema = excerpts[0].schema
+        self._stored = _joined_schema([excerpt.schema for excerpt in excerpts])
+        self.schema = self._stored
         if component_column is not None:
             if component_column in [column.name for column in self.schema.columns]:
                 raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
@@ -180,7 +181,7 @@ class View:
         `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues.
         """
         sources = [(selection, self._at(shard)[0].columns) for shard, selection in found]
-        batches = gather(self.excerpts[0].schema, sources, places, sizes, views=views, join=join)
+        batches = gather(self._stored, sources, places, sizes, views=views, join=join)
         if self.component_column is None:
             yield from batches
             return
@@ -202,6 +203,12 @@ class View:
 
     def _component(self, shard: int) -> int:
         return int(np.searchsorted(self.firsts, shard, side="right")) - 1 if len(self.excerpts) > 1 else 0
+
+
+def _joined_schema(schemas: Sequence[Schema]) -> Schema:
+    """Return the schema of all, whose types are equal. The decoders of other formats read more than ours."""
+    same_columns = zip(*(schema.columns for schema in schemas), strict=True)
+    return Schema.of(max(same, key=lambda column: column.type.foreign is not None) for same in same_columns)
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

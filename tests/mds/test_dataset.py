@@ -167,6 +167,17 @@ def test_a_mixture_of_two_mds_datasets_keeps_their_types(tmp_path: Path) -> None
     assert seen == {number: sample(number)["n"] for number in range(2 * COUNT)}
 
 
+def test_nan_in_json_is_read_alone_and_beside_ours(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "mds", {"x": "json"}, [[{"x": {"loss": float("nan"), "best": float("-inf")}}]])
+    with mdsx.Writer(tmp_path / "ours", {"x": "json"}) as out:
+        out.write({"x": {"loss": 1.5, "best": 0}})
+    assert mdsx.Dataset(tmp_path / "mds")[0]["x"]["best"] == float("-inf")
+    for names in (("mds", "ours"), ("ours", "mds")):
+        mixture = mdsx.Mixture([str(tmp_path / name) for name in names])
+        (batch,) = StreamingDataLoader(StreamingDataset(mixture), 2)
+        assert sorted(value["best"] for value in batch["x"]) == [float("-inf"), 0]
+
+
 def test_single_samples_are_read_by_range(remote: str, tmp_path: Path) -> None:
     dataset = mdsx.Dataset(remote, cache=tmp_path / "cache")
     assert as_noted(dataset[37])["text"] == sample(37)["text"]
