@@ -111,6 +111,7 @@ class MdsIndex:
         return MdsReceiver(
             size=int(self.sizes[shard]),
             raw_size=raw_size,
+            name=bytes(self.raw_hashes[shard]),
             hashes=FileHashes(entry.hashes, "stored", file),
             raw_hashes=FileHashes(entry.raw_hashes if entry.compression else {}, "decompressed", file),
             decompressor=decompressor(entry.compression, raw_size) if entry.compression else None,
@@ -124,7 +125,7 @@ class MdsIndex:
     def verify(self, shard: int, opened: MdsShard, *, file: str) -> None:
         """Check a shard in the cache by the hash that follows it, one in place by those of the index; else its form."""
         if opened.trailer is not None:
-            opened.check_trailer()
+            opened.check_trailer(bytes(self.raw_hashes[shard]))
             return
         hashes = FileHashes(self.entries[shard].raw_hashes, "shard's", file)
         hashes.update(opened.buffer)

@@ -2,8 +2,8 @@
 
     shard = u32 count; u32 offset of each sample and of the end; the columns as JSON, which readers ignore; samples
 
-In the cache, the XXH3-128 of these bytes follows them, so that damage there is found even where the index has no
-hashes.
+In the cache, these bytes are followed by the XXH3-128 of the shard's name there and of them, so that damage there, and
+the file of another shard, are found even where the index has no hashes.
 """
 
 from __future__ import annotations
@@ -73,9 +73,11 @@ class MdsShard:
             self.layout.check(selection)
         return selection
 
-    def check_trailer(self) -> None:
-        """Raise CorruptError if the shard changed in the cache."""
-        if self.trailer is not None and (found := xxhash.xxh3_128_digest(self.buffer)) != self.trailer:
+    def check_trailer(self, name: bytes) -> None:
+        """Raise CorruptError if the shard, whose name in the cache is `name`, changed there."""
+        hasher = xxhash.xxh3_128(name)
+        hasher.update(self.buffer)
+        if self.trailer is not None and (found := hasher.digest()) != self.trailer:
             expected = self.trailer.hex()
             message = "the shard was damaged in the cache"
             raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)

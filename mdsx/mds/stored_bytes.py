@@ -24,13 +24,15 @@ _WHOLE_TABLE = 2**16  # bytes: a table of offsets up to this size is fetched who
 
 class MdsReceiver:
     """Turns the stored bytes of a shard into raw bytes, followed by their hash for the cache, and checks both against
-    the sizes and hashes of the index. `decompressor`: None if they are the same."""
+    the sizes and hashes of the index. `name`: the shard's in the cache. `decompressor`: None if the bytes are the
+    same."""
 
     def __init__(
         self,
         *,
         size: int,
         raw_size: int,
+        name: bytes,
         hashes: FileHashes,
         raw_hashes: FileHashes,
         decompressor: Decompressor | None,
@@ -39,7 +41,7 @@ class MdsReceiver:
         self._size, self._raw_size, self._hashes, self._raw_hashes = size, raw_size, hashes, raw_hashes
         self._decompressor, self._file = decompressor, file
         self._received = self._made = 0
-        self._trailer = xxhash.xxh3_128()
+        self._trailer = xxhash.xxh3_128(name)
 
     def feed(self, chunk: Buffer) -> Iterator[Buffer]:
         data = memoryview(chunk).cast("B")

@@ -147,6 +147,8 @@ class RangedIndex(MoreIndex):
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> LinesShard:
         opened = super().open(shard, raw, file=file)
+        table = opened.buffer[: opened.samples * TABLE.itemsize]  # its hash shows that this is no other shard
+        check_hash(xxhash.xxh3_128_hexdigest(table), bytes(self.tables[shard]).hex(), file)
         return RangedShard(opened.buffer, opened.samples, opened.schema, opened.file)
 
     def by_range(self, shard: int, *, file: str) -> LinesRanges:

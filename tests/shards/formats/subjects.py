@@ -134,7 +134,7 @@ def _write_parquet(folder: Path, shards: Shards) -> None:
     folder.mkdir()
     parts = [pa.Table.from_pylist(list(samples)) for samples in shards]
     vector = pa.list_(pa.float32(), 3)
-    for name, groups in {"0.parquet": parts[:3], "1.parquet": parts[3:]}.items():
+    for name, groups in {"0.parquet": parts[:1], "1.parquet": parts[1:]}.items():
         schema = groups[0].schema.set(groups[0].schema.get_field_index("vector"), pa.field("vector", vector))
         with pq.ParquetWriter(folder / name, schema, write_page_checksum=True) as out:
             for group in groups:

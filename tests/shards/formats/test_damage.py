@@ -16,9 +16,9 @@ from mdsx.damage import verify
 from mdsx.format import Reads
 from mdsx.shards import read_index
 from tests.conftest import Often
-from tests.shards.formats.far_disk import FarDisk
+from tests.shards.formats.far_disk import SCHEME, FarDisk
 from tests.shards.formats.json_lines import Sample
-from tests.shards.formats.subjects import COUNT, FIRST, PER_SHARD, SHARDS, Subject, all_of
+from tests.shards.formats.subjects import COUNT, FIRST, OTHER, PER_SHARD, SHARDS, Subject, all_of, sample
 
 WRONG = 1
 """The shard that is damaged."""
@@ -189,11 +189,15 @@ def test_damaged_files_of_the_cache_are_fetched_again(subject: Subject, far: str
         del data  # which maps the files, and so keeps them
 
 
-def test_swapped_files_of_the_cache_are_fetched_again(subject: Subject, far: str, tmp_path: Path) -> None:
-    cache, right = tmp_path / "cache", expected(subject, slice(None))
-    assert all_of(mdsx.Dataset(far, cache=cache)[:]) == right
-    first, *_, last = cached_files(cache)
+def test_swapped_files_of_the_cache_are_fetched_again(subject: Subject, tmp_path: Path) -> None:
+    """Even if they have the same size and number of samples."""
+    names, cache = subject.columns, tmp_path / "cache"
+    shards = [[{name: sample(number)[name] for name in names}] * 9 for number in (FIRST, OTHER)]
+    subject.write(tmp_path / "data", shards)
+    right, url = [each for samples in shards for each in samples], f"{SCHEME}{tmp_path / 'data'}"
+    assert all_of(mdsx.Dataset(url, cache=cache)[:]) == right
+    first, last = cached_files(cache)
     contents = last.read_bytes(), first.read_bytes()
     first.write_bytes(contents[0])
     last.write_bytes(contents[1])
-    assert all_of(mdsx.Dataset(far, cache=cache)[:]) == right
+    assert all_of(mdsx.Dataset(url, cache=cache)[:]) == right
