@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import xxhash
@@ -20,7 +20,7 @@ from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, runs_of
 from mdsx.format.inputs import Refused
-from mdsx.format.protocol import Reads
+from mdsx.format.protocol import Reads, WholeShards
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
 from mdsx.format.shard import Layout, ShardView
@@ -62,7 +62,7 @@ class ShardEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Index:
+class Index(WholeShards):
     """A parsed index. Arrays are read-only, [S] for S shards; see `ShardEntry` for what they hold."""
 
     schema: Schema
@@ -96,10 +96,6 @@ class Index:
         """Return the XXH3-128 of the stored object."""
         return bytes(self.hashes[shard]).hex()
 
-    def raw_hash(self, shard: int) -> str:
-        """Return the XXH3-128 of the uncompressed shard."""
-        return bytes(self.raw_hashes[shard]).hex()
-
     def layout(self, shard: int) -> Layout:
         """Return the layout of the uncompressed shard."""
         key, count, raw_size = self.row_key(shard), int(self.counts[shard]), int(self.raw_sizes[shard])
@@ -114,19 +110,9 @@ class Index:
 
     format: ClassVar[str] = "mdsx"
     checks: ClassVar[str] = "checksums of samples, XXH3-128 of shards"
-    exact_sizes: ClassVar[bool] = True
-
-    def project(self, columns: Sequence[int]) -> Index:
-        return self
 
     def reads(self, shard: int) -> Reads:
         return Reads.SAMPLES
-
-    def read_group(self, shard: int, *, file: str) -> NoReturn:
-        raise NotImplementedError
-
-    def object_size(self, shard: int) -> int:
-        return int(self.sizes[shard])
 
     def receive(self, shard: int, *, file: str) -> ShardReceiver:
         raw_size = int(self.raw_sizes[shard]) if self.compression else None

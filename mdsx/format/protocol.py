@@ -222,11 +222,16 @@ class WholeShards:
 
     __slots__ = ()
 
-    schema: Schema
-    counts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    raw_hashes: NDArray[np.uint8]
     exact_sizes: ClassVar[bool] = True
+
+    if TYPE_CHECKING:  # at run time, these are attributes of the class below
+
+        @property
+        def schema(self) -> Schema: ...
+        @property
+        def sizes(self) -> NDArray[np.int64]: ...
+        @property
+        def raw_hashes(self) -> NDArray[np.uint8]: ...
 
     def raw_hash(self, shard: int) -> str:
         return bytes(self.raw_hashes[shard]).hex()

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import Reads, Schema, check_stored
+from mdsx.format import Reads, Schema, WholeShards
 from mdsx.mds.compressions import decompressor
 from mdsx.mds.decode import MdsDecoder
 from mdsx.mds.hashes import FileHashes
@@ -47,7 +47,7 @@ class MdsEntry(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class MdsIndex:
+class MdsIndex(WholeShards):
     """A parsed index. Arrays have one item for each shard; the raw sizes include the hash that follows the raw bytes in
     the cache."""
 
@@ -61,7 +61,6 @@ class MdsIndex:
     fingerprint: str
 
     format: ClassVar[str] = "MDS"
-    exact_sizes: ClassVar[bool] = True
 
     @property
     def schema(self) -> Schema:
@@ -89,22 +88,10 @@ class MdsIndex:
     def name(self, shard: int) -> str:
         return self.entries[shard].name
 
-    def raw_hash(self, shard: int) -> str:
-        return bytes(self.raw_hashes[shard]).hex()
-
-    def object_size(self, shard: int) -> int:
-        return int(self.sizes[shard])
-
-    def project(self, columns: Sequence[int]) -> MdsIndex:
-        return self
-
     def reads(self, shard: int) -> Reads:
         """A shard with hashes is read whole, because only then can they be checked."""
         entry = self.entries[shard]
         return Reads.SHARDS if entry.hashed or entry.compression else Reads.SAMPLES
-
-    def read_group(self, shard: int, *, file: str) -> NoReturn:
-        raise NotImplementedError
 
     def receive(self, shard: int, *, file: str) -> MdsReceiver:
         entry, raw_size = self.entries[shard], self._raw_size(shard)
@@ -142,11 +129,6 @@ class MdsIndex:
 
     def by_range(self, shard: int, *, file: str) -> MdsRanges:
         return MdsRanges(self.layout, count=int(self.counts[shard]), size=self._raw_size(shard), file=file)
-
-    def find_damage(
-        self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
-    ) -> Sequence[CorruptError]:
-        return check_stored(self, shard, stored, size=size, file=file)
 
     def decoder(self, columns: Mapping[str, int]) -> MdsDecoder:
         return MdsDecoder(self.layout, columns)
