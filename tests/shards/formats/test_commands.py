@@ -74,6 +74,20 @@ def test_the_cache_is_warmed_and_shown(run: Run, far: str, tmp_path: Path) -> No
     assert shown["shards"] == SHARDS
 
 
+def test_the_index_may_be_elsewhere(run: Run, subject: Subject, folder: Path, far: str, tmp_path: Path) -> None:
+    (tmp_path / "beside").mkdir()
+    (folder / subject.format.index_key).rename(tmp_path / "beside" / subject.format.index_key)
+    there = ("--index", tmp_path / "beside")
+    assert run("info", folder).status == 1
+    assert json.loads(run("info", folder, *there, "--json").out)["samples"] == COUNT
+    assert len(run("cat", folder, *there, "--count", 3, "--json").out.splitlines()) == 3
+    assert run("verify", folder, *there).status == 0
+    assert mdsx.verify(folder, index=tmp_path / "beside").ok
+    assert (
+        json.loads(run("cache", "warm", far, *there, "--cache", tmp_path / "warmed", "--json").out)["fetched"] == SHARDS
+    )
+
+
 # --- what is refused
 
 
