@@ -153,6 +153,7 @@ class StoredShards:
         self._readers: OrderedDict[int, _Remote] = OrderedDict()
         self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
         self._objects: dict[str, StoredObject] = {}  # by key, of groups
+        self._damaged: dict[int, CorruptError] = {}  # groups
         self._requests = Share(REQUESTS)
 
     def file(self, shard: int) -> str:
@@ -180,10 +181,18 @@ class StoredShards:
         return self._run(shard, lambda reader: reader.select(samples))
 
     def select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
-        """Select each of `samples` by itself, or return its error. Raise the error of the shard as such, if any."""
+        """Select each of `samples` by itself, or return its error. Raise the error of the shard as such, if any.
+
+        A damaged group of an object that is the right one is an error of each of its samples.
+        """
+        if shard in self._damaged:
+            return [self._damaged[shard]] * len(samples)
         try:
             return [*self.select(shard, samples).each()]
-        except CorruptError:
+        except CorruptError as error:
+            if self._index.reads(shard) is Reads.GROUPS:
+                self._damaged[shard] = error
+                return [error] * len(samples)
             if self.is_whole_only(shard):
                 raise
             self._run(shard, lambda reader: reader.check())

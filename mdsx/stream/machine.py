@@ -143,6 +143,9 @@ class ShardMachine:
 
     def consumed(self, stop: int, used: Iterable[int], now: float) -> list[Close]:
         """Note that the reader handed out all before `stop`, and holds `used` open. Return the shards to close."""
+        if not len(self.needs):  # it read single samples before any run of batches
+            self._begin(stop)
+            self._first = stop
         using = dict.fromkeys(shard for shard in used if self._sizes[shard])
         for shard in using:
             self.open[shard] = None

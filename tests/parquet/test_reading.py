@@ -220,6 +220,21 @@ def test_a_damaged_row_group_in_the_cache_is_fetched_again(files: Path, tmp_path
         assert again[5]["tokens"].tolist() == [5] * 64
 
 
+def test_a_damaged_row_group_is_skipped_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pq.write_table(table(0, 200), tmp_path / "0.parquet", row_group_size=25, write_page_checksum=True)
+    mdsx.index_parquet(tmp_path)
+    chunk = pq.read_metadata(tmp_path / "0.parquet").row_group(3).column(1)
+    damaged = bytearray((tmp_path / "0.parquet").read_bytes())
+    damaged[chunk.dictionary_page_offset + chunk.total_compressed_size - 1] ^= 1
+    (tmp_path / "0.parquet").write_bytes(damaged)
+    dataset = StreamingDataset(tmp_path, cache=tmp_path / "cache")
+    seen = [n for batch in StreamingDataLoader(dataset, 10, on_error="skip") for n in batch["id"].tolist()]
+    assert sorted(seen) == [*range(75), *range(100, 200)]
+    assert len([record for record in caplog.records if "row group 3, column 'text'" in record.message]) == 25
+    with pytest.raises(mdsx.CorruptError, match="row group 3, column 'text'"):
+        list(StreamingDataLoader(StreamingDataset(tmp_path, cache=tmp_path / "cache"), 10))
+
+
 def test_verify_checks_every_row_group(files: Path) -> None:
     report = mdsx.verify(files)
     assert report.ok
