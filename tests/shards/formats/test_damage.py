@@ -11,10 +11,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import mdsx
 from mdsx.damage import verify
 from mdsx.format import Reads
 from mdsx.shards import read_index
+from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.conftest import Often
 from tests.shards.formats.far_disk import SCHEME, FarDisk
 from tests.shards.formats.json_lines import Sample
@@ -164,6 +167,20 @@ def test_an_object_replaced_in_mid_run_gives_no_new_value(
         except mdsx.MdsxError:
             continue
         assert all(each in right for each in found)
+
+
+def test_a_run_skips_damaged_samples_but_no_whole_shard(subject: Subject, folder: Path, far: str) -> None:
+    """Where a shard can only be checked whole, nothing shows which of its samples are sound."""
+    change(shard_file(folder), flip(0.95))
+    loader = StreamingDataLoader(StreamingDataset(far, columns=["id", "text"]), 6, on_error="skip")
+    if subject.reads is not Reads.SAMPLES:
+        with pytest.raises((mdsx.CorruptError, mdsx.ChangedError), match=shard_file(folder).name):
+            list(loader)
+        return
+    found = {int(number): text for batch in loader for number, text in zip(batch["id"], batch["text"], strict=True)}
+    lost = set(range(FIRST, FIRST + COUNT)) - set(found)
+    assert len(lost) == loader.stats().skipped == (1 if subject.proves else 0)
+    assert all(text == sample(number)["text"] for number, text in found.items()) or not subject.proves
 
 
 # --- the cache
