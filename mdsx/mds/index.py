@@ -20,7 +20,7 @@ from mdsx.errors import CorruptError
 from mdsx.format import Reads, Schema, WholeShards
 from mdsx.mds.compressions import decompressor
 from mdsx.mds.decode import MdsDecoder
-from mdsx.mds.hashes import FileHashes
+from mdsx.mds.hashes import FileHashes, fastest
 from mdsx.mds.layout import MdsLayout
 from mdsx.mds.shard import TRAILER, MdsShard
 from mdsx.mds.stored_bytes import MdsRanges, MdsReceiver
@@ -110,11 +110,12 @@ class MdsIndex(WholeShards):
         return MdsShard.parse(raw, self.layout, count=count, size=self._raw_size(shard), hashed=hashed, file=file)
 
     def verify(self, shard: int, opened: MdsShard, *, file: str) -> None:
-        """Check a shard in the cache by the hash that follows it, one in place by those of the index; else its form."""
+        """Check a shard in the cache by the hash that follows it, one in place by the fastest of the index, and by its
+        form."""
         if opened.trailer is not None:
             opened.check_trailer(bytes(self.raw_hashes[shard]))
             return
-        hashes = FileHashes(self.entries[shard].raw_hashes, "shard's", file)
+        hashes = FileHashes(fastest(self.entries[shard].raw_hashes), "shard's", file)
         hashes.update(opened.buffer)
         hashes.check()
         for problem in opened.problems():

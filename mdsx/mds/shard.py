@@ -79,7 +79,7 @@ class MdsShard:
         hasher.update(self.buffer)
         if self.trailer is not None and (found := hasher.digest()) != self.trailer:
             expected = self.trailer.hex()
-            message = "the shard was damaged in the cache"
+            message = "the shard was damaged in the cache, or is longer than the index says"
             raise CorruptError(message, file=self.file, place="XXH3-128", found=found.hex(), expected=expected)
 
     def problems(self) -> Iterator[CorruptError]:

@@ -17,7 +17,7 @@ from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
 from tests.conftest import Often
-from tests.mds.notation import as_noted
+from tests.mds.notation import as_noted, noted
 from tests.mds.plain import read_dataset, write_dataset
 from tests.mds.test_golden import EXPECTED, GOLDEN, expected
 
@@ -165,6 +165,17 @@ def test_a_mixture_of_two_mds_datasets_keeps_their_types(tmp_path: Path) -> None
         for number, big in zip(batch["id"].tolist(), batch["n"], strict=True)
     }
     assert seen == {number: sample(number)["n"] for number in range(2 * COUNT)}
+
+
+def test_arrays_of_more_dimensions_than_ours(tmp_path: Path) -> None:
+    encoding = "ndarray:int16:" + ",".join("2" * 9)
+    values = [np.arange(k, k + 512, dtype=np.int16).reshape((2,) * 9) for k in range(3)]
+    samples = [{"a": "text" * k, "x": value, "y": k} for k, value in enumerate(values)]
+    write_dataset(tmp_path, {"a": "str", "x": encoding, "y": "int"}, [samples])
+    dataset = mdsx.Dataset(tmp_path)
+    for number, value in enumerate(values):
+        assert noted(dataset[number]["x"]) == noted(dataset[[number]][0]["x"]) == noted(value)
+        assert dataset[number]["y"] == number
 
 
 def test_nan_in_json_is_read_alone_and_beside_ours(tmp_path: Path) -> None:
