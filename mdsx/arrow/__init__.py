@@ -2,9 +2,8 @@
 
 - `types`: the table of types. `column_type(arrow_type, nullable=...)` returns the column type for an Arrow type,
   and `arrow_type(kind)` the Arrow type in which a column is returned.
-- `encode`: Arrow -> `format.Encoded`. `encode_batch(encoder, table)` takes what `Writer.write_batch` takes;
-  `encode_arrays(encoder, arrays)` takes one array for each column. `arrow_columns(table)` returns the columns for
-  a writer of a table. The first two return what `ShardBuilder.add` takes:
+- `encode`: Arrow -> `format.Encoded`. `arrow_columns(table)` returns the columns for a writer of a table.
+  `encode_batch(encoder, table)` takes what `Writer.write_batch` takes, and returns what `ShardBuilder.add` takes:
 
       encoder = Encoder(schema)
       builder = ShardBuilder(schema, shard_size)
@@ -19,7 +18,7 @@ All of it is pure: no I/O.
 from __future__ import annotations
 
 from mdsx.arrow.decode import to_table
-from mdsx.arrow.encode import ArrowData, arrow_columns, encode_arrays, encode_batch, is_arrow
+from mdsx.arrow.encode import ArrowData, arrow_columns, encode_batch, is_arrow
 from mdsx.arrow.library import pa
 from mdsx.arrow.types import arrow_type, column_type
 
@@ -28,7 +27,6 @@ __all__ = [
     "arrow_columns",
     "arrow_type",
     "column_type",
-    "encode_arrays",
     "encode_batch",
     "is_arrow",
     "pa",

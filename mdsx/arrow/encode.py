@@ -73,12 +73,9 @@ def encode_batch(encoder: Encoder, batch: Any) -> list[Encoded]:
     `batch` is an Arrow table, a record batch, any object with columns and one of Arrow's C interfaces, or a mapping of
     column names to Arrow arrays or to anything else that `Encoder.batch` takes.
     """
-    if is_arrow(batch):
-        given: Mapping[Any, Any] = _columns_of(batch)
-    elif isinstance(batch, Mapping) and any(map(is_arrow, batch.values())):
-        given = batch
-    else:
-        return [encoder.batch(batch)]
+    given = _columns_of(batch) if is_arrow(batch) else batch
+    if not isinstance(given, Mapping) or not any(map(is_arrow, given.values())):
+        return [encoder.batch(given)]
     encoder.check_names(given, "batch")
     columns: list[Any] = []
     for number, column in enumerate(encoder.schema.columns):
@@ -104,11 +101,6 @@ def encode_batch(encoder: Encoder, batch: Any) -> list[Encoded]:
 
 def _whole(column: Any) -> Any:
     return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-
-
-def encode_arrays(encoder: Encoder, arrays: Sequence[Any]) -> Encoded:
-    """Encode Arrow arrays of the same length, one for each column. Raise SampleError."""
-    return _encode_part(encoder, arrays, 0)
 
 
 def _columns_of(batch: Any) -> dict[str, Any]:

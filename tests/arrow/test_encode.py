@@ -98,6 +98,8 @@ def test_columns_of_pandas_keep_nan_and_text() -> None:
     )
     columns = {"x": "float64", "n": "int64", "s": "str?", "o": "bytes"}
     assert arrow_columns(frame) == columns
+    numbers = {"n": np.arange(70_000)}
+    same({"n": "int64"}, pandas.DataFrame(numbers), numbers, 2**24)
     same(columns, frame, {"x": [1.5, np.nan], "n": [1, 2], "s": ["a", None], "o": [b"1", b""]})
 
 
