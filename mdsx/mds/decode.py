@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import accumulate
 from struct import Struct
 from typing import Any, NoReturn
 
@@ -22,7 +21,8 @@ class MdsDecoder:
 
     def __init__(self, layout: MdsLayout, columns: Mapping[str, int]) -> None:
         self._layout, self._columns = layout, dict(columns)
-        self._sizes = Struct(f"<{layout.varying}I")
+        sizes = Struct(f"<{layout.varying}I")
+        self._sizes, self._head, self._least = sizes.unpack_from, sizes.size, layout.least
         self._steps: list[tuple[str, int, int, int | None, bool, Any]] = []
         for name, number in columns.items():
             kind, place = layout.schema.columns[number].type, layout.places[number]
@@ -36,13 +36,15 @@ class MdsDecoder:
         """Return the values of sample number `sample`, whose form is always checked. Raise CorruptError."""
         buffer = shard.buffer
         begin, end = _EDGES.unpack_from(buffer, 4 * sample + 4)
-        least = self._layout.least
-        if not begin + least <= end <= len(buffer):
+        if not begin + self._least <= end <= len(buffer):
             self._refuse(shard, sample)
-        sizes = self._sizes.unpack_from(buffer, begin)
-        if end - begin - least != sum(sizes):
+        sizes, reached = self._sizes(buffer, begin), begin + self._head
+        edges = [reached]
+        for size in sizes:
+            reached += size
+            edges.append(reached)
+        if end - reached != self._least - self._head:
             self._refuse(shard, sample)
-        edges = list(accumulate(sizes, initial=begin + self._sizes.size))
         values: dict[str, Any] = {}
         for name, fixed, varying, width, here, decode in self._steps:
             start = edges[varying] + fixed
