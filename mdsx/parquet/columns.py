@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,26 +67,36 @@ class FileColumns:
             leaves = footer.leaves[name]
             here = chunks[:, leaves.start : leaves.stop]
             nulls = bool(field.nullable and (here[:, :, NULLS] != 0).all(axis=1).any())  # null in no leaf: never null
-            try:
-                kind = column_type(field.type, nullable=False)
-                Schema.from_columns({name: str(kind)})
-            except UsageError as error:
-                left_out[name] = error.message
+            found = _described(name, field.type)
+            if isinstance(found, str):
+                left_out[name] = found
                 continue
-            columns[name] = FileColumn(
-                type=kind,
-                nulls=nulls,
-                arrow=str(field.type)[:1000],
-                units=tuple(_units(field.type)),
-                empty=pa.types.is_null(field.type),
-                encoded=bool(here[:, :, DICTIONARY].any()) or kind.base in ("json", "msgpack"),
-            )
+            encoded = found.encoded or bool(here[:, :, DICTIONARY].any())
+            columns[name] = replace(found, nulls=nulls, encoded=encoded)
             sizes.append(here[:, :, [STORED, UNCOMPRESSED]].sum(axis=1))
         if not columns:
             raise UsageError("no type of mdsx can hold any of its columns", file=footer.file, found=_reasons(left_out))
         rows = tuple(map(footer.rows, footer.groups))
         stored, uncompressed = np.moveaxis(np.stack(sizes), (2, 0), (0, 2))
         return cls(footer.file, columns, left_out, rows, tuple(extents), stored, uncompressed)
+
+
+@lru_cache(maxsize=2**14)
+def _described(name: str, kind: Any) -> FileColumn | str:
+    """Return a column of an Arrow type, as far as that is the same in all files, or why no type can hold it."""
+    try:
+        found = column_type(kind, nullable=False)
+        Schema.from_columns({name: str(found)})
+    except UsageError as error:
+        return error.message
+    return FileColumn(
+        type=found,
+        nulls=False,
+        arrow=str(kind)[:1000],
+        units=tuple(_units(kind)),
+        empty=pa.types.is_null(kind),
+        encoded=found.base in ("json", "msgpack"),
+    )
 
 
 def _units(kind: Any) -> Iterator[str]:

@@ -44,7 +44,8 @@ class Thrift:
         """Return an integer."""
         if not _I16 <= kind <= _I64:
             raise ThriftError(f"expected an integer, found type {kind}")
-        return self._zigzag()
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
 
     def text(self, kind: int) -> str:
         """Return a string."""
@@ -72,18 +73,17 @@ class Thrift:
         return (head >> 4 if head >> 4 < 15 else self._varint()), head & 15
 
     def _varint(self) -> int:
-        byte = self._data[self._at]
-        self._at += 1
-        if byte < 128:
-            return byte
+        data, at = self._data, self._at
+        byte = data[at]
         value, shift = byte & 127, 7
         while byte & 128:
             if shift > 63:
                 raise ThriftError("an integer of more than 64 bits")
-            byte = self._data[self._at]
-            self._at += 1
+            at += 1
+            byte = data[at]
             value |= (byte & 127) << shift
             shift += 7
+        self._at = at + 1
         return value
 
     def _zigzag(self) -> int:
