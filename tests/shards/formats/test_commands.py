@@ -74,6 +74,7 @@ def test_the_cache_is_warmed_and_shown(run: Run, far: str, tmp_path: Path) -> No
     assert shown["shards"] == SHARDS
 
 
+@pytest.mark.parametrize("subject", [each for each in OTHERS if each.reads is not Reads.SHARDS], indirect=True, ids=str)
 def test_the_index_may_be_elsewhere(run: Run, subject: Subject, folder: Path, far: str, tmp_path: Path) -> None:
     (tmp_path / "beside").mkdir()
     (folder / subject.format.index_key).rename(tmp_path / "beside" / subject.format.index_key)

@@ -77,7 +77,7 @@ def test_a_changed_byte_of_an_object_changes_no_value(
 ) -> None:
     path, chance = shard_file(folder), random.Random(5)
     sound, right = path.read_bytes(), expected(subject, MINE)
-    places = {0, len(sound) - 1, *(chance.randrange(len(sound)) for _ in range(often(15, 1000)))}
+    places = {0, len(sound) - 1, *(chance.randrange(len(sound)) for _ in range(often(10, 1000)))}
     raised = 0
     for place in sorted(places):
         path.write_bytes(flip(place / len(sound) + 1e-9, 1 << chance.randrange(8))(sound))
@@ -95,7 +95,7 @@ def test_a_changed_byte_of_the_index_changes_no_value(
     path, chance = folder / subject.format.index_key, random.Random(6)
     sound, right = path.read_bytes(), expected(subject, MINE)
     fingerprint = mdsx.Dataset(far).fingerprint
-    for place in [0, *(chance.randrange(len(sound)) for _ in range(often(15, 1000)))]:
+    for place in [0, *(chance.randrange(len(sound)) for _ in range(often(10, 1000)))]:
         path.write_bytes(flip(place / len(sound) + 1e-9)(sound))
         try:
             data = mdsx.Dataset(far, cache=tmp_path / "other cache")
