@@ -166,7 +166,8 @@ class StoredIndex(Protocol):
 
     def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
         """Return how to get the raw bytes of a shard that is a part of an object. Only for GROUPS. It raises
-        CorruptError, and ChangedError if the object is not the one that was indexed."""
+        CorruptError if the group is damaged: `on_error="skip"` leaves its samples out. It raises ChangedError if the
+        object is not the one that was indexed."""
 
     def object_size(self, shard: int) -> int:
         """Return the size of the object that has the shard."""

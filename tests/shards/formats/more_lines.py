@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError
+from mdsx.errors import CorruptError
 from mdsx.format import Reading, Reads, Schema, Selection
 from tests.shards.formats.json_lines import (
     LinesIndex,
@@ -235,7 +235,7 @@ class PackedIndex(MoreIndex):
         start, stop = int(self.sizes[:shard].sum()), int(self.sizes[: shard + 1].sum())
         (stored,) = yield [(start, stop)]
         if xxhash.xxh3_128_hexdigest(stored) != self.raw_hash(shard):
-            raise ChangedError("the group is damaged, or is another one", file=file, place=f"bytes {start} to {stop}")
+            raise CorruptError("the group is damaged", file=file, place=f"bytes {start} to {stop}")
         raw = zlib.decompressobj().decompress(stored, 2**26)  # at most: a few bytes may claim to be gigabytes
         return xxhash.xxh3_128_digest(bytes(self.raw_hashes[shard]) + raw) + raw
 
