@@ -28,9 +28,9 @@ from mdsx.storage import Entry, Storage, StorageOptions, open_storage
 
 _RANGE = 2**23  # bytes fetched at once; while they are converted, the next ones are fetched
 _OTHERS = {
-    ".parquet": "Parquet files are read in place: make an index of them with `mdsx index parquet`",
-    ".mds": "MDS datasets are read in place: give the folder to mdsx.Dataset",
-    ".mdsx": "this is a shard of a dataset: give the folder to mdsx.Dataset",
+    "parquet": "Parquet files are read in place: make an index of them with `mdsx index parquet`",
+    "mds": "MDS datasets are read in place: give the folder to mdsx.Dataset",
+    "mdsx": "this is a shard of a dataset: give the folder to mdsx.Dataset",
 }
 _BLOCKS, _BLOCK_SIZE = 8, 4096  # of a local tar that are hashed, to recognize its content
 
@@ -102,7 +102,7 @@ def _folder_and_name(url: str) -> tuple[str, str]:
     if not url.isascii() and url.encode(errors="ignore").decode() != url:
         raise UsageError("the tar's name is not UTF-8", file=printable(url), hint="rename it")
     folder, _, name = (url if _is_remote(url) else os.path.abspath(url)).rpartition("/")
-    if hint := _OTHERS.get(os.path.splitext(name)[1].lower()):
+    if hint := _OTHERS.get(name.rpartition(".")[2].lower()):
         raise UsageError("is not a tar", file=url, hint=hint)
     if not _is_remote(url) and os.path.isdir(url):
         raise UsageError("is not a tar but a directory", file=url, hint=f"name the tars: {url.rstrip('/')}/*.tar")
