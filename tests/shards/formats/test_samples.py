@@ -27,8 +27,8 @@ from tests.shards.formats.subjects import (
     sample,
 )
 
-ON_S3 = {"lines", "packed", "mds", "parquet"}
-"""One for each way of reading, and the formats of others: a test with a server is expensive."""
+ON_S3 = {"lines", "mds", "parquet"}
+"""One for each way of reading: a test with a server is expensive."""
 
 
 @pytest.fixture(params=["room", "one shard", "none"])
