@@ -261,7 +261,18 @@ class ShardBuilder:
 
     def finish(self) -> memoryview:
         """Return the bytes of the shard, and begin an empty one."""
-        size = raw_size(self.schema, self.samples, self._heap_size)
+        self._reserve(raw_size(self.schema, self.samples, self._heap_size))
+        image, (head, *blocks) = self._image, self.pieces()
+        place = len(head)
+        for block in blocks:
+            image[place : place + len(block)] = np.frombuffer(block, np.uint8)
+            place += len(block)
+        return image[:place].data
+
+    def pieces(self) -> list[bytes | memoryview]:
+        """Return the bytes of the shard without joining them, and begin an empty one: all that is before the heap, then
+        the heap's blocks."""
+        size = raw_size(self.schema, self.samples, 0)
         self._reserve(size)
         image = self._image[:size]
         rows = image[self.schema.rows_offset :][: self.samples * self.schema.row_size].view(self.schema.row_dtype)
@@ -269,12 +280,9 @@ class ShardBuilder:
         rows["checksum"] ^= np.uint64(key)
         header = build_header(self.schema, self.samples, self._heap_size, key)
         image[: len(header)] = np.frombuffer(header, np.uint8)
-        place = size - self._heap_size
-        for block in self._heap:
-            image[place : place + len(block)] = np.frombuffer(block, np.uint8)
-            place += len(block)
+        found = [image.data, *self._heap]
         self._start_over()
-        return image.data
+        return found
 
     def _stop(self, encoded: Encoded, start: int) -> int:
         before = int(encoded.stops[start - 1]) if start else 0

@@ -164,10 +164,12 @@ class StoredIndex(Protocol):
     def receive(self, shard: int, *, file: str) -> Receiver:
         """Return the checks for a whole object. Not for GROUPS. `file` is its full name, for messages, as below."""
 
-    def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
-        """Return how to get the raw bytes of a shard that is a part of an object. Only for GROUPS. It raises
-        CorruptError if the group is damaged: `on_error="skip"` leaves its samples out. It raises ChangedError if the
-        object is not the one that was indexed."""
+    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
+        """Return how to get the raw bytes, in pieces, of a shard that is a part of an object. Only for GROUPS.
+
+        It raises CorruptError if the group is damaged: `on_error="skip"` leaves its samples out. It raises ChangedError
+        if the object is not the one that was indexed.
+        """
 
     def object_size(self, shard: int) -> int:
         """Return the size of the object that has the shard."""
@@ -246,7 +248,7 @@ class WholeShards:
     def object_size(self, shard: int) -> int:
         return int(self.sizes[shard])
 
-    def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
+    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
         raise NotImplementedError
 
     def by_range(self, shard: int, *, file: str) -> RangeReader:

@@ -129,7 +129,7 @@ class ParquetIndex:
     def object_size(self, shard: int) -> int:
         return int(self._parsed.sizes[self._file(shard)])
 
-    def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
+    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
         number = self._file(shard)
         footer = self._footers.get(number)
         if footer is None:

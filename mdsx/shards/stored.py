@@ -81,7 +81,8 @@ def download_shard(
     key = index.name(shard) if name is None else name
     if index.reads(shard) is Reads.GROUPS:
         whole = StoredObject(storage, key, size=index.object_size(shard), pool=Share(REQUESTS))
-        write(whole.run(index.read_group(shard, file=file_of(storage, key))))  # type: ignore[arg-type]
+        for piece in whole.run(index.read_group(shard, file=file_of(storage, key))):
+            write(piece)  # type: ignore[arg-type]
         return
     receiver = index.receive(shard, file=file_of(storage, key))
     _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
@@ -172,7 +173,8 @@ class StoredShards:
             etag = None if remote is None else remote.object.etag
             download_shard(self._storage, self._index, shard, write, etag=etag)
             return
-        write(self._object(shard).run(self._index.read_group(shard, file=self.file(shard))))  # type: ignore[arg-type]
+        for piece in self._object(shard).run(self._index.read_group(shard, file=self.file(shard))):
+            write(piece)  # type: ignore[arg-type]
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """Select `samples` (int64 [n]) of a shard. Raise CorruptError."""

@@ -231,13 +231,13 @@ class PackedIndex(MoreIndex):
     def receive(self, shard: int, *, file: str) -> NoReturn:
         raise NotImplementedError
 
-    def read_group(self, shard: int, *, file: str) -> Reading[Buffer]:
+    def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
         start, stop = int(self.sizes[:shard].sum()), int(self.sizes[: shard + 1].sum())
         (stored,) = yield [(start, stop)]
         if xxhash.xxh3_128_hexdigest(stored) != self.raw_hash(shard):
             raise CorruptError("the group is damaged", file=file, place=f"bytes {start} to {stop}")
         raw = zlib.decompressobj().decompress(stored, 2**26)  # at most: a few bytes may claim to be gigabytes
-        return xxhash.xxh3_128_digest(bytes(self.raw_hashes[shard]) + raw) + raw
+        return [xxhash.xxh3_128_digest(bytes(self.raw_hashes[shard]) + raw), raw]
 
     def open(self, shard: int, raw: Buffer, *, file: str) -> LinesShard:
         view = memoryview(raw).cast("B").toreadonly()
