@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.arrow.library import pa
-from mdsx.arrow.plain import first_null, list_lengths, nulls, plain
+from mdsx.arrow.plain import first_null, list_lengths, nulls, numpy_items, plain
 from mdsx.arrow.types import is_list
 from mdsx.format import MAX_SPAN, ColumnType, Refused, dimensions_encoder, to_items
 
@@ -37,7 +37,7 @@ def numbers(base: str, array: Any) -> NDArray[Any]:
         raise Refused(f"numbers that fit {base}", f"Arrow's {array.type}")
     null = nulls(array)
     try:
-        return to_items(base, array.drop_null().to_numpy(zero_copy_only=False))
+        return to_items(base, numpy_items(array.drop_null() if array.null_count else array))
     except Refused as refused:
         if refused.at and null is not None:
             refused.at = (int(np.flatnonzero(~null)[refused.at[0]]),)

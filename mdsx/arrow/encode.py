@@ -184,5 +184,5 @@ def _join_rows(rows: NDArray[np.uint8], heap: memoryview, stops: NDArray[np.int6
     count, size = rows.shape
     heads = binary(rows, np.arange(count + 1) * size)
     joined = join([heads, binary(np.frombuffer(heap, np.uint8), edges_of(np.diff(stops, prepend=0)))])
-    found: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
+    found: list[bytes] = joined.to_pylist()
     return found

@@ -50,9 +50,22 @@ def plain(array: Any) -> Any:
     return array if type == wanted else array.cast(wanted)
 
 
+def numpy_items(array: Any) -> NDArray[Any]:
+    """Return the items of an array of numbers or bools without nulls; numbers without a copy.
+
+    pyarrow's `to_numpy` imports pandas where it is installed, which takes half a second of each process.
+    """
+    count, first, (_, data) = len(array), array.offset, array.buffers()
+    if pa.types.is_boolean(array.type):
+        bits = np.unpackbits(np.frombuffer(data or b"", np.uint8), count=first + count, bitorder="little")
+        return bits[first:].view(np.bool_)
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(data, dtype, count, first * dtype.itemsize) if count else np.empty(0, dtype)
+
+
 def nulls(array: Any) -> NDArray[np.bool_] | None:
     """Return which values are null, [n], or None if none is."""
-    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return numpy_items(array.is_null()) if array.null_count else None
 
 
 def first_null(array: Any) -> int:
@@ -67,7 +80,8 @@ def list_lengths(array: Any) -> NDArray[np.int64]:
     if pa.types.is_fixed_size_list(array.type):
         lengths = np.full(len(array), array.type.list_size, np.int64)
     else:
-        lengths = np.diff(array.offsets.to_numpy().astype(np.int64))
+        offsets = numpy_items(array.offsets).astype(np.int64)
+        lengths = offsets[1:] - offsets[:-1]
     if array.null_count:
         lengths[nulls(array)] = 0
     return lengths
@@ -129,7 +143,7 @@ def python_values(array: Any) -> list[Any]:
         rows: list[Any] = [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)]
         return _with_nulls(array, rows or [{} for _ in range(len(array))])
     if pa.types.is_map(type):
-        offsets = array.offsets.to_numpy()
+        offsets = numpy_items(array.offsets)
         edges = offsets - offsets[0]
         with items_of(edges):
             keys: list[Any] = python_values(array.keys[offsets[0] : offsets[-1]])
@@ -185,9 +199,9 @@ def _tensor(array: Any) -> Any:
     type, storage = array.type, array.storage
     shape, values = tuple(type.shape), storage.flatten()
     if type.permutation is not None:
-        items = plain(values).to_numpy(zero_copy_only=False).reshape(-1, *shape)
-        items = items.transpose(0, *[axis + 1 for axis in type.permutation])
-        shape, values = items.shape[1:], pa.array(items.reshape(-1))
+        stored = numpy_items(plain(values)).reshape(-1, *shape)
+        stored = stored.transpose(0, *[axis + 1 for axis in type.permutation])
+        shape, values = stored.shape[1:], pa.array(stored.reshape(-1))
     for size in reversed(shape):
         values = pa.FixedSizeListArray.from_arrays(values, size)
     if not storage.null_count:
