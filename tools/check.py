@@ -18,7 +18,6 @@ STEPS: Steps = (
     ("lint (ruff check)", ("ruff", "check", ".")),
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
     ("types (mypy --strict)", ("mypy",)),
-    ("environment of mosaicml-streaming", ("tools.environment", "mosaicml")),  # tests compare with it
     ("tests (pytest)", ("pytest", "-n", "3", "--durations=20")),
 )
 WORDS = {

@@ -5,7 +5,7 @@ what it was made from, which is written last. One process installs at a time; ot
 
 A peer's packages, with all that it uses of its requirements, are pinned in `tools/peers/requirements/<peer>.txt`.
 Packages that the project has too, PyTorch above all, are the project's: a path file adds them after the peer's own,
-which may be of other versions. `python -m tools.environment PEER...` installs peers.
+which may be of other versions.
 """
 
 from __future__ import annotations
@@ -156,8 +156,3 @@ def install_missing(console: Console, names: Iterable[str | None]) -> dict[str |
                     step.passed, step.result = False, str(error)
                     missing[name] = str(error)
     return missing
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        PeerEnvironment(name).install()

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import mdsx
@@ -37,10 +38,11 @@ def test_owners_are_forgotten_with_their_objects() -> None:
     from mdsx.process import children
 
     owner = Owner()
-    before = len(children._owners)
+    assert owner in children._owners
+    remembered = weakref.ref(owner)
     del owner
     gc.collect()
-    assert len(children._owners) == before - 1
+    assert remembered() is None
 
 
 HOOKS = """

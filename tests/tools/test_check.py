@@ -34,7 +34,7 @@ def test_a_failure_is_status_1_after_all_steps(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_it_runs_lint_format_types_and_tests() -> None:
-    assert [command[0] for _, command in STEPS] == ["ruff", "ruff", "mypy", "tools.environment", "pytest"]
+    assert [command[0] for _, command in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
 
 
 @pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])
