@@ -249,10 +249,10 @@ class WholeShards:
         return int(self.sizes[shard])
 
     def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
-        raise NotImplementedError
+        raise NotImplementedError("a shard is an object of its own: `reads` does not return GROUPS")
 
     def by_range(self, shard: int, *, file: str) -> RangeReader:
-        raise NotImplementedError
+        raise NotImplementedError("shards are read whole: `reads` does not return SAMPLES")
 
     def find_damage(
         self: Any, shard: int, stored: memoryview, *, size: int, file: str, first: int | None

@@ -80,12 +80,17 @@ def download_shard(
     """
     key = index.name(shard) if name is None else name
     if index.reads(shard) is Reads.GROUPS:
-        whole = StoredObject(storage, key, size=index.object_size(shard), pool=Share(REQUESTS))
-        for piece in whole.run(index.read_group(shard, file=file_of(storage, key))):
-            write(piece)  # type: ignore[arg-type]
+        found = StoredObject(storage, key, size=index.object_size(shard), pool=Share(REQUESTS))
+        _write_group(found, index, shard, write)
         return
     receiver = index.receive(shard, file=file_of(storage, key))
     _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
+
+
+def _write_group(found: StoredObject, index: StoredIndex, shard: int, write: Callable[[bytes], object]) -> None:
+    """Write the raw bytes of a shard that is a part of the object `found`."""
+    for piece in found.run(index.read_group(shard, file=found.file)):
+        write(piece)  # type: ignore[arg-type]
 
 
 def stream_shard(
@@ -168,13 +173,12 @@ class StoredShards:
     def download(self, shard: int, write: Callable[[bytes], object]) -> None:
         """Do what `download_shard` does. The object must be the one that this process read of before: of its groups, or
         of single samples as long as their reader is remembered."""
-        if self._index.reads(shard) is not Reads.GROUPS:
-            remote = self._readers.get(shard)
-            etag = None if remote is None else remote.object.etag
-            download_shard(self._storage, self._index, shard, write, etag=etag)
+        if self._index.reads(shard) is Reads.GROUPS:
+            _write_group(self._object(shard), self._index, shard, write)
             return
-        for piece in self._object(shard).run(self._index.read_group(shard, file=self.file(shard))):
-            write(piece)  # type: ignore[arg-type]
+        remote = self._readers.get(shard)
+        etag = None if remote is None else remote.object.etag
+        download_shard(self._storage, self._index, shard, write, etag=etag)
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         """Select `samples` (int64 [n]) of a shard. Raise CorruptError."""
