@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mdsx.order import Order, Shuffle
     from mdsx.progress import Progress
     from mdsx.storage.cache import Cache
+    from mdsx.stream import MaxTokens, Pack
     from mdsx.writer import Writer, merge
 
 __version__ = "0.1.0"
@@ -47,11 +48,13 @@ __all__ = [
     "ForbiddenError",
     "FormatError",
     "Indexed",
+    "MaxTokens",
     "MdsxError",
     "MemberNames",
     "MissingError",
     "Mixture",
     "Order",
+    "Pack",
     "Progress",
     "Repair",
     "SampleError",
@@ -78,9 +81,11 @@ _HOMES = {
     "Conversion": "mdsx.convert",
     "Dataset": "mdsx.dataset",
     "Indexed": "mdsx.indexing",
+    "MaxTokens": "mdsx.stream",
     "MemberNames": "mdsx.convert",
     "Mixture": "mdsx.mixture",
     "Order": "mdsx.order",
+    "Pack": "mdsx.stream",
     "Progress": "mdsx.progress",
     "Repair": "mdsx.damage",
     "ShardRepair": "mdsx.damage",

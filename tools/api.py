@@ -26,6 +26,7 @@ CHAPTERS = {
         "torch.WorkerOptions",
         "torch.collate",
     ),
+    "Pack": ("Pack", "MaxTokens"),
     "Watch a run": ("torch.Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order"),

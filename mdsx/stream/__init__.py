@@ -3,6 +3,7 @@
 from mdsx.stream.background import batches_ahead
 from mdsx.stream.batching import Batching, Task, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.layouts import Layout, MaxTokens, Pack, RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.meter import Meter
 from mdsx.stream.prefetch import warn_of_small_cache
@@ -16,10 +17,14 @@ __all__ = [
     "Batching",
     "Failure",
     "Iteration",
+    "Layout",
+    "MaxTokens",
     "Meter",
     "OrderIdentity",
     "Pace",
+    "Pack",
     "Phases",
+    "RankGroups",
     "RankReader",
     "Run",
     "Task",
