@@ -2,19 +2,33 @@
 
 format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
 `needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
-over all epochs of a run and which positions a rank reads, `subset` which samples were chosen.
+over all epochs of a run and which positions a rank reads, `subset` which samples were chosen. `grouping` says which
+samples of a window are handed out together, and which groups of a step a rank has (vectors: groups-v1.json).
 """
 
 from __future__ import annotations
 
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread
 from mdsx.order.draws import Weight, exact_weight
+from mdsx.order.grouping import (
+    GROUPS_VERSION,
+    Grouping,
+    Kind,
+    Oversize,
+    WindowGroups,
+    Windows,
+    default_window,
+    group_window,
+    step_order,
+    windows,
+)
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
 __all__ = [
+    "GROUPS_VERSION",
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
@@ -22,15 +36,24 @@ __all__ = [
     "AllSamples",
     "Course",
     "DatasetCourse",
+    "Grouping",
+    "Kind",
     "MixtureCourse",
     "MixtureOrder",
     "Order",
+    "Oversize",
     "Shuffle",
     "Subset",
     "Weight",
+    "WindowGroups",
+    "Windows",
     "better_lanes",
+    "default_window",
     "exact_weight",
+    "group_window",
     "lane_spread",
     "select_fraction",
     "select_run",
+    "step_order",
+    "windows",
 ]

@@ -1,0 +1,239 @@
+"""Groups, version 1: which samples are handed out together, as a packed row or as a length-bounded batch of one rank.
+
+The groups of a window of positions follow from the samples' lengths and from (seed, epoch, window), never from ranks,
+workers or batch size; format-spec.md specifies them. A window's *items* are its samples in ascending order of position;
+an oversize sample that is split has an item for each piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.order.best_fit import pack
+from mdsx.order.hashing import key, keys, ranks
+from mdsx.order.limits import integer
+
+GROUPS_VERSION = 1
+MAX_CAPACITY = 2**32 - 1
+MAX_WINDOW = 2**31  # positions of a lane
+_LEAST_WINDOW = 2048
+_GROUPS = 128  # a default window has about this many groups of a lane, at least
+
+Kind = Literal["pack", "max_tokens"]
+Oversize = Literal["error", "truncate", "split"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """How samples are grouped; format-spec.md specifies it.
+
+    Attributes:
+        kind: "pack" (rows of at most `capacity` values) or "max_tokens" (batches of at most `capacity` values after
+            padding).
+        capacity: L, 1 to 2^32 - 1.
+        window: Positions of each lane that are grouped together, 1 to 2^31.
+        oversize: What a sample longer than `capacity` is: an "error", or handed out as its first `capacity` values
+            ("truncate"), or in pieces ("split", only of kind "pack").
+        max_samples: The most samples of a group (None: any number; only of kind "max_tokens").
+
+    Raises:
+        UsageError: A field is invalid.
+    """
+
+    kind: Kind
+    capacity: int
+    window: int
+    oversize: Oversize = "error"
+    max_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("pack", "max_tokens"):
+            raise UsageError("unknown kind of groups", found=shown(self.kind), expected="'pack' or 'max_tokens'")
+        object.__setattr__(self, "capacity", integer(self.capacity, "capacity", 1, MAX_CAPACITY))
+        object.__setattr__(self, "window", integer(self.window, "window", 1, MAX_WINDOW))
+        modes = ("error", "truncate", "split") if self.kind == "pack" else ("error", "truncate")
+        if self.oversize not in modes:
+            expected = " or ".join(map(repr, modes))
+            raise UsageError(f"oversize does not suit {self.kind}", found=shown(self.oversize), expected=expected)
+        if self.max_samples is not None:
+            if self.kind == "pack":
+                raise UsageError("max_samples bounds groups of kind max_tokens, not packed rows")
+            object.__setattr__(self, "max_samples", integer(self.max_samples, "max_samples", 1, MAX_WINDOW))
+
+    def first_oversize(self, lengths: NDArray[np.int64]) -> int | None:
+        """Return the first of `lengths` that is an error, or None."""
+        if self.oversize != "error" or not len(lengths) or int(lengths.max()) <= self.capacity:
+            return None
+        return int(np.argmax(lengths > self.capacity))
+
+
+class WindowGroups(NamedTuple):
+    """The groups of a window, in sequence order. Group g has items `edges[g]` up to `edges[g + 1]`, in lane order."""
+
+    lanes: NDArray[np.int64]  # [G]
+    edges: NDArray[np.int64]  # [G + 1]
+    items: NDArray[np.int64]  # [m]: which of the window's samples, in ascending order of position
+    firsts: NDArray[np.int64]  # [m]: the piece's first value in its sample: 0 unless it is split
+    sizes: NDArray[np.int64]  # [m]: how many values of the sample the group has
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(Sequence[tuple[int, int]]):
+    """The windows of the positions from `start` to `stop`: `windows[k]` is the first and last position (exclusive) of
+    window k. They have `size` positions, except before a multiple of `samples` (None: none) and at the end."""
+
+    start: int
+    stop: int
+    samples: int | None
+    size: int
+
+    def _cut(self) -> tuple[int, int]:
+        """Return the first multiple of `samples` after the start (or the stop), and the windows before it."""
+        samples = self.samples
+        cut = self.stop if not samples else min((self.start // samples + 1) * samples, self.stop)
+        return cut, -(-(cut - self.start) // self.size)
+
+    def __len__(self) -> int:
+        cut, first = self._cut()
+        if not self.samples or cut == self.stop:
+            return first
+        epochs, rest = divmod(self.stop - cut, self.samples)
+        return first + epochs * -(-self.samples // self.size) - (-rest // self.size)
+
+    @overload
+    def __getitem__(self, number: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[tuple[int, int]]: ...
+    def __getitem__(self, number: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        if isinstance(number, slice):
+            return [self[k] for k in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(f"window {number} of {len(self)}")
+        begin, (end, first) = self.start, self._cut()
+        if number >= first and self.samples:
+            epochs, number = divmod(number - first, -(-self.samples // self.size))
+            begin = end + epochs * self.samples
+            end = min(begin + self.samples, self.stop)
+        begin += number * self.size
+        return begin, min(begin + self.size, end)
+
+
+def default_window(capacity: int, mean: float | None) -> int:
+    """Return the default number of positions of a lane in a window, for samples of `mean` length (None: unknown)."""
+    if not mean:
+        return _LEAST_WINDOW
+    groups = -(-Fraction(capacity) // Fraction(mean))
+    return min(1 << (max(_LEAST_WINDOW, _GROUPS * groups) - 1).bit_length(), MAX_WINDOW)
+
+
+def windows(start: int, stop: int, samples: int | None, size: int) -> Windows:
+    """Return the windows of the positions from `start` to `stop`, counted over all epochs, of `size` positions each.
+
+    They are cut at multiples of `samples` (None, as in mixtures: they are not).
+    """
+    return Windows(start, stop, samples, size)
+
+
+def group_window(
+    rule: Grouping,
+    lengths: NDArray[np.int64],
+    lanes: NDArray[np.int64],
+    *,
+    seed: int,
+    epoch: int,
+    window: int,
+    shuffle: bool,
+    lane_count: int,
+) -> WindowGroups:
+    """Return the groups of a window from the length and the lane of each of its samples, in ascending order of
+    position. A length of 0 counts as 1, but has no values.
+
+    Raises:
+        UsageError: A sample is too long and `rule.oversize` is "error". Look for it first, to name it better.
+    """
+    bad = rule.first_oversize(lengths)
+    if bad is not None:
+        raise UsageError(
+            "a sample does not fit a group",
+            place=f"sample {bad} of window {window} of epoch {epoch}",
+            found=int(lengths[bad]),
+            expected=f"at most {rule.capacity}",
+        )
+    items, firsts, sizes = _items(rule, lengths)
+    weights = np.maximum(sizes, 1)
+    by_lane = np.argsort(lanes[items], kind="stable")
+    edges = np.searchsorted(lanes[items][by_lane], np.arange(lane_count + 1))
+    numbers, counts = np.empty_like(items), np.zeros(lane_count, np.int64)
+    for lane in range(lane_count):
+        here = by_lane[edges[lane] : edges[lane + 1]]
+        numbers[here], counts[lane] = _numbers(rule, weights[here])
+    group_lanes = np.repeat(np.arange(lane_count), counts)
+    begins = np.cumsum(counts) - counts
+    groups = numbers + begins[lanes[items]]  # numbered lane by lane
+    if shuffle:
+        parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
+        by = ranks(parents, np.arange(len(group_lanes)) - begins[group_lanes])
+    else:
+        by = np.full(len(group_lanes), len(items), np.int64)
+        np.minimum.at(by, groups, np.arange(len(items)))
+    placed = np.lexsort((by, group_lanes))  # the groups of each lane, in its order
+    j = np.arange(len(placed)) - begins[group_lanes]
+    sequence = placed[np.lexsort((group_lanes, ((2 * j + 1) << 31) // counts[group_lanes]))]
+    place = np.empty_like(sequence)
+    place[sequence] = np.arange(len(sequence))
+    grouped = np.argsort(place[groups], kind="stable")
+    group_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(place[groups], minlength=len(place)))])
+    return WindowGroups(group_lanes[sequence], group_edges, items[grouped], firsts[grouped], sizes[grouped])
+
+
+def _items(
+    rule: Grouping, lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sample of each item, and the first value and the number of values that it has of it."""
+    items = np.arange(len(lengths))
+    if rule.oversize != "split" or not (lengths > rule.capacity).any():
+        return items, np.zeros_like(items), np.minimum(lengths, rule.capacity)
+    pieces = np.maximum(-(-lengths // rule.capacity), 1)
+    items = np.repeat(items, pieces)
+    firsts = (np.arange(len(items)) - (np.cumsum(pieces) - pieces)[items]) * rule.capacity
+    return items, firsts, np.minimum(lengths[items] - firsts, rule.capacity)
+
+
+def _numbers(rule: Grouping, weights: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Return the group of each item of a lane, and the number of groups."""
+    if rule.kind == "pack":
+        return pack(weights, rule.capacity)
+    order = np.argsort(weights, kind="stable")
+    most = rule.max_samples or len(weights)
+    numbers, number, count = [], -1, 0
+    for weight in weights[order].tolist():
+        if number < 0 or count == most or (count + 1) * weight > rule.capacity:
+            number, count = number + 1, 0
+        count += 1
+        numbers.append(number)
+    result = np.empty_like(order)
+    result[order] = numbers
+    return result, number + 1
+
+
+def step_order(lanes: NDArray[np.int64], lane_count: int) -> NDArray[np.int64]:
+    """Return which of a step's n groups is at each of its n places, from the groups' lanes in sequence order.
+
+    Rank r of R has places `[r*n//R, (r+1)*n//R)`. A group is at a place of its lane's home if there is one left.
+    """
+    n = len(lanes)
+    by_lane = np.argsort(lanes, kind="stable")
+    ordered = lanes[by_lane]
+    homes = ordered * n // lane_count + np.arange(n) - np.searchsorted(ordered, ordered)
+    fits = homes < (ordered + 1) * n // lane_count
+    result = np.full(n, -1, np.int64)
+    result[homes[fits]] = by_lane[fits]
+    result[result < 0] = by_lane[~fits]
+    return result
