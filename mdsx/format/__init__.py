@@ -12,6 +12,14 @@ from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress,
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count
 from mdsx.format.index_parser import MdsxFormat, parse_index
 from mdsx.format.inputs import Refused, describe, each
+from mdsx.format.lengths import (
+    LengthRule,
+    constant_length,
+    length_rule,
+    lengths_of_selection,
+    lengths_of_sizes,
+    mean_length,
+)
 from mdsx.format.numbers import to_items
 from mdsx.format.protocol import (
     Decoder,
@@ -57,6 +65,7 @@ __all__ = [
     "Index",
     "JoinedValues",
     "Layout",
+    "LengthRule",
     "MdsxFormat",
     "OpenedShard",
     "Range",
@@ -90,6 +99,7 @@ __all__ = [
     "check_stored",
     "claimed_raw_size",
     "compress",
+    "constant_length",
     "describe",
     "dimensions_encoder",
     "each",
@@ -98,6 +108,10 @@ __all__ = [
     "format_ranges",
     "header_row_key",
     "is_name",
+    "length_rule",
+    "lengths_of_selection",
+    "lengths_of_sizes",
+    "mean_length",
     "numpy_values",
     "own_layout",
     "parse_index",

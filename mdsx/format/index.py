@@ -20,7 +20,8 @@ from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
 from mdsx.format.filenames import NameRun, join_name, runs_of
 from mdsx.format.inputs import Refused
-from mdsx.format.protocol import Reads, WholeShards
+from mdsx.format.lengths import mean_length
+from mdsx.format.protocol import Reading, Reads, WholeShards
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
 from mdsx.format.shard import Layout, ShardView
@@ -148,6 +149,16 @@ class Index(WholeShards):
         size, raw_size = int(self.sizes[shard]), int(self.raw_sizes[shard])
         raw = PlainBytes() if self.compression is None else FramedBytes(size=size, raw_size=raw_size, file=file)
         return ShardRanges(raw, self.layout(shard), file)
+
+    def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]]:
+        return self.by_range(shard, file=file).lengths(column)
+
+    def mean_length(self, column: int) -> float | None:
+        if self.schema.variable != (column,):
+            return None
+        ends = self.rows_offset + self.counts * self.schema.row_size
+        heaps = self.raw_sizes - -(-ends // 64) * 64
+        return mean_length(self.schema.columns[column].type, self.samples, int(heaps.sum()))
 
     def decoder(self, columns: Mapping[str, int]) -> SampleDecoder:
         return SampleDecoder(self.schema, columns)

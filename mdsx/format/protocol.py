@@ -68,6 +68,12 @@ class OpenedShard(Protocol):
     def select(self, samples: NDArray[np.int64], *, verify: bool) -> Selection:
         """Select `samples` (int64 [n]). With `verify`, check each one. Raise CorruptError."""
 
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        """Return the length of each sample, int64 [n], by the column with this number: one that has a `length_rule`.
+
+        Read no more than this needs. Raise CorruptError.
+        """
+
 
 class Receiver(Protocol):
     """Checks the stored bytes of a shard while they arrive."""
@@ -186,6 +192,13 @@ class StoredIndex(Protocol):
     def by_range(self, shard: int, *, file: str) -> RangeReader:
         """Return the way to read single samples of the stored object. Only for SAMPLES."""
 
+    def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
+        """Return how to read what `OpenedShard.lengths` returns by range from the stored object; None if that needs the
+        whole shard. The reading raises CorruptError."""
+
+    def mean_length(self, column: int) -> float | None:
+        """Return the mean of the lengths by this column over all samples, if the index says it."""
+
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> Sequence[CorruptError]:
@@ -253,6 +266,12 @@ class WholeShards:
 
     def by_range(self, shard: int, *, file: str) -> RangeReader:
         raise NotImplementedError("shards are read whole: `reads` does not return SAMPLES")
+
+    def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
+        return None
+
+    def mean_length(self, column: int) -> float | None:
+        return None
 
     def find_damage(
         self: Any, shard: int, stored: memoryview, *, size: int, file: str, first: int | None

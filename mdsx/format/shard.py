@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
+from mdsx.format.lengths import lengths_of_rows
 from mdsx.format.rows import check_row, heap_extents
 from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schema, up
 from mdsx.format.selection import RowLayout, Selection
@@ -221,6 +222,10 @@ class ShardView:
         if verify:
             self._check(samples)
         return Selection(RowLayout(self.schema), self.file, samples, self.rows, samples, self.heap)
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        """Return the lengths of all samples, int64 [n], without reading the heap. Raise CorruptError."""
+        return lengths_of_rows(self.schema, self.rows, len(self.heap), column, file=self.file)
 
     def _check(self, samples: NDArray[np.int64]) -> None:
         schema, size, file = self.schema, self.schema.row_size, self.file

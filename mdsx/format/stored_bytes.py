@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, parse_seek_table, seek_table_size
+from mdsx.format.lengths import lengths_of_rows
 from mdsx.format.protocol import Range, Reading
 from mdsx.format.rows import check_row, heap_extents
 from mdsx.format.selection import RowLayout, Selection
@@ -161,6 +162,14 @@ class ShardRanges:
             rows["start"] = np.cumsum(high - low) - (high - low)
         heap = memoryview(b"".join(heaps))
         return Selection(RowLayout(schema), file, samples, rows, np.arange(len(samples)), heap)
+
+    def lengths(self, column: int) -> Reading[NDArray[np.int64]]:
+        """Return the lengths of all samples, int64 [n], from their rows."""
+        layout, file = self._layout, self._file
+        first, size = layout.rows_offset, layout.samples * layout.schema.row_size
+        (data,) = yield from self._raw.read([(first, first + size)])
+        rows = np.frombuffer(data, dtype=layout.schema.row_dtype)
+        return lengths_of_rows(layout.schema, rows, layout.heap_size, column, file=file)
 
     def check(self) -> Reading[None]:
         """Raise CorruptError if the shard's header is damaged, or is another shard's."""

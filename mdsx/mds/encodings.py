@@ -33,7 +33,7 @@ _FOREIGN: dict[str, values.ValueDecoder] = {
     "str_int": values.decode_int,
     "str_float": values.decode_float,
     "str_decimal": values.decode_decimal,
-    "ndarray": values.decode_ndarray,
+    "ndarray": values.ArrayDecoder(),
     "pil": values.decode_pil,
     "list[pil]": partial(values.decode_list, item=values.decode_pil),
     "list[jpeg]": partial(values.decode_list, item=bytes),
@@ -72,11 +72,11 @@ def _array(text: str) -> Encoding | None:
     match = _ARRAY.fullmatch(text)
     dtype, dims = match.groups() if match else ("", None)
     if dtype is None:
-        return Encoding(ColumnType("mds.ndarray", foreign=values.decode_ndarray), None)
+        return Encoding(ColumnType("mds.ndarray", foreign=values.ArrayDecoder()), None)
     if dtype not in values.DTYPES:
         return None
     if dims is None:
-        decoder = partial(values.decode_ndarray, dtype=dtype)
+        decoder = values.ArrayDecoder(dtype)
         return Encoding(ColumnType(f"mds.ndarray.{dtype}", foreign=decoder), None)
     shape = [int(dim) for dim in dims.split(",")]
     if 0 in shape:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import Reads, Schema, WholeShards
+from mdsx.format import Reading, Reads, Schema, WholeShards, length_rule
 from mdsx.mds.compressions import decompressor
 from mdsx.mds.decode import MdsDecoder
 from mdsx.mds.hashes import FileHashes, fastest
@@ -130,6 +130,13 @@ class MdsIndex(WholeShards):
 
     def by_range(self, shard: int, *, file: str) -> MdsRanges:
         return MdsRanges(self.layout, count=int(self.counts[shard]), size=self._raw_size(shard), file=file)
+
+    def read_lengths(self, shard: int, column: int, *, file: str) -> Reading[NDArray[np.int64]] | None:
+        """From the table of offsets, if that says how many bytes the values have."""
+        kind = self.schema.columns[column].type
+        if self.entries[shard].compression or self.layout.varying > 1 or length_rule(kind) != "bytes":
+            return None
+        return self.by_range(shard, file=file).lengths(kind)
 
     def decoder(self, columns: Mapping[str, int]) -> MdsDecoder:
         return MdsDecoder(self.layout, columns)

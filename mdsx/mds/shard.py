@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format import Selection, Values, value_decoder
+from mdsx.format import Selection, Values, lengths_of_selection, value_decoder
 from mdsx.mds.layout import OFFSET, MdsLayout, rows_of
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ class MdsShard:
         if verify:
             self.layout.check(selection)
         return selection
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
 
     def check_trailer(self, name: bytes) -> None:
         """Raise CorruptError if the shard, whose name in the cache is `name`, changed there."""

@@ -10,7 +10,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
-from mdsx.format import Reading, Selection
+from mdsx.format import ColumnType, Reading, Selection, lengths_of_sizes
 from mdsx.mds.compressions import Decompressor
 from mdsx.mds.hashes import FileHashes
 from mdsx.mds.layout import EDGES, OFFSET, MdsLayout
@@ -108,6 +108,17 @@ class MdsRanges:
         selection = self._layout.of(self._file, samples, take, edges[:, 1] - edges[:, 0], b"".join(pieces))
         self._layout.check(selection)
         return selection
+
+    def lengths(self, kind: ColumnType) -> Reading[NDArray[np.int64]]:
+        """Return the lengths of all samples by their only variable-size column, which is of this type."""
+        (data,) = yield [(0, 4 * (self._count + 2))]
+        self._check(data[:8], data[-4:])
+        table = np.frombuffer(data, OFFSET)[1:].astype(np.int64)
+        sizes = table[1:] - table[:-1] - self._layout.least
+        if (wrong := sizes < 0).any():
+            place = f"sample {int(wrong.argmax())}"
+            raise CorruptError("the sample's offsets are wrong", file=self._file, place=place)
+        return lengths_of_sizes(kind, sizes, file=self._file)
 
     def check(self) -> Reading[None]:
         yield from self._edges(np.zeros(0, np.int64))

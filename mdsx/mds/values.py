@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn, TypeVar
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
-from mdsx.format import parse_json
+from mdsx.format import parse_json, read_records
 
 _T = TypeVar("_T")
 
@@ -34,6 +35,9 @@ _CODES = {
 }  # fmt: skip
 DTYPES = {name: np.dtype(name).newbyteorder("<") for name in _CODES.values()}
 """The dtypes of arrays, as they are stored."""
+
+_ITEM_SIZES = np.array([DTYPES[_CODES[code]].itemsize if code in _CODES else 0 for code in range(256)])
+"""By code."""
 
 _BITS = {
     "1": 1, "L": 8, "P": 8, "RGB": 24, "RGBA": 32, "CMYK": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "I": 32, "F": 32,
@@ -81,6 +85,29 @@ def decode_ndarray(data: memoryview, dtype: str | None = None) -> NDArray[Any]:
         raise CorruptError("an array ends within its shape", found=len(data), expected=f"{stop} or more bytes")
     shape = [int.from_bytes(data[place : place + size], "little") for place in range(first, stop, size)]
     return decode_items(data[stop:], dtype, shape)
+
+
+@dataclass(frozen=True)
+class ArrayDecoder:
+    """Decodes arrays, each with its own shape. `dtype`: the declared one; None if each array names its own."""
+
+    dtype: str | None = None
+
+    def __call__(self, data: memoryview) -> NDArray[Any]:
+        return decode_ndarray(data, self.dtype)
+
+    def lengths(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many values each array has; -1 for one that is damaged, or has not one dimension."""
+        items, at = np.int64(0 if self.dtype is None else DTYPES[self.dtype].itemsize), 0 if self.dtype else 1
+        here = sizes > at
+        (heads,) = read_records(addresses[here], np.dtype(("u1", (at + 1,))), [int(here.sum())])
+        widths = items if self.dtype else _ITEM_SIZES[heads[:, 0]]
+        shape = heads[:, at].astype(np.int64)
+        rest = sizes[here] - at - 1 - ((shape >> 2) << (shape & 3))
+        right = (shape >> 2 == 1) & (rest >= 0) & (rest % np.maximum(widths, 1) == 0) & (widths > 0)
+        found = np.full(len(sizes), -1, np.int64)
+        found[here] = np.where(right, rest // np.maximum(widths, 1), -1)
+        return found
 
 
 def decode_items(data: memoryview, dtype: str, shape: Sequence[int]) -> NDArray[Any]:

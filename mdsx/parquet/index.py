@@ -180,6 +180,12 @@ class ParquetIndex:
     def by_range(self, shard: int, *, file: str) -> NoReturn:
         raise NotImplementedError("row groups are read whole")
 
+    def read_lengths(self, shard: int, column: int, *, file: str) -> None:
+        return None
+
+    def mean_length(self, column: int) -> None:
+        return None
+
     def find_damage(self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None) -> NoReturn:
         raise NotImplementedError("a row group is a part of an object")
 

@@ -262,6 +262,19 @@ class Shards:
         if it has one: its header is damaged or another shard's, or storage fails."""
         return self._state.stored.select_each(shard, samples)
 
+    def lengths(self, shard: int, column: int) -> NDArray[np.int64]:
+        """Return the length of each sample of a shard, int64 [n], by the column with this number: from the shard in
+        place or in the cache, else from storage. Raise CorruptError."""
+        cached = None
+        if self.mapped_in_place:
+            return self.index.open(shard, map_in_place(self._path(shard)), file=self.file(shard)).lengths(column)
+        if self.cache is not None and (cached := self.cache.open(self.key(shard))) is not None:
+            try:
+                return self.index.open(shard, cached, file=self.file(shard)).lengths(column)
+            except CorruptError:
+                self._discard(self.cache, shard)
+        return self._state.stored.lengths(shard, column)
+
     def is_whole_only(self, shard: int) -> bool:
         """Return whether the shard's format has no way to read single samples from storage."""
         return self._state.stored.is_whole_only(shard)

@@ -210,6 +210,18 @@ class StoredShards:
                 found.append(error)
         return found
 
+    def lengths(self, shard: int, column: int) -> NDArray[np.int64]:
+        """Return the length of each sample of a shard, int64 [n], by a column. Raise CorruptError."""
+        index, file = self._index, self.file(shard)
+
+        def read() -> NDArray[np.int64]:
+            reading = index.read_lengths(shard, column, file=file)
+            if reading is None:
+                return self._download(shard).lengths(column)
+            return self._stored_object(shard).run(reading)
+
+        return retried(read)
+
     def forget(self, shard: int) -> None:
         """Forget a shard's ETag, and what its reader keeps."""
         with self._lock:

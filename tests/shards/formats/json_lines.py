@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
-from mdsx.format import Encoder, Schema, Selection, WholeShards, is_name
+from mdsx.format import Encoder, Schema, Selection, WholeShards, is_name, lengths_of_selection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -152,6 +152,9 @@ class LinesShard:
         if len(lines) != self.samples + 1:
             raise CorruptError("the shard has another number of lines", file=self.file, found=len(lines) - 1)
         return selection(self.schema, self.file, samples, [lines[sample] for sample in samples.tolist()])
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        return lengths_of_selection(self.select(np.arange(self.samples), verify=False), column)
 
 
 def selection(schema: Schema, file: str, samples: NDArray[np.int64], lines: Iterable[bytes]) -> Selection:

@@ -1,0 +1,148 @@
+"""The length of a sample: what one of its columns says about how much the sample holds.
+
+| rule | columns | the length |
+|---|---|---|
+| `values` | arrays of one dimension, such as `uint16[*]` | how many values it has; 0 for null |
+| `bytes` | `bytes`, `str`, `json`, `msgpack`, `jpeg`, `png` | the bytes of the stored value; 0 for null |
+| `number` | integers that are not nullable | the value |
+
+Of other columns, samples have no length. Lengths are known without reading any value of variable size, so the checksums
+of samples cannot be compared. But the heap has no gaps, so the extents of all samples must follow one another: this
+finds a damaged one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UsageError
+from mdsx.format.records import read_records
+from mdsx.format.rows import NULL, heap_extents
+from mdsx.format.schema import Schema
+from mdsx.format.selection import Rows, Selection, Values
+from mdsx.format.types import OBJECTS, ColumnType
+
+LengthRule = Literal["values", "bytes", "number"]
+
+MAX_LENGTH = 2**32 - 1
+
+
+@runtime_checkable
+class MeasuredDecoder(Protocol):
+    """A decoder of another format's arrays (`ColumnType.foreign`) that knows their lengths without decoding them."""
+
+    def lengths(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many values the arrays at `addresses` in memory, of `sizes` bytes, have; -1 for one that is
+        damaged or has not one dimension."""
+
+
+def length_rule(kind: ColumnType) -> LengthRule | None:
+    """Return how a column of this type gives the length of a sample; None if it does not."""
+    if kind.scalar and kind.shape is None:
+        return "number" if "int" in kind.base and not kind.nullable else None
+    if kind.scalar:
+        return "values" if len(kind.shape or ()) == 1 else None
+    if kind.base in OBJECTS:
+        return None if kind.is_list else "bytes"
+    return "values" if isinstance(kind.foreign, MeasuredDecoder) else None
+
+
+def constant_length(kind: ColumnType) -> int | None:
+    """Return the length of every sample, where the type says it; else None."""
+    return None if kind.nullable or kind.stars or kind.shape is None or not kind.scalar else kind.shape[0]
+
+
+def mean_length(kind: ColumnType, samples: int, size: int) -> float | None:
+    """Return the mean length of `samples` samples whose values of this type have `size` bytes; None if those bytes do
+    not say it."""
+    if not samples or kind.nullable:
+        return None
+    if not kind.scalar:
+        return size / samples if length_rule(kind) == "bytes" else None
+    return (size - 4 * samples) / kind.item_dtype.itemsize / samples if kind.stars == 1 else None
+
+
+def lengths_of_rows(
+    schema: Schema, rows: NDArray[Any], heap_size: int, column: int, *, file: str | None
+) -> NDArray[np.int64]:
+    """Return the lengths of all samples of a shard of ours, int64 [n], from their rows alone. Raise CorruptError."""
+    kind = schema.columns[column].type
+    if kind.fixed_size:
+        constant = constant_length(kind)
+        return (
+            _numbers(rows[f"column{column}"], file)
+            if constant is None
+            else np.full(len(rows), constant, dtype=np.int64)
+        )
+    starts, stops, lengths = heap_extents(schema, rows, heap_size, file=file, samples=np.arange(len(rows)))
+    if len(rows):
+        edges = np.append(0, stops)
+        wrong = np.append(starts, heap_size) != edges
+        if wrong.any():
+            sample = int(wrong.argmax())
+            found, expected = int(starts[sample]) if sample < len(rows) else heap_size, int(edges[sample])
+            message = "the heap bytes of the samples do not follow one another"
+            raise CorruptError(message, file=file, place=f"sample {sample}", found=found, expected=expected)
+    claimed = lengths[:, schema.variable.index(column)]
+    nulls = claimed == NULL
+    return _of_sizes(kind, np.where(nulls, 0, claimed).astype(np.int64), nulls if kind.nullable else None, file)
+
+
+def lengths_of_selection(selection: Selection, column: int) -> NDArray[np.int64]:
+    """Return the lengths of all samples of a shard, selected in order, int64 [n]. Raise CorruptError.
+
+    It is for formats that have no shorter way."""
+    kind, file = selection.schema.columns[column].type, selection.file
+    constant = constant_length(kind)
+    if constant is not None:
+        return np.full(len(selection.samples), constant, dtype=np.int64)
+    count = len(selection.samples)
+    rows = Rows([selection], np.zeros(count, np.int64), selection.samples, selection.addresses)
+    found = selection.layout.locate(rows, (column,))[column]
+    if not isinstance(found, Values):
+        (values,) = read_records(found, kind.field_dtype, [count])
+        return _numbers(values, file)
+    sizes = found.stops - found.starts
+    if isinstance(kind.foreign, MeasuredDecoder):
+        measured = kind.foreign.lengths(rows.heap_addresses + found.starts, sizes)
+        return _refuse(measured, measured < 0, file, "its array is damaged, or has not one dimension")
+    return _of_sizes(kind, sizes, found.nulls, file)
+
+
+def lengths_of_sizes(kind: ColumnType, sizes: NDArray[np.int64], *, file: str | None) -> NDArray[np.int64]:
+    """Return the lengths of values of this type, which are not null, from their bytes. Raise CorruptError."""
+    return _of_sizes(kind, sizes, None, file)
+
+
+def _of_sizes(
+    kind: ColumnType, sizes: NDArray[np.int64], nulls: NDArray[np.bool_] | None, file: str | None
+) -> NDArray[np.int64]:
+    if not kind.scalar:
+        return sizes
+    if kind.stars:
+        counts, rest = np.divmod(sizes - 4, kind.item_dtype.itemsize)
+        wrong = (rest != 0) | (counts < 0)
+    else:
+        counts, wrong = np.full_like(sizes, (kind.shape or (1,))[0] or 0), sizes != kind.nbytes
+    if nulls is not None:
+        counts, wrong = np.where(nulls, 0, counts), wrong & ~nulls
+    return _refuse(counts, wrong, file, f"no value of type '{kind}' has as many bytes")
+
+
+def _numbers(values: NDArray[Any], file: str | None) -> NDArray[np.int64]:
+    lengths = values.astype(np.int64)  # a larger uint64 becomes negative
+    wrong = (lengths < 0) | (lengths > MAX_LENGTH)
+    if wrong.any():
+        sample = int(wrong.argmax())
+        message, expected = "this number cannot be a length", f"0 to {MAX_LENGTH}"
+        raise UsageError(message, file=file, place=f"sample {sample}", found=int(values[sample]), expected=expected)
+    return lengths
+
+
+def _refuse(lengths: NDArray[np.int64], wrong: NDArray[np.bool_], file: str | None, message: str) -> NDArray[np.int64]:
+    if wrong.any():
+        raise CorruptError(message, file=file, place=f"sample {int(wrong.argmax())}")
+    return lengths
