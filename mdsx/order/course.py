@@ -34,6 +34,11 @@ class Course(Protocol):
     samples: int  # in all datasets; a shard is needed again after about that many positions
     lanes: int
     shuffle_block: int
+    cut: int | None  # windows of groups are cut at multiples of it
+
+    def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lane of each position."""
+        ...
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the shard, and the sample in it, at each position."""
@@ -76,11 +81,15 @@ class DatasetCourse:
         self.samples = len(order)
         self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
         self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
+        self.cut: int | None = self.samples
         self._orders = {order.epoch: order}
         self._uses: dict[int, ShardUses] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_orders": {self.order.epoch: self.order}, "_uses": {}}
+
+    def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return positions % max(self.samples, 1) % self.lanes
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not len(positions):
@@ -151,7 +160,11 @@ class MixtureCourse:
         self.samples = order.epoch_samples
         self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
         self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
+        self.cut: int | None = None
         self._shards = shards
+
+    def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return positions % self.lanes
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureCourse:
         """Return the course with other phases."""

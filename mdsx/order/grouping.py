@@ -224,16 +224,19 @@ def _numbers(rule: Grouping, weights: NDArray[np.int64]) -> tuple[NDArray[np.int
 
 
 def step_order(lanes: NDArray[np.int64], lane_count: int) -> NDArray[np.int64]:
-    """Return which of a step's n groups is at each of its n places, from the groups' lanes in sequence order.
+    """Return which of a step's n groups is at each of its n places, from the groups' lanes in sequence order: for many
+    steps, int64 [steps, n] both.
 
     Rank r of R has places `[r*n//R, (r+1)*n//R)`. A group is at a place of its lane's home if there is one left.
     """
-    n = len(lanes)
-    by_lane = np.argsort(lanes, kind="stable")
-    ordered = lanes[by_lane]
-    homes = ordered * n // lane_count + np.arange(n) - np.searchsorted(ordered, ordered)
+    n = lanes.shape[1]
+    by_lane = np.argsort(lanes, axis=1, kind="stable")
+    ordered = np.take_along_axis(lanes, by_lane, 1)
+    begins = np.zeros_like(ordered)
+    begins[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], np.arange(1, n), 0)
+    homes = ordered * n // lane_count + np.arange(n) - np.maximum.accumulate(begins, axis=1)
     fits = homes < (ordered + 1) * n // lane_count
-    result = np.full(n, -1, np.int64)
-    result[homes[fits]] = by_lane[fits]
+    result = np.full(lanes.size, -1, np.int64)
+    result[(homes + np.arange(len(lanes))[:, None] * n)[fits]] = by_lane[fits]
     result[result < 0] = by_lane[~fits]
-    return result
+    return result.reshape(lanes.shape)

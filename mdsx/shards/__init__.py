@@ -3,6 +3,7 @@
 from mdsx.format import Selection
 from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
 from mdsx.shards.gather import Columns, joined, present
+from mdsx.shards.lengths import Lengths, lengths_of
 from mdsx.shards.shards import Shards
 from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
 from mdsx.shards.view import ColumnChoice, Excerpt, View
@@ -13,6 +14,7 @@ __all__ = [
     "ColumnChoice",
     "Columns",
     "Excerpt",
+    "Lengths",
     "Selection",
     "Shards",
     "View",
@@ -22,6 +24,7 @@ __all__ = [
     "index_keys",
     "inspect_shard",
     "joined",
+    "lengths_of",
     "present",
     "read_index",
     "refuse_foreign",

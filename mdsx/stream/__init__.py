@@ -1,8 +1,11 @@
 """Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
 from mdsx.stream.background import batches_ahead
-from mdsx.stream.batching import Batching, Task, warn_of_spread
+from mdsx.stream.batching import Batching, Place, Steps, Task, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
+from mdsx.stream.group_source import GroupSource
+from mdsx.stream.group_state import no_groups
+from mdsx.stream.groups import GroupBatching, Plan
 from mdsx.stream.layouts import Layout, MaxTokens, Pack, RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.meter import Meter
@@ -16,6 +19,8 @@ __all__ = [
     "Batch",
     "Batching",
     "Failure",
+    "GroupBatching",
+    "GroupSource",
     "Iteration",
     "Layout",
     "MaxTokens",
@@ -24,12 +29,16 @@ __all__ = [
     "Pace",
     "Pack",
     "Phases",
+    "Place",
+    "Plan",
     "RankGroups",
     "RankReader",
     "Run",
+    "Steps",
     "Task",
     "WorkerShare",
     "batches_ahead",
+    "no_groups",
     "place_of",
     "warn_of_small_cache",
     "warn_of_spread",

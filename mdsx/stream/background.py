@@ -36,8 +36,8 @@ def batches_ahead(
     meter: Meter,
     batch_bytes: int,
     together: int,
-) -> Generator[T, None, None]:
-    """Yield what `make` returns for runs of `tasks`, made in a thread; close `reader`, which `make` uses.
+) -> Generator[tuple[Task, T], None, None]:
+    """Yield `tasks` with what `make` returns for runs of them, made in a thread; close `reader`, which `make` uses.
 
     `meter` counts the work of the thread, and waiting for it. `batch_bytes`: the size of a batch; `together`: how many
     to hand over at once.
@@ -62,13 +62,13 @@ def _lists_of_runs(
     make: Callable[[list[Task]], Iterator[T]],
     count: int,
     counters: Counters,
-) -> Iterator[list[T]]:
-    """Yield the batches of `tasks` in lists of up to `count`. It must not hold the loader, whose end stops the
+) -> Iterator[list[tuple[Task, T]]]:
+    """Yield `tasks` with their batches, in lists of up to `count`. It must not hold the loader, whose end stops the
     thread."""
     work_for(counters)
     try:
         for run in reader.runs(tasks):
-            yield from _lists(make(run), count)
+            yield from _lists(zip(run, make(run), strict=True), count)
     finally:
         reader.close()
 

@@ -38,7 +38,13 @@ def place_of(position: int, shard: int, sample: int) -> str:
 
 
 def sound_columns(
-    view: View, shards: NDArray[np.int64], samples: NDArray[np.int64], select: SelectOne, *, views: bool
+    view: View,
+    shards: NDArray[np.int64],
+    samples: NDArray[np.int64],
+    select: SelectOne,
+    *,
+    views: bool,
+    join: bool = False,
 ) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
     """Return the columns of the sound ones of `samples`, their places in `samples`, and the error at each other
     place."""
@@ -52,19 +58,19 @@ def sound_columns(
             else:
                 found[place] = shard, one
     try:
-        columns = _gather(view, found, views=views)
+        columns = _gather(view, found, views=views, join=join)
     except CorruptError:  # in a value
         for place, source in list(found.items()):
             try:
-                _gather(view, {place: source}, views=True)
+                _gather(view, {place: source}, views=True)  # decoded, which checks more than `join` does
             except CorruptError as error:
                 wrong[place] = error
                 del found[place]
-        columns = _gather(view, found, views=views)
+        columns = _gather(view, found, views=views, join=join)
     return columns, np.array(sorted(found), np.int64), wrong
 
 
-def _gather(view: View, found: dict[int, tuple[int, Selection]], *, views: bool) -> Columns:
+def _gather(view: View, found: dict[int, tuple[int, Selection]], *, views: bool, join: bool = False) -> Columns:
     sources = [found[place] for place in sorted(found)]
-    (columns,) = view.gather(sources, np.arange(len(sources)), [len(sources)], views=views)
+    (columns,) = view.gather(sources, np.arange(len(sources)), [len(sources)], views=views, join=join)
     return columns

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.format import Refused, parse_type, to_items
+from mdsx.order import Grouping, default_window
 
 Number = bool | int | float
 
@@ -72,6 +73,10 @@ class Pack:
         if self.layout not in ("rows", "flat"):
             raise UsageError("layout must be 'rows' or 'flat'", found=shown(self.layout))
 
+    def grouping(self, mean: float | None) -> Grouping:
+        """Return how samples of `mean` length (None: unknown) are grouped."""
+        return Grouping("pack", self.capacity, self.window or default_window(self.capacity, mean), self.oversize)
+
 
 @dataclass(frozen=True, eq=False)
 class MaxTokens:
@@ -119,6 +124,11 @@ class MaxTokens:
                 "pad_to_multiple_of must divide the capacity",
                 found=f"{self.pad_to_multiple_of} for a capacity of {self.capacity}",
             )
+
+    def grouping(self, mean: float | None) -> Grouping:
+        """Return how samples of `mean` length (None: unknown) are grouped."""
+        window = self.window or default_window(self.capacity, mean)
+        return Grouping("max_tokens", self.capacity, window, self.oversize, self.max_samples)
 
 
 Layout = Pack | MaxTokens

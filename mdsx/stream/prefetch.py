@@ -22,7 +22,7 @@ from mdsx.process import PREFETCH, Share
 from mdsx.shards import View
 from mdsx.sizes import format_size
 from mdsx.storage.cache import ShardNames, ShardNeeds, Verdict
-from mdsx.stream.batching import Batching
+from mdsx.stream.batching import Steps
 from mdsx.stream.machine import Outcome, Pace, ShardMachine
 from mdsx.warn import warn
 
@@ -177,7 +177,7 @@ def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
 
 
 def prefetcher_of(
-    view: View, course: Course, batching: Batching, *, start: int, rank: int, processes: int, pace: Pace
+    view: View, course: Course, batching: Steps, *, start: int, rank: int, processes: int, pace: Pace
 ) -> Prefetcher | None:
     """Return a prefetcher for a rank that reads from `start` on; None if all shards are read in place.
 
@@ -189,10 +189,15 @@ def prefetcher_of(
     sizes = np.concatenate(
         [excerpt.shards.index.raw_sizes * (excerpt.shards.cache is not None) for excerpt in view.excerpts]
     )
+
+    def next_needs(position: int, shards: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        needs, end = course.next_needs(position, shards), batching.window_end(position)
+        return np.where(needs < end, position, needs) if end > position else needs
+
     machine = ShardMachine(
-        course.next_needs,
+        next_needs,
         sizes,
-        course.shards_of(start, batching.global_batch, rank, batching.world_size),
+        course.shards_of(start, batching.divided, rank, batching.world_size),
         pace,
         samples=course.samples,
         look_ahead=_look_ahead(view, course, batching, limit, processes),
@@ -220,7 +225,7 @@ def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_si
         )
 
 
-def _look_ahead(view: View, course: Course, batching: Batching, limit: int, processes: int) -> int:
+def _look_ahead(view: View, course: Course, batching: Steps, limit: int, processes: int) -> int:
     """Return how many bytes of shards a process brings ahead: a fourth of the room beside the shards in use on the
     node, because it evicts shards that are needed later; or a lane's next block, if there is room."""
     sizes = view.raw_sizes

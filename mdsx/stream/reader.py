@@ -19,8 +19,9 @@ from mdsx.errors import CorruptError
 from mdsx.order import Course
 from mdsx.process import REQUESTS, Counter, Owner, Share, count
 from mdsx.shards import Columns, Selection, View
-from mdsx.stream.batching import Batching, Task
+from mdsx.stream.batching import RankShare, Steps, Task
 from mdsx.stream.damaged import Failure, sound_columns
+from mdsx.stream.layouts import RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.prefetch import Prefetcher, prefetcher_of
 
@@ -46,6 +47,7 @@ class Batch(NamedTuple):
     samples: NDArray[np.int64]
     stand_in: bool = False  # the rank has none: this is another rank's sample
     damaged: Sequence[Failure] = ()  # samples left out
+    groups: RankGroups | None = None  # of these samples, if the loader batches groups
 
 
 class _Runtime:
@@ -61,19 +63,20 @@ class _Runtime:
 
 class RankReader:
     """Reads the batches of `rank`. `processes`: how many read from the same cache on this node; `views`: return encoded
-    bytes as memory views of the shards; `stand_in`: read a batch's first sample if the rank has none; `skip`:
-    `read_each` leaves out damaged samples."""
+    bytes as memory views of the shards; `join`: variable-size columns as JoinedValues; `stand_in`: read a batch's first
+    sample if the rank has none; `skip`: `read_each` leaves out damaged samples."""
 
     def __init__(
         self,
         view: View,
         course: Course,
-        batching: Batching,
+        batching: Steps,
         rank: int,
         *,
         pace: Pace | None = None,
         processes: int = 1,
         views: bool = False,
+        join: bool = False,
         stand_in: bool = False,
         skip: bool = False,
     ) -> None:
@@ -83,7 +86,7 @@ class RankReader:
         self.rank = rank
         self._pace = Pace() if pace is None else pace
         self._processes = processes
-        self._views = views
+        self._views, self._join = views, join
         self._stand_in = stand_in
         self._skip = skip
         self._runtime_or_none: _Runtime | None = None
@@ -93,37 +96,41 @@ class RankReader:
 
     def read(self, tasks: Sequence[Task], *, joined: bool = False) -> Iterator[Batch]:
         """Yield the rank's share of each of `tasks` of one epoch, read as one run; with `joined`, one batch."""
-        begin = tasks[0].epoch * self.course.epoch_samples  # positions count on over the epochs
-        starts = np.array([task.start for task in tasks]) + begin
-        stops = np.array([task.stop for task in tasks]) + begin
-        positions, counts = self.course.rank_positions(starts, stops, self.rank, self.batching.world_size)
+        positions, counts, spares, begin, start, stop, done = self.batching.rank_share(tasks, self.course, self.rank)
         lacking = np.flatnonzero(counts == 0) if self._stand_in else np.zeros(0, np.int64)
         if len(lacking):
-            positions = np.insert(positions, np.cumsum(counts)[lacking], starts[lacking])
+            positions = np.insert(positions, np.cumsum(counts)[lacking], spares[lacking])
             counts[lacking] = 1
         stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
-        runtime = self._runtime(int(starts[0]))
+        runtime = self._runtime(start)
         prefetcher, first = runtime.prefetcher, not runtime.begun
         wanted = [] if prefetcher is None else np.unique(shards).tolist()
         if prefetcher is not None and not first:
-            prefetcher.reading(int(starts[0]), int(stops[-1]), wanted, self._first_reads)
+            prefetcher.reading(start, stop, wanted, self._first_reads)
         sizes = [len(positions)] if joined else counts.tolist()
         places, found = self._select(runtime, shards, samples)
         if prefetcher is not None and first:
-            prefetcher.reading(int(starts[0]), int(stops[-1]), wanted, self._first_reads)
+            prefetcher.reading(start, stop, wanted, self._first_reads)
         runtime.begun = True
         positions -= begin
-        edges = pairwise(accumulate(sizes, initial=0))
+        edges, groups = pairwise(accumulate(sizes, initial=0)), (task.groups for task in tasks)
         try:
-            for columns, (start, stop) in zip(
-                self.view.gather(found, places, sizes, views=self._views), edges, strict=True
+            for columns, (low, high), step in zip(
+                self.view.gather(found, places, sizes, views=self._views, join=self._join), edges, groups, strict=False
             ):
-                yield Batch(columns, positions[start:stop], shards[start:stop], samples[start:stop], next(stand_ins))
+                yield Batch(
+                    columns,
+                    positions[low:high],
+                    shards[low:high],
+                    samples[low:high],
+                    next(stand_ins),
+                    groups=None if step is None else step.groups,
+                )
         finally:  # also if the caller stops at the last batch
             del found  # a selection is a lease
-            self._let_go(runtime, int(stops[-1]), wanted)
+            self._let_go(runtime, done, wanted)
 
     def read_each(self, tasks: Sequence[Task]) -> Iterator[Batch]:
         """The same; before it raises a batch's error, yield the batches before it.
@@ -148,36 +155,42 @@ class RankReader:
 
     def read_sound(self, task: Task) -> Batch:
         """Return the rank's share of `task` without damaged samples. Raise the errors of whole shards."""
-        begin = task.epoch * self.course.epoch_samples
-        ends = np.array([task.start]) + begin, np.array([task.stop]) + begin
-        positions, counts = self.course.rank_positions(*ends, self.rank, self.batching.world_size)
-        stand_in = self._stand_in and not counts[0]
-        return self._read_sound(task, ends[0] - begin if stand_in else positions - begin, stand_in=stand_in)
+        share = self.batching.rank_share([task], self.course, self.rank)
+        stand_in = self._stand_in and not share.counts[0]
+        groups = None if task.groups is None else task.groups.groups
+        positions = share.spares if stand_in else share.positions
+        return self._read_sound(share, positions, stand_in=stand_in, groups=groups)
 
     def stand_ins(self, task: Task) -> Iterator[Batch]:
         """Yield single undamaged samples of any rank, some more than a batch has: from the start of `task` on, and
         after the epoch's end from its start."""
-        total = self.course.epoch_samples
-        for number in range(min(self.batching.global_batch + _STAND_INS, total)):
-            batch = self._read_sound(task, np.array([(task.start + number) % total]), stand_in=True)
+        total, share = self.course.epoch_samples, self.batching.rank_share([task], self.course, self.rank)
+        for number in range(min(self.batching.step_samples + _STAND_INS, total)):
+            position = share.begin + (task.start + number) % total
+            batch = self._read_sound(share, np.array([position]), stand_in=True)
             if not batch.damaged:
                 yield batch
 
-    def _read_sound(self, task: Task, positions: NDArray[np.int64], *, stand_in: bool) -> Batch:
-        """Return the undamaged samples at `positions` of the epoch, while `task` is being read."""
-        begin = task.epoch * self.course.epoch_samples
-        runtime = self._runtime(task.start + begin)
-        shards, samples = self.course.locate(positions + begin)
+    def _read_sound(
+        self, share: RankShare, positions: NDArray[np.int64], *, stand_in: bool, groups: RankGroups | None = None
+    ) -> Batch:
+        """Return the undamaged samples at `positions`, counted over all epochs, while the task of `share` is read."""
+        runtime = self._runtime(share.first)
+        shards, samples = self.course.locate(positions)
+        positions = positions - share.begin
         samples = self.view.stored(shards, samples)
         try:
-            columns, kept, wrong = sound_columns(self.view, shards, samples, self._select_each, views=self._views)
+            columns, kept, wrong = sound_columns(
+                self.view, shards, samples, self._select_each, views=self._views, join=self._join
+            )
         finally:
-            self._let_go(runtime, task.stop + begin, np.unique(shards).tolist())
+            self._let_go(runtime, share.done, np.unique(shards).tolist())
         damaged = [
             Failure(int(positions[place]), int(shards[place]), int(samples[place]), wrong[place])
             for place in sorted(wrong)
         ]
-        return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged)
+        groups = groups if groups is None or stand_in else groups.kept(kept)
+        return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups)
 
     def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
         runtime = self._runtime()
@@ -204,10 +217,12 @@ class RankReader:
     def _longest_run(self) -> int:
         """The most batches to read together: some megabytes or dozens."""
         sample = self.view.schema.row_size if self._views else self.view.sample_bytes
-        batches = min(_RUN_BYTES // max(sample * self.batching.batch_size, 1), _RUN_BATCHES)
-        batches = max(batches, min(_RUN_BYTES // max(sample, 1), _RUN_SAMPLES) // self.batching.batch_size)
+        step = self.batching.step_samples
+        size = max(step // self.batching.world_size, 1)
+        batches = min(_RUN_BYTES // max(sample * size, 1), _RUN_BATCHES)
+        batches = max(batches, min(_RUN_BYTES // max(sample, 1), _RUN_SAMPLES) // size)
         if self.view.cache_limit is not None:  # prefetch continues and shards close only after a run
-            batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * self.batching.global_batch))
+            batches = min(batches, self.course.shuffle_block // (_RUNS_IN_BLOCK * step))
         batches = min(batches, _RUN_LANES // self.course.lanes)  # computing positions takes time for each lane
         return max(int(batches), 1)
 
@@ -237,12 +252,12 @@ class RankReader:
 
     def _first_reads(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """See ShardMachine.first_reads."""
-        batching, epoch = self.batching, self.course.epoch_samples
-        batches = max(_FIRST_READS // batching.batch_size, 1)
+        size, ranks, epoch = self.batching.divided, self.batching.world_size, self.course.epoch_samples
+        batches = max(_FIRST_READS * ranks // size, 1)
         end = (start // epoch + 1) * epoch
-        starts = np.arange(start, min(start + batches * batching.global_batch, end), batching.global_batch)
-        stops = np.minimum(starts + batching.global_batch, end)
-        positions, counts = self.course.rank_positions(starts, stops, self.rank, batching.world_size)
+        starts = np.arange(start, min(start + batches * size, end), size)
+        stops = np.minimum(starts + size, end)
+        positions, counts = self.course.rank_positions(starts, stops, self.rank, ranks)
         shards, places = np.unique(self.course.locate(positions)[0], return_index=True)
         return np.repeat(starts, counts)[places], shards, int(stops.max(initial=start))
 

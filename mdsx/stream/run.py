@@ -17,12 +17,12 @@ The position counts the samples of the epoch's global order handed out over all 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from weakref import ref
 
 from mdsx.errors import UsageError, shown
-from mdsx.stream.batching import Batching, Task
+from mdsx.stream.batching import Batching, Place, Steps, Task
 from mdsx.warn import warn
 
 NOTHING = object()
@@ -33,25 +33,38 @@ class Left(NamedTuple):
     """A pass that its user left, once the next one begins."""
 
     epoch: int
-    position: int
+    position: Place
     following: int  # the epoch of the next pass
+
+
+def _first_position(epoch: int, before: Place) -> Place:
+    return 0
 
 
 class Run:
     """(epoch, position) of the next sample to hand out, and the iteration that handed out the one before.
 
-    References to iterations are weak: one that its user dropped has left its pass.
+    References to iterations are weak: one that its user dropped has left its pass. `start(epoch, place)` is where
+    `epoch` begins in a run that is at `place`: at position 0 by default. `continuous`: each epoch begins where the one
+    before it was left.
     """
 
-    def __init__(self, *, shuffled: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        shuffled: bool = True,
+        start: Callable[[int, Place], Place] = _first_position,
+        continuous: bool = False,
+    ) -> None:
         self.epoch = 0
-        self.position = 0
+        self.position: Place = start(0, None)
         self._shuffled = shuffled
+        self._start_of, self._continuous = start, continuous
         self._unfinished = False  # a pass handed out batches of the epoch, and its rest does not come next
         self._iteration: ref[Any] | None = None
         self._quit = False  # Ctrl-C ended that iteration; its traceback may keep it alive
-        self._start = (0, 0)  # of the pass
-        self._failed: tuple[int, int] | None = None  # place of the batch that failed
+        self._start: tuple[int, Place] = (0, self.position)  # of the pass
+        self._failed: tuple[int, Place] | None = None  # place of the batch that failed
         self._failures = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -60,13 +73,13 @@ class Run:
         return {**self.__dict__, "_iteration": None, "_quit": False, "_unfinished": unfinished}
 
     @property
-    def coming(self) -> tuple[int, int]:
+    def coming(self) -> tuple[int, Place]:
         """Return (epoch, position) of the next batch: in the open pass if there is one, else in the next."""
         if self._unfinished and not self._under_way:
             return self._following
         return self.epoch, self.position
 
-    def place(self, iteration: object) -> tuple[int, int]:
+    def place(self, iteration: object) -> tuple[int, Place]:
         """Return (epoch, position) of the next batch of `iteration`, in its open pass or in the next one."""
         if self._unfinished and not self.has(iteration):
             return self._following
@@ -78,29 +91,17 @@ class Run:
 
     def left_before(self, iteration: object) -> Left | None:
         """Return the pass that was left if batches are skipped when `iteration` begins the next one."""
-        if not self._unfinished or not self._shuffled or self.has(iteration):
+        if not self._unfinished or not self._shuffled or self._continuous or self.has(iteration):
             return None
         return Left(self.epoch, self.position, self._following[0])
 
-    def check(self, batching: Batching) -> None:
-        """Raise UsageError if no pass can begin: an epoch has no batch, or its positions are too large."""
-        if batching.count() == 0:
-            raise UsageError(
-                f"an epoch of {batching.samples} samples has no batch of {batching.batch_size} on each of "
-                f"{batching.world_size} ranks",
-                hint="give a smaller batch_size, or drop_last=False",
-            )
-        epoch = self.coming[0]
-        if (epoch + 2) * batching.samples >= 2**62:  # positions of the order count on from epoch to epoch
-            raise UsageError("the epoch is too far", found=epoch, expected=f"below {2**62 // batching.samples - 2}")
-
-    def hand_out(self, iteration: object, task: Task, batching: Batching) -> bool:
+    def hand_out(self, iteration: object, task: Task, batching: Steps) -> bool:
         """Note that `iteration` hands out `task`; its first one begins a pass. Return whether the epoch has more."""
         if self._iteration is None or self._iteration() is not iteration:
-            self._start = task.epoch, task.start
+            self._start = self.place(iteration)
             self._iteration = ref(iteration)
         self.epoch, self.position = batching.after(task)
-        self._unfinished = more = self.position > 0
+        self._unfinished = more = self.epoch == task.epoch
         if not more:
             self._iteration = None
         self._quit, self._failed, self._failures = False, None, 0
@@ -108,7 +109,7 @@ class Run:
 
     def end(self, epoch: int) -> None:
         """End `epoch` without a batch, after a resume into a dropped tail."""
-        self._move(epoch + 1, 0)
+        self._move(epoch + 1, self._start_of(epoch + 1, self.position))
 
     def failed(self, iteration: object) -> int:
         """Note that the next batch of `iteration` failed; keep the pass open. Return its failures in a row."""
@@ -127,7 +128,7 @@ class Run:
         """Make the next pass take the rest of the epoch that was left, if any."""
         self._unfinished = False
 
-    def load(self, epoch: int, position: int) -> None:
+    def load(self, epoch: int, position: Place) -> None:
         """Begin the next pass at (epoch, position); end the open one."""
         self._move(epoch, position)
         self._start = epoch, position
@@ -140,7 +141,7 @@ class Run:
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UsageError("epoch must be an integer of at least 0", found=shown(epoch))
         if epoch != self.coming[0]:
-            self.load(epoch, 0)
+            self.load(epoch, self._start_of(epoch, self.position))
         elif not self._under_way:
             self._start = self.coming
 
@@ -170,10 +171,11 @@ class Run:
         return not self._quit and self._iteration is not None and self._iteration() is not None
 
     @property
-    def _following(self) -> tuple[int, int]:
-        return (self.epoch + 1, 0) if self._shuffled else (self.epoch, 0)
+    def _following(self) -> tuple[int, Place]:
+        epoch = self.epoch + 1 if self._shuffled else self.epoch
+        return epoch, self._start_of(epoch, self.position)
 
-    def _move(self, epoch: int, position: int) -> None:
+    def _move(self, epoch: int, position: Place) -> None:
         self.epoch, self.position = epoch, position
         self._unfinished, self._iteration, self._quit = False, None, False
 
@@ -184,7 +186,7 @@ class Iteration(Iterator[Any]):
     `source`: "loader" or "dataset", what the user iterates; `warns`: whether this process warns of batches left out.
     """
 
-    def __init__(self, run: Run, batching: Batching, source: str, *, warns: bool) -> None:
+    def __init__(self, run: Run, batching: Steps, source: str, *, warns: bool) -> None:
         self.batching = batching
         self._run, self._source, self._warns = run, source, warns
         self._items: Iterator[tuple[Task, Any]] | None = None  # open only while this iteration has the run's pass
@@ -192,7 +194,7 @@ class Iteration(Iterator[Any]):
         self._taken = self._over = False
 
     @abstractmethod
-    def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+    def _begin(self, epoch: int, position: Place) -> Iterator[tuple[Task, Any]]:
         """Return the tasks from there to the epoch's end that this process hands out, and their results or NOTHING."""
 
     def close(self) -> None:
@@ -242,9 +244,13 @@ class Iteration(Iterator[Any]):
         return self._begin(self._epoch, position)
 
     def _warn_of(self, left: Left) -> None:
-        missed = self.batching.count(left.position)
+        try:
+            total = self.batching.count(self.batching.start(left.epoch, left.position))
+            missed = f"with {self.batching.count(left.position)} of its {total} batches not taken"
+        except TypeError:  # the number of steps of groups may not be known
+            missed = "before its last batch"
         message = (
-            f"epoch {left.epoch} was left with {missed} of its {self.batching.count()} batches not taken, and "
+            f"epoch {left.epoch} was left {missed}, and "
             f"this is epoch {left.following}; {self._source}.resume() before the `for` takes the batches that are left"
         )
         warn(message, seen_by="process")  # each time: it skips other batches

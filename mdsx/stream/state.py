@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -87,18 +87,29 @@ class OrderIdentity:
     samples: int  # in all datasets; the fingerprint says which
     phases: Phases = ()  # of a weighted mixture
 
-    def state(self, epoch: int, position: int) -> dict[str, Any]:
-        """Return the state of a run at (epoch, position): JSON-able, the same on every rank."""
+    def state(self, epoch: int, position: int, *, reached: int | None = None) -> dict[str, Any]:
+        """Return the state of a run at (epoch, position): JSON-able, the same on every rank.
+
+        `reached`: up to which position, counted over all epochs, the order may not change, if later than that.
+        """
         state = {"epoch": epoch, "position": position, **self._fields()}
         if self.phases:
-            now = epoch * self.epoch_samples + position
+            now = epoch * self.epoch_samples + position if reached is None else reached
             state["phases"] = [[start, list(map(_plain, weights))] for start, weights in self.phases if start <= now]
         return state
 
-    def check(self, state: Mapping[str, Any], worker: tuple[int, int] = (0, 1)) -> tuple[int, int, Phases]:
+    def check(
+        self,
+        state: Mapping[str, Any],
+        worker: tuple[int, int] = (0, 1),
+        *,
+        reached: Callable[[int], int] = lambda position: position,
+    ) -> tuple[int, int, Phases]:
         """Return (epoch, position, phases) of a state of this order. Raise StateError that names the field.
 
-        `worker`: the number of the worker process that continues, and how many there are; its state fits no other one.
+        `reached`: up to which position the order may not change, from the state's position, both counted over all
+        epochs. `worker`: the number of the worker process that continues, and how many there are; its state fits no
+        other one.
         """
         if not isinstance(state, Mapping):
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
@@ -107,7 +118,7 @@ class OrderIdentity:
             raise StateError(
                 "the state has an unknown field", place=shown(unknown[0]), expected=", ".join(sorted(known))
             )
-        epoch, position = (_number(state, name) for name in ("epoch", "position"))
+        epoch, position = (number_of(state, name) for name in ("epoch", "position"))
         if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count over all epochs
             raise StateError("the epoch is too far", place="epoch", found=epoch)
         fresh = position == 0 and (epoch == 0 or (self.epoch_samples == self.samples and not self.phases))
@@ -142,7 +153,7 @@ class OrderIdentity:
                     hint=f"resume with as many workers (num_workers={share.count}), or use StreamingDataLoader, whose "
                     "state fits any number",
                 )
-        return epoch, position, self._merged(state, epoch * self.epoch_samples + position)
+        return epoch, position, self._merged(state, reached(epoch * self.epoch_samples + position))
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -248,7 +259,8 @@ def _argument(name: str, state: Mapping[str, Any]) -> str:
     return f"{name}={shown(found)}"
 
 
-def _number(state: Mapping[str, Any], name: str) -> int:
+def number_of(state: Mapping[str, Any], name: str) -> int:
+    """Return the field `name` of a state. Raise StateError if it is no number of samples or epochs."""
     value = state.get(name)
     if type(value) is not int or not 0 <= value < MAX_SAMPLES:
         raise StateError("the state lacks a valid number", place=name, found=shown(value), expected="an integer >= 0")

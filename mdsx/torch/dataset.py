@@ -254,7 +254,7 @@ class StreamingDataset(IterableDataset[Any]):
         if self._batch_size is not None:
             check_batched_once(self)
         batching = self._batching()
-        self._run.check(batching)
+        batching.check(self._run.coming[0])
         return _DatasetIteration(self, batching, worker, workers)
 
     def _iterate(
@@ -305,10 +305,10 @@ class _DatasetIteration(Iteration):
     def __init__(self, dataset: StreamingDataset, batching: Batching, worker: int, workers: int) -> None:
         warns = dataset._data.warns and get_worker_info() is None
         super().__init__(dataset._run, batching, "dataset", warns=warns)
-        self._dataset, self._worker, self._workers = dataset, worker, workers
+        self._dataset, self._cut, self._worker, self._workers = dataset, batching, worker, workers
 
     def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
-        return self._dataset._iterate(self.batching, epoch, position, self._worker, self._workers)
+        return self._dataset._iterate(self._cut, epoch, position, self._worker, self._workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch of this iteration."""

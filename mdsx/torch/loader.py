@@ -27,7 +27,7 @@ from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Weight
 from mdsx.process import Owner, at_fork
 from mdsx.progress import StatusLine
-from mdsx.stream import Batching, Iteration, Meter, Phases, Task, batches_ahead
+from mdsx.stream import Batching, Iteration, Meter, Phases, Place, Steps, Task, batches_ahead
 from mdsx.torch.assembly import Collate, OnError, Short
 from mdsx.torch.collation import VALID, Uneven
 from mdsx.torch.dataset import StreamingDataset
@@ -159,7 +159,7 @@ class StreamingDataLoader:
         self.dataset._loaders.add(self)
 
     @property
-    def _batching(self) -> Batching:
+    def _batching(self) -> Steps:
         """Use the ranks of now, which may be unknown when the loader is made; in an iteration, those at its start."""
         iteration = self._iteration
         if iteration is not None and self._run.has(iteration):
@@ -178,7 +178,8 @@ class StreamingDataLoader:
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, the same on every rank."""
-        return self._batching.count()
+        batching = self._batching
+        return batching.count(batching.start(*self._run.coming))
 
     def stats(self) -> Stats:
         """Return what this loader has done so far on this rank, in all its processes. It takes some microseconds.
@@ -259,7 +260,7 @@ class StreamingDataLoader:
     def __iter__(self) -> Iterator[Any]:
         batching = self._data.batching(self.batch_size, self.drop_last)
         self._check_tail(batching)
-        self._run.check(batching)
+        batching.check(self._run.coming[0])
         return _Epoch(self, batching)
 
     def _check_tail(self, batching: Batching) -> None:
@@ -277,29 +278,28 @@ class StreamingDataLoader:
         """The iteration that prepared batches last, if alive."""
         return self._current() if self._current is not None else None
 
-    def _open(self, batching: Batching, epoch: int, position: int) -> Generator[Any, None, None]:
-        """Yield batches to the epoch's end, prepared ahead."""
+    def _open(self, batching: Steps, epoch: int, place: Place) -> Generator[tuple[Task, Any], None, None]:
+        """Yield tasks with their batches to the epoch's end, prepared ahead."""
         if self.num_workers > 0:
-            return self._workers.batches(self._data, batching, epoch, position, self._meter)
+            return self._workers.batches(self._data, batching, epoch, place, self._meter)
         data = self._data
         data.warn_of_costs(batching)
         reader = data.reader(batching, stand_in=data.one_by_one)
         return batches_ahead(
             reader,
-            batching.tasks(epoch, position),
+            batching.tasks(epoch, place),
             partial(data.assembled, reader),
             meter=self._meter,
             batch_bytes=data.batch_bytes(batching),
             together=data.together(batching),
         )
 
-    def _handed_out(self, batching: Batching, tasks: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
+    def _handed_out(self, batching: Steps, tasks: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Task, Any]]:
         """Yield tasks and their batches as they are handed out; count them, and log the samples left out of them."""
-        meter, whole, size, rank = self._meter, batching.global_batch, batching.batch_size, self._data.ranks[0]
+        meter, rank = self._meter, self._data.ranks[0]
         pinned = self.pin_memory and torch.cuda.is_available()
         for task, batch in tasks:
-            _, start, stop = task
-            meter.samples += size if stop - start == whole else batching.share(task, rank)
+            meter.samples += batching.share(task, rank)
             meter.batches += 1
             if type(batch) is Short:
                 batch, skipped = batch
@@ -311,7 +311,7 @@ class StreamingDataLoader:
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
             yield task, batch
 
-    def _status(self, batching: Batching, epoch: int) -> StatusLine:
+    def _status(self, batching: Steps, epoch: int) -> StatusLine:
         """Return the line of a pass; it must not keep the loader alive."""
         loader, recent = ref(self), deque([self.stats()], maxlen=_RECENT)
 
@@ -319,8 +319,8 @@ class StreamingDataLoader:
             here = loader()
             if here is None:
                 return ""
-            total, (reached, position) = batching.count(), (here._run.epoch, here._run.position)
-            done = total - batching.count(position) if reached == epoch else total
+            total = batching.count(batching.start(epoch, here._run.position))
+            done = total - batching.count(here._run.position) if here._run.epoch == epoch else total
             recent.append(here.stats())
             return f"epoch {epoch}: {done:,}/{total:,} batches, {recent[-1] - recent[0]}"
 
@@ -343,14 +343,14 @@ class _Epoch(Iteration):
             raise UsageError("this iteration belongs to the process that began it", hint="begin one in this process")
         return super().__next__()
 
-    def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+    def _begin(self, epoch: int, place: Place) -> Iterator[tuple[Task, Any]]:
         loader, batching = self._loader, self.batching
         loader._replace_iteration(self)
         loader._meter.begin()
         if loader._progress and self._warns:
             self._line = loader._status(batching, epoch)
-        self._prepared = loader._open(batching, epoch, position)
-        return loader._handed_out(batching, zip(batching.tasks(epoch, position), self._prepared, strict=True))
+        self._prepared = loader._open(batching, epoch, place)
+        return loader._handed_out(batching, self._prepared)
 
     def _failed(self, error: BaseException, times: int) -> None:
         if times >= _FAILURES and isinstance(error, Exception):

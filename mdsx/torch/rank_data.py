@@ -24,6 +24,7 @@ from mdsx.stream import (
     Pace,
     Phases,
     RankReader,
+    Steps,
     Task,
     warn_of_small_cache,
     warn_of_spread,
@@ -134,7 +135,7 @@ class RankData:
             return None
 
     def reader(
-        self, batching: Batching, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
+        self, batching: Steps, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
     ) -> RankReader:
         """Return a reader of this rank's part of batches, for this process or `workers` others.
 
@@ -154,7 +155,7 @@ class RankData:
             skip=self.on_error == "skip",
         )
 
-    def warn_of_costs(self, batching: Batching) -> None:
+    def warn_of_costs(self, batching: Steps) -> None:
         """Warn on rank 0 if the cache is too small, or the batches do not fit the lanes."""
         if self.warns:
             warn_of_small_cache(self.view, self.course, ranks_here=self._ranks.here, world_size=batching.world_size)
@@ -170,11 +171,11 @@ class RankData:
         """Whether each batch is completed where it is read."""
         return self.per_sample or self.uneven == "repeat"
 
-    def batch_bytes(self, batching: Batching) -> int:
+    def batch_bytes(self, batching: Steps) -> int:
         """Return the average bytes of a batch, at least 1."""
-        return max(self.view.sample_bytes * batching.batch_size, 1)
+        return max(self.view.sample_bytes * batching.step_samples // batching.world_size, 1)
 
-    def together(self, batching: Batching) -> int:
+    def together(self, batching: Steps) -> int:
         """Return how many batches to hand over together: each handover costs as much as copying 100 kB."""
         return 1 if self.one_by_one else min(max(_TOGETHER_BYTES // self.batch_bytes(batching), 1), _TOGETHER)
 
@@ -191,7 +192,7 @@ class RankData:
             stand_ins = partial(reader.stand_ins, task)
             yield assemble_sound(self.view.schema, batch, self.transform, self.collate, self.uneven, stand_ins)
 
-    def skip_cures(self, error: Exception, task: Task, batching: Batching) -> bool:
+    def skip_cures(self, error: Exception, task: Task, batching: Steps) -> bool:
         """Return whether on_error="skip" would leave out what raised `error`."""
         if self.on_error == "skip" or failed_in_collate(error):
             return False

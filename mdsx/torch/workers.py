@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pickle
 import signal
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import accumulate, count, islice, pairwise, zip_longest
+from itertools import accumulate, count, islice, pairwise, repeat
 from multiprocessing.reduction import ForkingPickler
 from traceback import clear_frames, format_exception
 from typing import Any, NamedTuple, TypedDict
@@ -19,7 +20,7 @@ from torch.utils.data import Dataset as TorchDataset
 from mdsx.errors import CorruptError, UsageError
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import joined
-from mdsx.stream import Batch, Batching, Meter, RankReader, Task
+from mdsx.stream import Batch, Meter, Place, RankReader, Steps, Task
 from mdsx.torch.assembly import Short, skipped_lines, tensors
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.rank_data import RankData
@@ -56,7 +57,7 @@ class Workers:
         self._options: dict[str, Any] = {**options, "num_workers": number}
         self._counted = _Counted.before(None)
         self._started: tuple[DataLoader[Any], _Asks] | None = None
-        self._batching: Batching | None = None
+        self._batching: Steps | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_started": None, "_batching": None, "_counted": _Counted.before(None)}
@@ -71,13 +72,13 @@ class Workers:
         self._started = None
 
     def batches(
-        self, data: RankData, batching: Batching, epoch: int, position: int, meter: Meter
-    ) -> Generator[Any, None, None]:
-        """Yield the batches from there to the epoch's end. `meter` measures waiting for workers."""
+        self, data: RankData, batching: Steps, epoch: int, place: Place, meter: Meter
+    ) -> Generator[tuple[Task, Any], None, None]:
+        """Yield the tasks from there to the epoch's end with their batches. `meter` measures waiting for workers."""
         broken, waiting = True, meter.waiting
         while broken:  # after a broken run, make the next batch alone: it raises the error in its place
             workers, asks = self._start(data, batching)
-            asks.start(batching, epoch, position)
+            asks.start(batching, epoch, place)
             broken, answers = False, None
             try:
                 with waiting:
@@ -87,9 +88,9 @@ class Workers:
                         answer = next_answer(answers)
                     if answer is None:
                         break
-                    for batch in asks.batches(answer, data):
-                        position += batching.global_batch
-                        yield batch
+                    for task, batch in asks.batches(answer, data):
+                        epoch, place = batching.after(task)
+                        yield task, batch
                     if broken := answer.broken:
                         break
             except BaseException as error:
@@ -104,7 +105,7 @@ class Workers:
                 if not stay:
                     self._counted = _Counted.before(self._counted)
 
-    def _start(self, data: RankData, batching: Batching) -> tuple[DataLoader[Any], _Asks]:
+    def _start(self, data: RankData, batching: Steps) -> tuple[DataLoader[Any], _Asks]:
         """Start new processes unless they persist: the old ones may still write to their slots."""
         if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
             size = data.together(batching)
@@ -151,10 +152,11 @@ def _rows(memory: SharedMemory) -> memoryview:
     return memory.bytes.data.cast("q")
 
 
-def _slot_bytes(data: RankData, batching: Batching, batches: int) -> int:
+def _slot_bytes(data: RankData, batching: Steps, batches: int) -> int:
     """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes."""
     columns = [column.type for column in data.view.schema.columns]
-    fixed = sum(kind.nbytes * batching.batch_size + 64 for kind in columns if kind.fixed_size)
+    samples = batching.step_samples // batching.world_size + 1
+    fixed = sum(kind.nbytes * samples + 64 for kind in columns if kind.fixed_size)
     encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
     return batches * (fixed + (data.batch_bytes(batching) * 3 // 2 if encoded else 0))
 
@@ -166,13 +168,16 @@ class _Asks:
         self.slots = slots
         self._workers, self._together = workers, together
         self._tasks: Iterator[Task] = iter(())
+        self._asked = deque[list[Task]]()  # runs whose answers did not come yet
 
-    def start(self, batching: Batching, epoch: int, position: int) -> None:
-        """Begin at (epoch, position), up to its end."""
-        self._tasks = batching.tasks(epoch, position)
+    def start(self, batching: Steps, epoch: int, place: Place) -> None:
+        """Begin at (epoch, place), up to its end."""
+        self._tasks = batching.tasks(epoch, place)
+        self._asked.clear()
 
-    def batches(self, answer: _Answer, data: RankData) -> Iterator[Any]:
-        """Yield the batches of an answer, or raise its error."""
+    def batches(self, answer: _Answer, data: RankData) -> Iterator[tuple[Task, Any]]:
+        """Yield the tasks of the next answer with their batches, or raise its error."""
+        run = self._asked.popleft()
         if isinstance(answer.made, _Failed):
             raise answer.made.again()
         if self.slots is None:
@@ -182,14 +187,14 @@ class _Asks:
                 raise RuntimeError(
                     "a worker ended before its batch was taken: was it killed, for want of memory?"
                 ) from error
-            yield batch
+            yield run[0], batch
             return
         columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
         columns = tensors(data.view.schema, columns)
         edges = pairwise(accumulate(answer.sizes, initial=0))
-        for (start, stop), skipped in zip_longest(edges, answer.skipped):
+        for task, (start, stop), skipped in zip(run, edges, answer.skipped or repeat(()), strict=False):
             batch = {name: values[start:stop] for name, values in columns.items()}
-            yield Short(batch, skipped) if skipped else batch
+            yield task, Short(batch, skipped) if skipped else batch
 
     def __iter__(self) -> Iterator[_Ask]:
         if self.slots is not None:  # persistent workers have dropped the requests of earlier iterations
@@ -198,6 +203,7 @@ class _Asks:
             run = list(islice(self._tasks, min(2 ** min(number // self._workers, 30), self._together)))
             if not run:
                 return
+            self._asked.append(run)
             yield _Ask(run, self.slots.reserve() if self.slots is not None else None)
 
 

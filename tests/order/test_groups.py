@@ -43,7 +43,7 @@ def test_groups_follow_the_vectors(vector: dict[str, Any]) -> None:
 def test_rank_shares_follow_the_vectors(number: int) -> None:
     vector = VECTORS["rank_groups"][number]
     step, world = vector["step"], vector["world"]
-    order = step_order(np.array([lane for lane, _ in step]), vector["lanes"]).tolist()
+    order = step_order(np.array([[lane for lane, _ in step]]), vector["lanes"])[0].tolist()
     places = [rank * len(step) // world for rank in range(world + 1)]
     shares = [[step[i] for i in order[first:last]] for first, last in pairwise(places)]
     assert shares == vector["value"]

@@ -253,14 +253,12 @@ def test_an_epoch_is_an_integer_of_at_least_0(epoch: int) -> None:
 
 def test_an_epoch_without_a_batch_is_refused() -> None:
     with pytest.raises(UsageError, match="no batch of 8 on each of 2 ranks"):
-        make().check(Batching(15, 8, 2, drop_last=True))
+        Batching(15, 8, 2, drop_last=True).check(0)
 
 
 def test_an_epoch_beyond_all_positions_is_refused() -> None:
-    run = make()
-    run.set_epoch(2**60)
     with pytest.raises(UsageError, match="too far"):
-        run.check(EPOCH)
+        EPOCH.check(2**60)
 
 
 # --- counting batches that are taken elsewhere, as in the workers of PyTorch's DataLoader

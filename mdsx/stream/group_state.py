@@ -1,0 +1,125 @@
+"""The part of a run's state that says which groups come next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mdsx.errors import StateError, shown
+from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, Grouping, Windows
+from mdsx.stream.groups import GroupPlace
+
+_NUMBERS = ("window", "taken")
+_STEPS = ("epoch", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    """What the groups of an order depend on, beside epoch and window."""
+
+    rule: Grouping
+    lengths: Mapping[str, Any]
+    epoch_steps: int | None
+
+    def state(self, place: GroupPlace) -> dict[str, Any]:
+        """Return the field `groups` of a state at `place`: JSON-able, the same on every rank."""
+        steps = {} if self.epoch_steps is None else {"epoch": place.epoch, "step": place.step}
+        return {"version": GROUPS_VERSION, **steps, "window": place.window, "taken": place.taken, **self._fields()}
+
+    def check(self, found: Any) -> tuple[int, int, int, int | None]:
+        """Return (window, taken, step, epoch of the order or None) of the field `groups`.
+
+        Raise StateError if it is damaged, or if groups of other parameters were taken from the window.
+        """
+        if not isinstance(found, Mapping):
+            raise StateError("the state's groups are not an object", place="groups", found=shown(found))
+        fields = self._fields()
+        known = {"version", *_NUMBERS, *_STEPS, *fields}
+        if unknown := [name for name in found if name not in known]:
+            raise StateError("the state has an unknown field", place=f"groups.{unknown[0]}")
+        if found.get("version") != GROUPS_VERSION:
+            raise StateError(
+                "the state has another version of groups",
+                place="groups.version",
+                found=shown(found.get("version")),
+                expected=GROUPS_VERSION,
+                hint="resume with the version of mdsx that wrote the checkpoint",
+            )
+        window, taken = (_number(found, name) for name in _NUMBERS)
+        if taken:
+            for name, expected in fields.items():
+                if found.get(name) != expected or type(found.get(name)) is not type(expected):
+                    raise StateError(
+                        "the state is in the middle of a window, and its groups are other ones",
+                        place=f"groups.{name}",
+                        found=shown(found.get(name)),
+                        expected=shown(expected),
+                        hint="give batching= the parameters that the run had, until it is at the end of a window",
+                    )
+        epoch = step = None
+        if "step" in found or "epoch" in found:
+            epoch, step = _number(found, "epoch"), _number(found, "step")
+            if self.epoch_steps is None and step:
+                raise StateError(
+                    "the state is that of a run with a fixed number of steps in an epoch",
+                    place="groups.step",
+                    found=step,
+                    hint="give the loader epoch_steps=",
+                )
+            if self.epoch_steps is not None and step >= self.epoch_steps:
+                raise StateError(
+                    "the epoch has fewer steps", place="groups.step", found=step, expected=f"below {self.epoch_steps}"
+                )
+        return window, taken, step or 0, epoch
+
+    def _fields(self) -> dict[str, Any]:
+        rule = self.rule
+        return {
+            "kind": rule.kind,
+            "capacity": rule.capacity,
+            "positions": rule.window,
+            "oversize": rule.oversize,
+            "max_samples": rule.max_samples,
+            "lengths": dict(self.lengths),
+        }
+
+
+def window_at(windows: Windows, position: int, window: int, taken: int) -> int:
+    """Return the number of the window that begins at `position`, counted over all epochs: `window` in the state.
+
+    Raise StateError if no window begins there, or if `taken` groups were taken from another one.
+    """
+    for number in {window, (position - windows.start) // windows.size}:
+        if 0 <= number < len(windows) and windows[number][0] == position and (number == window or not taken):
+            return number
+    if position == windows.stop and not taken:
+        return len(windows)
+    raise StateError(
+        "the state's position is not at the start of a window of these groups",
+        place="position",
+        found=position - windows.start,
+        expected=f"a multiple of {windows.size}",
+        hint="give batching= the window that the run had, or resume at the start of an epoch",
+    )
+
+
+def no_groups(found: Any) -> None:
+    """Raise StateError if groups were taken from the window of a state: its position leaves out their samples."""
+    if isinstance(found, Mapping) and found.get("taken") == 0 and not found.get("step"):
+        return
+    raise StateError(
+        "the state is in the middle of a window of groups",
+        place="groups",
+        found=shown(found),
+        hint="give the loader the batching= and epoch_steps= that the run had",
+    )
+
+
+def _number(found: Mapping[str, Any], name: str) -> int:
+    value = found.get(name)
+    if type(value) is not int or not 0 <= value < MAX_SAMPLES:
+        raise StateError(
+            "the state lacks a valid number", place=f"groups.{name}", found=shown(value), expected="an integer >= 0"
+        )
+    return value
