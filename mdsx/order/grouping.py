@@ -7,9 +7,11 @@ an oversize sample that is split has an item for each piece.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Literal, NamedTuple, overload
 
 import numpy as np
@@ -19,6 +21,7 @@ from mdsx.errors import UsageError, shown
 from mdsx.order.best_fit import pack
 from mdsx.order.hashing import key, keys, ranks
 from mdsx.order.limits import integer
+from mdsx.order.sorting import stable_order
 
 GROUPS_VERSION = 1
 MAX_CAPACITY = 2**32 - 1
@@ -167,29 +170,30 @@ def group_window(
             expected=f"at most {rule.capacity}",
         )
     items, firsts, sizes = _items(rule, lengths)
-    weights = np.maximum(sizes, 1)
-    by_lane = np.argsort(lanes[items], kind="stable")
-    edges = np.searchsorted(lanes[items][by_lane], np.arange(lane_count + 1))
-    numbers, counts = np.empty_like(items), np.zeros(lane_count, np.int64)
-    for lane in range(lane_count):
-        here = by_lane[edges[lane] : edges[lane + 1]]
-        numbers[here], counts[lane] = _numbers(rule, weights[here])
+    item_lanes = lanes[items]
+    by_lane = stable_order(item_lanes, lane_count)
+    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(item_lanes, minlength=lane_count))])
+    weights = np.maximum(sizes, 1)[by_lane]
+    numbers = np.empty_like(items)
+    numbers[by_lane], counts = _numbers(rule, weights, edges)
     group_lanes = np.repeat(np.arange(lane_count), counts)
     begins = np.cumsum(counts) - counts
-    groups = numbers + begins[lanes[items]]  # numbered lane by lane
+    groups = numbers + begins[item_lanes]  # numbered lane by lane
     if shuffle:
         parents = np.repeat(keys(key(seed, 7, epoch, window), np.arange(lane_count)), counts)
         by = ranks(parents, np.arange(len(group_lanes)) - begins[group_lanes])
     else:
         by = np.full(len(group_lanes), len(items), np.int64)
         np.minimum.at(by, groups, np.arange(len(items)))
-    placed = np.lexsort((by, group_lanes))  # the groups of each lane, in its order
+    placed = np.argsort(by)
+    placed = placed[stable_order(group_lanes[placed], lane_count)]  # the groups of each lane, in its order
     j = np.arange(len(placed)) - begins[group_lanes]
-    sequence = placed[np.lexsort((group_lanes, ((2 * j + 1) << 31) // counts[group_lanes]))]
-    place = np.empty_like(sequence)
-    place[sequence] = np.arange(len(sequence))
-    grouped = np.argsort(place[groups], kind="stable")
-    group_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(place[groups], minlength=len(place)))])
+    sequence = placed[stable_order(((2 * j + 1) << 31) // counts[group_lanes], 2**32)]  # ties stay in order of lanes
+    places = np.empty_like(sequence)
+    places[sequence] = np.arange(len(sequence))
+    places = places[groups]
+    grouped = stable_order(places, max(len(sequence), 1))
+    group_edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(places, minlength=len(sequence)))])
     return WindowGroups(group_lanes[sequence], group_edges, items[grouped], firsts[grouped], sizes[grouped])
 
 
@@ -206,21 +210,39 @@ def _items(
     return items, firsts, np.minimum(lengths[items] - firsts, rule.capacity)
 
 
-def _numbers(rule: Grouping, weights: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the group of each item of a lane, and the number of groups."""
+def _numbers(
+    rule: Grouping, weights: NDArray[np.int64], edges: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each item's group in its lane, and the number of groups of each lane. Lane c has items
+    `edges[c]` up to `edges[c + 1]`."""
     if rule.kind == "pack":
-        return pack(weights, rule.capacity)
-    order = np.argsort(weights, kind="stable")
-    most = rule.max_samples or len(weights)
-    numbers, number, count = [], -1, 0
-    for weight in weights[order].tolist():
-        if number < 0 or count == most or (count + 1) * weight > rule.capacity:
-            number, count = number + 1, 0
-        count += 1
-        numbers.append(number)
+        return pack(weights, edges, rule.capacity)
+    lanes = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    order = stable_order(lanes * (rule.capacity + 1) + weights, (len(edges) - 1) * (rule.capacity + 1))
+    ascending, firsts, counts = weights[order], [], []
+    for first, last in pairwise(edges.tolist()):
+        found = _batches(ascending[first:last].tolist(), rule.capacity, rule.max_samples or last - first)
+        firsts.append(np.array(found, np.int64) + first)
+        counts.append(len(found))
+    starts = np.concatenate(firsts)
+    numbers = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
     result = np.empty_like(order)
-    result[order] = numbers
-    return result, number + 1
+    result[order] = np.repeat(numbers, np.diff(starts, append=len(order)))
+    return result, np.array(counts, np.int64)
+
+
+def _batches(ascending: list[int], capacity: int, most: int) -> list[int]:
+    """Return where each batch starts of as many successive weights as keep `count * largest` within `capacity`."""
+    starts, start = [], 0
+
+    def size(stop: int) -> int:
+        return (stop - start) * ascending[stop - 1]
+
+    while start < len(ascending):
+        starts.append(start)
+        stops = range(start + 1, min(start + min(capacity // ascending[start], most), len(ascending)) + 1)
+        start = stops[bisect_right(stops, capacity, key=size) - 1]
+    return starts
 
 
 def step_order(lanes: NDArray[np.int64], lane_count: int) -> NDArray[np.int64]:
