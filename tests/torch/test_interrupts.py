@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from tools.fault_proxy import Exchange, Proxy
 from tools.servers.s3 import S3Server
 
 N = 1003
-STALL = 15.0  # seconds for which a download stalls; its own timeout is longer
+STALL = 15.0  # seconds for which a download stalls, unless it is released; its own timeout is longer
 SOON = 10.0  # many times what is needed
 TIMEOUT = 120.0
 WAYS = [(0, "fork"), (2, "fork"), (1, "spawn")]
@@ -68,7 +68,7 @@ class Training:
             self.process = Forked(arguments, environment)
         self.errors = ""
         self._facts: Queue[dict[str, Any]] = Queue()
-        self._readers = [Thread(target=self._read_facts), Thread(target=self._read_errors)]
+        self._readers = [threading.Thread(target=self._read_facts), threading.Thread(target=self._read_errors)]
         for reader in self._readers:
             reader.start()
 
@@ -136,17 +136,26 @@ def proxy(s3: S3Server) -> Iterator[Proxy]:
         yield running
 
 
-def stall(exchange: Exchange) -> None:
-    exchange.hang(STALL)
+def stall_shards(proxy: Proxy) -> Callable[[], None]:
+    """Stall all downloads of shards; return when the first one stalls. What it returns ends all of this."""
+    released = threading.Event()
 
+    def stall(exchange: Exchange) -> None:
+        deadline = time.monotonic() + STALL
+        while not released.is_set() and time.monotonic() < deadline and not exchange.hang(0.05):
+            pass
 
-def stall_shards(proxy: Proxy, skip: int = 0) -> None:
-    """Stall all downloads of shards from now on; return when the first one stalls."""
-    rule = proxy.add(stall, key="*shard*", skip=skip)
+    rule = proxy.add(stall, key="*shard*")
     deadline = time.monotonic() + TIMEOUT
     while not rule.hits:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+    def release() -> None:
+        proxy.clear()
+        released.set()
+
+    return release
 
 
 def alive(pid: int) -> bool:
@@ -163,13 +172,13 @@ def test_iteration_continues_after_ctrl_c(
     """Ctrl-C comes while the first batch waits for a stalled download, and later during a training step."""
     with training(proxy, remote_url, tmp_path / "cache", workers, method) as run:
         run.until(waiting=0)
-        stall_shards(proxy)
+        release = stall_shards(proxy)
         time.sleep(0.5)
         since = run.interrupt()
         fact = run.until(raised=...)
         assert fact["raised"] == "KeyboardInterrupt"
         assert fact["time"] - since < SOON
-        proxy.clear()
+        release()
         run.tell("go")
         assert not any(run.until(left=...)["left"].values())
         run.until(step=LONG_STEP)
