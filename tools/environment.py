@@ -32,7 +32,9 @@ _STEPS = (
 )
 """What pip installs, step by step, within constraints.txt."""
 _UNFINISHED = "unfinished"
+_VENV = ("-m", "venv")
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
+_INSTALL = ("install", "--no-compile")  # of 12,000 modules a few are imported: Python compiles them then
 
 
 def require_python() -> None:
@@ -88,11 +90,11 @@ class ProjectEnvironment(Environment):
             python = os.path.realpath(sys.executable)  # not the one in the environment
             clear = ["--clear"] if self._stamped() == _UNFINISHED or not self.python.exists() else []
             if clear or not self._stamped():
-                self._run("Make .venv", [python, "-m", "venv", *clear, str(self.directory)], lock)
+                self._run("Make .venv", [python, *_VENV, *clear, str(self.directory)], lock)
             self._stamp.write_text(_UNFINISHED)
             quiet = () if sys.stdout.isatty() else ("--quiet",)
             for title, arguments in self.steps:
-                pip = [str(self.python), *_PIP, "install", *quiet, "-c", "constraints.txt"]
+                pip = [str(self.python), *_PIP, *_INSTALL, *quiet, "-c", "constraints.txt"]
                 self._run(title, [*pip, *arguments], lock)
             self._stamp.write_text(self._wanted())
         print("The environment is ready")
@@ -128,7 +130,7 @@ class PeerEnvironment(Environment):
             self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
             (self._packages / "project.pth").write_text(f"{self._shared}\n")
             packages = ("--no-deps", "-r", str(self._requirements))
-            self._run(*_PIP, "--python", str(self.python), "install", "--quiet", *packages)
+            self._run(*_PIP, "--python", str(self.python), *_INSTALL, "--quiet", *packages)
             self._stamp.write_text(self._wanted())
 
     def version(self, package: str) -> str:

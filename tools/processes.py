@@ -61,7 +61,6 @@ def stream(what: Call, *, scratch: Path, limit: float) -> Iterator[Any]:
     python = PeerEnvironment(what.environment).python if what.environment else sys.executable
     environment = {
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(scratch),
         "PATH": os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent))),  # rclone is there
         "TOKENIZERS_PARALLELISM": "false",
