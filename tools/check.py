@@ -8,18 +8,19 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from tools.console import Console
+from tools.console import Console, program
 
 ROOT = Path(__file__).resolve().parent.parent
 Steps = Sequence[tuple[str, tuple[str, ...]]]  # titles; Python modules with their arguments
 STEPS: Steps = (
     ("lint (ruff check)", ("ruff", "check", ".")),
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
-    ("types (mypy --strict)", ("mypy",)),
-    ("tests (pytest)", ("pytest", "-n", "3", "--durations=20")),
+    ("tests (pytest)", ("pytest", "-n", "3", "--dist", "worksteal", "--durations=20")),
 )
+BESIDE: Steps = (("types (mypy --strict)", ("mypy",)),)
 WORDS = {
     r"anew": "again",
     r"belongs? into": "belongs in, must come",
@@ -56,10 +57,18 @@ ALLOWED = {
 _PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
 
 
-def run(given: argparse.Namespace, steps: Steps = STEPS, root: Path = ROOT) -> int:
-    """Run every step in `root`, also after one that failed. Return the exit status: 0 if all of them passed."""
+def run(given: argparse.Namespace, steps: Steps = STEPS, beside: Steps = BESIDE, root: Path = ROOT) -> int:
+    """Run every step in `root`, also after one that failed, and `beside` meanwhile: it takes one processor.
+
+    Return the exit status: 0 if all of them passed.
+    """
     console = Console()
-    failed = [title for title, command in steps if console.run(title, [sys.executable, "-m", *command], root)]
+    with ExitStack() as stack:
+        begun = [
+            (title, stack.enter_context(program([sys.executable, "-m", *command], root))) for title, command in beside
+        ]
+        failed = [title for title, command in steps if console.run(title, [sys.executable, "-m", *command], root)]
+        failed += [title for title, process in begun if console.follow(title, process)]
     console.print(f"FAILED: {', '.join(failed)}" if failed else "All passed.")
     return int(bool(failed))
 

@@ -65,30 +65,39 @@ class Console(rich.console.Console):
 
     def run(self, title: str, command: Sequence[str], directory: Path) -> int:
         """Run a program as a step and return its status. Its output is printed, on a terminal only if it fails."""
+        with program(command, directory) as process:
+            return self.follow(title, process)
+
+    def follow(self, title: str, process: subprocess.Popen[str]) -> int:
+        """Do the same with a program that was started before."""
         lines: list[str] = []
-        with (
-            self.step(title) as step,
-            subprocess.Popen(
-                command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, errors="replace",
-            ) as process,
-        ):  # fmt: skip
+        with self.step(title) as step:
             assert process.stdout is not None
-            try:
-                for line in process.stdout:
-                    lines.append(line.rstrip("\n"))
-                    if self.is_terminal:
-                        step.note(line)
-                        step.result = line.strip() or step.result
-                    else:
-                        self.print(lines[-1])
-                status = process.wait()
-            finally:
-                process.terminate()  # if it was interrupted
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if self.is_terminal:
+                    step.note(line)
+                    step.result = line.strip() or step.result
+                else:
+                    self.print(lines[-1])
+            status = process.wait()
             step.passed = status == 0
         if status and self.is_terminal:
             self.print("\n".join(lines))
         return status
+
+
+@contextmanager
+def program(command: Sequence[str], directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A program whose output is read from a pipe. It is ended if the context is left before."""
+    with subprocess.Popen(
+        command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace",
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 @contextmanager

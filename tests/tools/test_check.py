@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tools.check import STEPS, run
-from tools.console import Console
+from tools.check import BESIDE, STEPS, Steps, run
+from tools.console import Console, program
 
 GOOD = ("good", ("this",))
 BAD = ("bad", ("json.tool", "/nothing/here"))
@@ -19,22 +22,42 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_all_passed_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(GIVEN, (GOOD, GOOD), tmp_path) == 0
+    assert run(GIVEN, (GOOD,), (GOOD,), tmp_path) == 0
     out = capsys.readouterr().out
     assert out.count("Beautiful is better than ugly.") == 2
     assert out.endswith("All passed.\n")
 
 
-def test_a_failure_is_status_1_after_all_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(GIVEN, (BAD, GOOD), tmp_path) == 1
+@pytest.mark.parametrize(("steps", "beside"), [((BAD, GOOD), ()), ((GOOD,), (BAD,))])
+def test_a_failure_is_status_1_after_all_steps(
+    steps: Steps, beside: Steps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(GIVEN, steps, beside, tmp_path) == 1
     out = capsys.readouterr().out
     assert "No such file or directory" in out
     assert "Beautiful is better than ugly." in out
     assert out.endswith("FAILED: bad\n")
 
 
+def test_what_runs_beside_the_steps_ends_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if an interrupt ends them."""
+    started: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr(Console, "run", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("tools.check.program", lambda *given: kept(program(*given)))
+
+    @contextmanager
+    def kept(context: AbstractContextManager[subprocess.Popen[str]]) -> Iterator[subprocess.Popen[str]]:
+        with context as process:
+            started.append(process)
+            yield process
+
+    with pytest.raises(KeyboardInterrupt):
+        run(GIVEN, (GOOD,), (("endless", ("http.server", "0")),), tmp_path)
+    assert [process.returncode for process in started] == [-signal.SIGTERM]
+
+
 def test_it_runs_lint_format_types_and_tests() -> None:
-    assert [command[0] for _, command in STEPS] == ["ruff", "ruff", "mypy", "pytest"]
+    assert [command[0] for _, command in (*STEPS, *BESIDE)] == ["ruff", "ruff", "pytest", "mypy"]
 
 
 @pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])
