@@ -3,7 +3,8 @@
 from mdsx.format import Selection
 from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
 from mdsx.shards.gather import Columns, joined, present
-from mdsx.shards.lengths import Lengths, lengths_of
+from mdsx.shards.length_file import LengthFile, put_length_file
+from mdsx.shards.lengths import Lengths, column_of, lengths_of, write_length_file
 from mdsx.shards.shards import Shards
 from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
 from mdsx.shards.view import ColumnChoice, Excerpt, View
@@ -14,11 +15,13 @@ __all__ = [
     "ColumnChoice",
     "Columns",
     "Excerpt",
+    "LengthFile",
     "Lengths",
     "Selection",
     "Shards",
     "View",
     "Warmed",
+    "column_of",
     "download_shard",
     "format_of",
     "index_keys",
@@ -26,9 +29,11 @@ __all__ = [
     "joined",
     "lengths_of",
     "present",
+    "put_length_file",
     "read_index",
     "refuse_foreign",
     "retried",
     "stream_shard",
     "warm",
+    "write_length_file",
 ]
