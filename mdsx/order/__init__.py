@@ -9,7 +9,7 @@ samples of a window are handed out together, and which groups of a step a rank h
 from __future__ import annotations
 
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread
-from mdsx.order.draws import Weight, exact_weight
+from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
     Grouping,
@@ -25,6 +25,7 @@ from mdsx.order.grouping import (
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle
+from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
 
 __all__ = [
@@ -42,12 +43,15 @@ __all__ = [
     "MixtureOrder",
     "Order",
     "Oversize",
+    "Phases",
     "Shuffle",
     "Subset",
     "Weight",
     "WindowGroups",
     "Windows",
     "better_lanes",
+    "bounds_of",
+    "check_whole_runs",
     "default_window",
     "exact_weight",
     "group_window",

@@ -21,6 +21,7 @@ from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, groups
+from mdsx.order.run_draws import check_whole_runs
 
 _MAX_WORLD_SIZE = 2**24
 _MAX_BATCH = 2**36  # times the world size, it stays within int64
@@ -157,8 +158,10 @@ class MixtureCourse:
     def __init__(self, order: MixtureOrder, shards: NDArray[np.int64], epoch_samples: int | None = None) -> None:
         """`shards` is int64 [components + 1]: the number of each component's first shard, and the number of shards."""
         self.order = order
-        self.samples = order.epoch_samples
-        self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
+        self.samples = order.samples
+        self.epoch_samples = _epoch_samples(epoch_samples, self.samples - self.samples % (order.run or 1))
+        if order.run is not None:
+            check_whole_runs(self.epoch_samples, order.run)
         self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
         self.cut: int | None = None
         self._shards = shards
