@@ -17,9 +17,8 @@ import mdsx.torch
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
     "Write": ("Writer", "arrow_columns", "merge", "convert_tars", "MemberNames", "Conversion"),
-    "Store lengths of samples": ("write_lengths", "WrittenLengths"),
     "Index existing files": ("index_parquet", "Indexed"),
-    "Read": ("Dataset", "Cache"),
+    "Read": ("Dataset", "zip", "Cache"),
     "Train": (
         "torch.StreamingDataset",
         "torch.RankOptions",
@@ -37,7 +36,7 @@ CHAPTERS = {
 """The names of each chapter, in order."""
 INTERNAL = {
     "Cache": {"of", "open"},
-    "Dataset": {"of", "shards"},
+    "Dataset": {"of", "shards", "with_excerpt"},
     "Mixture": {"view", "weights"},
     "Order": {"drawn", "pieces_drawn"},
     "ShardRepair": {"kept"},

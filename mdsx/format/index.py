@@ -24,6 +24,7 @@ from mdsx.format.lengths import mean_length
 from mdsx.format.protocol import Reading, Reads, WholeShards
 from mdsx.format.salvage import Salvage, salvage, surplus
 from mdsx.format.schema import Schema
+from mdsx.format.selection import Selection
 from mdsx.format.shard import Layout, ShardView
 from mdsx.format.stored_bytes import (
     FramedBytes,
@@ -159,6 +160,9 @@ class Index(WholeShards):
         ends = self.rows_offset + self.counts * self.schema.row_size
         heaps = self.raw_sizes - -(-ends // 64) * 64
         return mean_length(self.schema.columns[column].type, self.samples, int(heaps.sum()))
+
+    def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
+        return self.by_range(shard, file=file).rows() if self.schema.variable else None
 
     def decoder(self, columns: Mapping[str, int]) -> SampleDecoder:
         return SampleDecoder(self.schema, columns)

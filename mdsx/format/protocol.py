@@ -199,6 +199,10 @@ class StoredIndex(Protocol):
     def mean_length(self, column: int) -> float | None:
         """Return the mean of the lengths by this column over all samples, if the index says it."""
 
+    def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
+        """Return how to select all samples of the stored object for their fixed-size values alone; None if that reads
+        no less than the whole shard. The reading raises CorruptError."""
+
     def find_damage(
         self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None
     ) -> Sequence[CorruptError]:
@@ -271,6 +275,9 @@ class WholeShards:
         return None
 
     def mean_length(self, column: int) -> float | None:
+        return None
+
+    def read_rows(self, shard: int, *, file: str) -> Reading[Selection] | None:
         return None
 
     def find_damage(

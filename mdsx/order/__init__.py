@@ -8,8 +8,9 @@ samples of a window are handed out together, and which groups of a step a rank h
 
 from __future__ import annotations
 
+from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_chosen
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread
-from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
+from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
     Grouping,
@@ -24,40 +25,45 @@ from mdsx.order.grouping import (
 )
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
+from mdsx.order.needs import NEVER
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle
-from mdsx.order.run_draws import check_whole_runs
-from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run
+from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run, share_edges, shares_of
 
 __all__ = [
     "GROUPS_VERSION",
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
+    "NEVER",
     "ORDER_VERSION",
     "AllSamples",
+    "Chosen",
     "Course",
     "DatasetCourse",
     "Grouping",
     "Kind",
+    "Marks",
     "MixtureCourse",
     "MixtureOrder",
     "Order",
     "Oversize",
-    "Phases",
     "Shuffle",
     "Subset",
     "Weight",
     "WindowGroups",
     "Windows",
     "better_lanes",
-    "bounds_of",
-    "check_whole_runs",
+    "chosen_of",
     "default_window",
     "exact_weight",
     "group_window",
     "lane_spread",
+    "same_samples",
+    "select_chosen",
     "select_fraction",
     "select_run",
+    "share_edges",
+    "shares_of",
     "step_order",
     "windows",
 ]

@@ -6,20 +6,22 @@ dataset is written with other shards. A subset keeps the shards' numbers, and ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.draws import exact_weight
+from mdsx.order.draws import Weight, exact_weight
 from mdsx.order.hashing import key, ranks
 from mdsx.order.limits import MAX_SAMPLES, MAX_UINT64, integer, integers
 
 _MODULUS = 2**64
 _KEPT = 256  # shards whose chosen samples' numbers are kept in memory
 _CHUNK = 2**20  # samples hashed together
+_NEAR = Fraction(1, 2**40)
 
 
 class Subset(Protocol):
@@ -66,8 +68,7 @@ class _Fraction:
     def __init__(self, subset: Subset, firsts: NDArray[np.int64], low: int, high: int, seed: int) -> None:
         self._subset = subset
         self._firsts = firsts  # the dataset's number of each shard's first stored sample
-        self._low, self._high = low, high
-        self._key = np.array([key(seed, 6)], np.uint64)
+        self._low, self._high, self._seed = low, high, seed
         self._kept: dict[int, NDArray[np.int64]] = {}
         self.counts = np.array([self._count(shard) for shard in range(len(subset.counts))], np.int64)
         self.name = f"{subset.name} {low:016x}-{high:016x}@{seed}".strip()
@@ -94,20 +95,21 @@ class _Fraction:
     def _chosen(self, shard: int, start: int) -> NDArray[np.int64]:
         stop = min(start + _CHUNK, int(self._subset.counts[shard]))
         stored = self._subset.samples(shard, np.arange(start, stop))
-        hashes = ranks(self._key, stored + self._firsts[shard])
+        hashes = hashed(stored + self._firsts[shard], self._seed)
         if self._low < _MODULUS <= self._high:
             return stored[hashes >= np.uint64(self._low)]
         return stored[(hashes >= np.uint64(self._low % _MODULUS)) & (hashes < np.uint64(self._high % _MODULUS))]
 
 
 def select_run(subset: Subset, start: int, stop: int) -> Subset:
-    """Return samples `start` to `stop` of `subset`."""
+    """Return samples `start` to `stop` of `subset`: itself if these are all of them."""
     size = int(subset.counts.sum())
     stop = integer(stop, "stop", 0, size)
-    return _Slice(subset, integer(start, "start", 0, stop), stop)
+    start = integer(start, "start", 0, stop)
+    return subset if stop - start == size else _Slice(subset, start, stop)
 
 
-def select_fraction(subset: Subset, stored: NDArray[np.int64], start: float, stop: float, seed: int) -> Subset:
+def select_fraction(subset: Subset, stored: NDArray[np.int64], start: Weight, stop: Weight, seed: int) -> Subset:
     """Return the samples of `subset` whose hash, as a fraction of 1, is at least `start` and below `stop`.
 
     Adjacent intervals share no sample and skip none. `stored` is the number of samples stored in each shard. This takes
@@ -119,6 +121,34 @@ def select_fraction(subset: Subset, stored: NDArray[np.int64], start: float, sto
     seed = integer(seed, "seed", 0, MAX_UINT64)
     firsts = np.cumsum(stored) - stored
     return _Fraction(subset, firsts, _point(low), _point(high), seed)
+
+
+def share_edges(shares: Sequence[Weight]) -> list[Fraction]:
+    """Return where the shares end: the first begins at 0, and each other one where the one before it ends.
+
+    Shares are numbers of at least 0. A sum within 2^-40 of 1 is 1, since 0.9 + 0.1 is more than 1 in binary. Raise
+    UsageError if it is larger.
+    """
+    edges, end = [Fraction(0)], Fraction(0)
+    for number, share in enumerate(shares):
+        end += exact_weight(share, f"share {number}")
+        edges.append(Fraction(1) if abs(end - 1) < _NEAR else end)
+    if edges[-1] > 1:
+        hint = "give shares of 1: split(0.9, 0.1)"
+        raise UsageError("the shares add up to more than 1", found=f"{float(end):g}", expected="at most 1", hint=hint)
+    return edges
+
+
+def shares_of(hashes: NDArray[np.uint64], edges: Sequence[Fraction], seed: int) -> NDArray[np.int64]:
+    """Return which of the shares that end at `edges` has each value; `len(edges) - 1` if none has. `hashes` are 64 bits
+    that stand for the values."""
+    points = np.array([point for point in map(_point, edges) if point < _MODULUS], np.uint64)
+    return np.searchsorted(points, hashed(hashes, seed), side="right") - 1
+
+
+def hashed(places: NDArray[Any], seed: int) -> NDArray[np.uint64]:
+    """Return the hashes that decide about samples, from their numbers or from what stands for them."""
+    return ranks(np.array([key(seed, 6)], np.uint64), places)
 
 
 def _point(fraction: Fraction) -> int:

@@ -186,6 +186,9 @@ class ParquetIndex:
     def mean_length(self, column: int) -> None:
         return None
 
+    def read_rows(self, shard: int, *, file: str) -> None:
+        return None
+
     def find_damage(self, shard: int, stored: memoryview, *, size: int, file: str, first: int | None) -> NoReturn:
         raise NotImplementedError("a row group is a part of an object")
 

@@ -7,7 +7,7 @@ types that NumPy users expect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -199,3 +199,20 @@ def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:
         for column in schema.columns
         if column.name in columns
     }
+
+
+def as_samples(columns: Columns, count: int) -> list[dict[str, Any]]:
+    """Return `count` samples from columns. Their arrays are views, so one of them keeps all columns in memory."""
+    samples: list[dict[str, Any]] = [{} for _ in range(count)]
+    for name, column in columns.items():
+        for sample, value in zip(samples, values_of(column), strict=True):
+            sample[name] = value
+    return samples
+
+
+def values_of(column: Any) -> Iterable[Any]:
+    """Return a column's values as samples have them."""
+    if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
+        column = column.tolist()  # as Python's bool
+    values: Iterable[Any] = column
+    return values

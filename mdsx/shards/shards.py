@@ -74,8 +74,8 @@ class Shards:
             self.cache = cache.open()
             if connections and index is None and self.cache.is_empty():
                 self.storage.connect(filenames.INDEX, connections)
-        self.beside = self.storage if index is None else open_beside(url, index, storage_options)
-        self.index: StoredIndex = read_index(self.beside)
+        beside = self.storage if index is None else open_beside(url, index, storage_options)
+        self.index: StoredIndex = read_index(beside)
         self.local = path is not None
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
@@ -274,6 +274,11 @@ class Shards:
             except CorruptError:
                 self._discard(self.cache, shard)
         return self._state.stored.lengths(shard, column)
+
+    def rows(self, shard: int) -> Selection | None:
+        """Select all samples of a shard for their fixed-size values alone, from storage; None if that reads no less
+        than the whole shard. Samples are not checked: that takes their other values."""
+        return self._state.stored.rows(shard)
 
     def is_whole_only(self, shard: int) -> bool:
         """Return whether the shard's format has no way to read single samples from storage."""

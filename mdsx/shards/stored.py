@@ -222,6 +222,15 @@ class StoredShards:
 
         return retried(read)
 
+    def rows(self, shard: int) -> Selection | None:
+        """Select all samples of a shard for their fixed-size values alone; None if that saves nothing."""
+
+        def attempt() -> Selection | None:
+            reading = self._index.read_rows(shard, file=self.file(shard))
+            return None if reading is None else self._stored_object(shard).run(reading)
+
+        return retried(attempt)
+
     def forget(self, shard: int) -> None:
         """Forget a shard's ETag, and what its reader keeps."""
         with self._lock:

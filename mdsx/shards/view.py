@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -18,6 +19,7 @@ from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import Decoder, Schema, Selection
 from mdsx.order import AllSamples, Subset
 from mdsx.shards.gather import Columns, gather, present
+from mdsx.shards.joins import Join, SideNeeds
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, Verdict
 
@@ -27,18 +29,24 @@ ColumnChoice = Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Some samples and columns of one dataset: column k of the excerpt is column `columns[k]` of the dataset."""
+    """Some samples and columns of one dataset, or of several that are joined by the numbers of their samples.
+
+    Column k is column `columns[k]` of the dataset with number `homes[k]`: 0 is `shards`, i is `sides[i - 1]`. The
+    subset and the order are those of `shards`.
+    """
 
     shards: Shards
     subset: Subset
     schema: Schema
     columns: tuple[int, ...]
+    homes: tuple[int, ...]
+    sides: tuple[Shards, ...] = ()
 
     @classmethod
     def whole(cls, shards: Shards) -> Excerpt:
         """All samples and columns."""
         columns = tuple(range(len(shards.schema.columns)))
-        return cls(shards, AllSamples(shards.index.counts), shards.schema, columns)
+        return cls(shards, AllSamples(shards.index.counts), shards.schema, columns, (0,) * len(columns))
 
     def choose(self, columns: ColumnChoice) -> Excerpt:
         """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
@@ -46,24 +54,81 @@ class Excerpt:
             raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
         asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         schema, numbers = self.schema.choose(asked)
-        shards, stored = self.shards.project([self.columns[number] for number in numbers])
-        return replace(self, shards=shards, schema=schema, columns=stored)
+        homes = tuple(self.homes[number] for number in numbers)
+        datasets, stored = list(self.datasets), [self.columns[number] for number in numbers]
+        for home in range(len(datasets)):
+            here = [place for place, found in enumerate(homes) if found == home]
+            if here or len(datasets) == 1:
+                datasets[home], chosen = datasets[home].project([stored[place] for place in here])
+                for place, number in zip(here, chosen, strict=True):
+                    stored[place] = number
+        return replace(
+            self, shards=datasets[0], schema=schema, columns=tuple(stored), homes=homes, sides=tuple(datasets[1:])
+        )
+
+    def join(self, other: Excerpt) -> Excerpt:
+        """Return an excerpt with the columns of both, of the same samples."""
+        homes = tuple(home + 1 + len(self.sides) for home in other.homes)
+        return replace(
+            self,
+            schema=Schema.of((*self.schema.columns, *other.schema.columns)),
+            columns=(*self.columns, *other.columns),
+            homes=(*self.homes, *homes),
+            sides=(*self.sides, *other.datasets),
+        )
+
+    @property
+    def datasets(self) -> tuple[Shards, ...]:
+        """The shards of all datasets that are joined."""
+        return (self.shards, *self.sides)
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The numbers of the datasets that have any of the columns."""
+        return tuple(sorted(set(self.homes))) or (0,)
+
+    def check_caches(self) -> None:
+        """Raise UsageError if a cache cannot hold the largest shard of a dataset that is read."""
+        for number in self.read:
+            self.datasets[number].check_cache()
 
     @cached_property
     def decoder(self) -> Decoder:
-        """Decodes single samples into the excerpt's columns."""
+        """Decodes single samples into the excerpt's columns. Only without sides."""
         names = [column.name for column in self.schema.columns]
         return self.shards.index.decoder(dict(zip(names, self.columns, strict=True)))
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's fingerprint, or another one if the excerpt has only some of its samples."""
+        """The dataset's fingerprint, or another one if datasets are joined, or only some of the samples chosen."""
         fingerprint, name = self.shards.index.fingerprint, self.subset.name
+        if self.sides:
+            lines = "\n".join(["zip", *(shards.index.fingerprint for shards in self.datasets)])
+            fingerprint = xxhash.xxh3_128_hexdigest(lines.encode())
         return xxhash.xxh3_128_hexdigest(f"{fingerprint}\n{name}".encode()) if name else fingerprint
 
 
+class Part(NamedTuple):
+    """A dataset of a view."""
+
+    shards: Shards
+    component: int
+    home: int
+    join: Join | None  # None: it is the one whose samples are located
+
+
+class _Columns(NamedTuple):
+    """Columns of a view that every excerpt has in one dataset."""
+
+    schema: Schema
+    stored: Mapping[int, tuple[int, ...]]  # part -> their numbers in it
+
+
 class View:
-    """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last."""
+    """Several excerpts with the same columns as one: shards are numbered from the first excerpt to the last.
+
+    After them come the shards of the sides. Samples are located by the others, the *main* shards.
+    """
 
     def __init__(self, excerpts: Sequence[Excerpt], component_column: str | None = None) -> None:
         """`component_column`: the name of an additional int64 column: the number of each sample's excerpt."""
@@ -76,33 +141,69 @@ class View:
                 raise UsageError(f"there is a column {component_column!r} already", hint="give another name")
             added = Schema.from_columns({component_column: "int64"})
             self.schema = Schema.of((*self.schema.columns, *added.columns))
+        self.parts = _parts(self.excerpts)
+        self._columns = _columns(self._stored, self.excerpts, self.parts)
+        indexes = [part.shards.index for part in self.parts]
+        self._firsts = np.cumsum([0, *(len(index.counts) for index in indexes)])
+        self.firsts = self._firsts[: len(excerpts) + 1]
+        """int64 [excerpts + 1]: the number of each excerpt's first main shard, and of all main shards."""
         self.counts = _joined([excerpt.subset.counts for excerpt in excerpts])
-        self.raw_sizes = _joined([excerpt.shards.index.raw_sizes for excerpt in excerpts])
-        sizes = [len(excerpt.subset.counts) for excerpt in excerpts]
-        self.firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        """int64 [excerpts + 1]: the number of each excerpt's first shard, and of all shards."""
+        """int64 [main shards]: the samples that the view has of each."""
+        self.shard_counts = _joined([self.counts, *(index.counts for index in indexes[len(excerpts) :])])
+        """int64 [all shards]: the same, and the samples stored in each shard of a side."""
+        self._zipped = len(self.parts) > len(excerpts)
+        unread = [0 not in excerpt.read for excerpt in excerpts]
+        self._unread = np.repeat(unread, np.diff(self.firsts))
+        self.raw_sizes = _joined([index.raw_sizes for index in indexes])
+        """int64 [all shards]: uncompressed bytes; 0 for shards that have none of the columns."""
+        if any(unread):
+            self.raw_sizes = self.raw_sizes.copy()
+            self.raw_sizes[: self.firsts[-1]] *= ~self._unread
+        sides = [part.join.overlaps() + self.firsts[part.component] for part in self.parts if part.join is not None]
+        self.side_needs = SideNeeds(int(self.firsts[-1]), sides, self._unread)
 
     @property
     def sample_bytes(self) -> int:
         """Uncompressed bytes of a sample, on average."""
-        return int(self.raw_sizes.sum()) // max(int(self.counts.sum()), 1)
+        samples = sum(excerpt.shards.index.samples for excerpt in self.excerpts)
+        return int(self.raw_sizes.sum()) // max(samples, 1)
 
     @cached_property
     def mean_sizes(self) -> NDArray[np.float64]:
-        """float64 [shards]: the uncompressed bytes of a sample of each shard, on average."""
-        indexes = [excerpt.shards.index for excerpt in self.excerpts]
+        """float64 [all shards]: the uncompressed bytes of a sample of each shard, on average."""
+        indexes = [part.shards.index for part in self.parts]
         return np.concatenate([index.raw_sizes / np.maximum(index.counts, 1) for index in indexes])
+
+    @cached_property
+    def cached_sizes(self) -> NDArray[np.int64]:
+        """int64 [all shards]: the bytes of each in its cache; 0 for one that is read in place, or not at all."""
+        cached = np.array([part.shards.cache is not None for part in self.parts], np.int64)
+        sizes: NDArray[np.int64] = self.raw_sizes * np.repeat(cached, np.diff(self._firsts))
+        return sizes
+
+    def bytes_of(self, shards: int) -> int:
+        """Return about how many bytes that many main shards have, with the shards of the sides that they need."""
+        total = float(shards * self.raw_sizes[: self.firsts[-1]].mean())
+        for number, part in enumerate(self.parts):
+            if part.join is not None:
+                sizes = self.raw_sizes[self.numbers_of(number)]
+                share = shards / max(int(self.firsts[-1]), 1)
+                total += float(sizes.mean()) * min(shards + share * len(sizes), len(sizes)) if len(sizes) else 0.0
+        return int(total)
 
     @property
     def cache_limit(self) -> int | None:
         """Bytes that the smallest of the caches may hold; None if every shard is read in place."""
-        return min(
-            (excerpt.shards.cache.limit for excerpt in self.excerpts if excerpt.shards.cache is not None), default=None
-        )
+        caches = [excerpt.datasets[number].cache for excerpt in self.excerpts for number in excerpt.read]
+        return min((cache.limit for cache in caches if cache is not None), default=None)
 
     def cached(self, shard: int) -> bool:
         """Whether a shard is read through a cache, not in place."""
-        return self._at(shard)[0].shards.cache is not None
+        return self.at(shard)[0].cache is not None
+
+    def numbers_of(self, part: int) -> slice:
+        """Return the numbers of the shards of `parts[part]`."""
+        return slice(int(self._firsts[part]), int(self._firsts[part + 1]))
 
     def stored(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers in their shards of the view's `samples` of `shards`."""
@@ -111,60 +212,89 @@ class View:
         numbers = np.empty_like(samples)
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            excerpt, number = self._at(shard)
-            numbers[here] = excerpt.subset.samples(number, samples[here])
+            component = self.part(shard)
+            number = shard - int(self.firsts[component])
+            numbers[here] = self.excerpts[component].subset.samples(number, samples[here])
         return numbers
 
     # --- what Shards does, by the view's numbers
 
     def file(self, shard: int) -> str:
-        excerpt, number = self._at(shard)
-        return excerpt.shards.file(number)
+        shards, number = self.at(shard)
+        return shards.file(number)
 
     def is_open(self, shard: int) -> bool:
-        excerpt, number = self._at(shard)
-        return excerpt.shards.is_open(number)
+        shards, number = self.at(shard)
+        return shards.is_open(number)
 
     def open(self, shard: int, *, whole: bool) -> bool:
-        excerpt, number = self._at(shard)
-        return excerpt.shards.open(number, whole=whole)
+        shards, number = self.at(shard)
+        return shards.open(number, whole=whole)
 
     def fetch(self, shard: int, *, needs: Needs) -> Verdict | None:
-        excerpt, number = self._at(shard)
-        return excerpt.shards.fetch(number, needs=needs)
+        shards, number = self.at(shard)
+        return shards.fetch(number, needs=needs)
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
-        excerpt, number = self._at(shard)
-        if excerpt.shards.cache is None:
+        shards, number = self.at(shard)
+        if shards.cache is None:
             return None
-        return excerpt.shards.bring(number, needed_in=needed_in, needs=needs, received=received)
+        return shards.bring(number, needed_in=needed_in, needs=needs, received=received)
 
     def close(self, shard: int) -> None:
-        excerpt, number = self._at(shard)
-        excerpt.shards.close(number)
+        shards, number = self.at(shard)
+        shards.close(number)
 
     def touch(self, shard: int, needed_in: float) -> None:
         """Note for the cache in how many seconds a shard is needed again."""
-        excerpt, number = self._at(shard)
-        if excerpt.shards.cache is not None:
-            excerpt.shards.cache.touch(excerpt.shards.key(number), needed_in)
+        shards, number = self.at(shard)
+        if shards.cache is not None:
+            shards.cache.touch(shards.key(number), needed_in)
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
-        excerpt, number = self._at(shard)
-        return excerpt.shards.select(number, samples)
+        shards, number = self.at(shard)
+        return shards.select(number, samples)
 
     def select_sound(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
-        excerpt, number = self._at(shard)
-        return excerpt.shards.select_sound(number, samples)
+        shards, number = self.at(shard)
+        return shards.select_sound(number, samples)
+
+    def expand(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Return all that is read for `samples`, numbered as stored, of main shards: shards, samples, and the place of
+        each in `samples`."""
+        if not self._zipped:
+            return shards, samples, np.arange(len(samples))
+        found: list[tuple[NDArray[np.int64], ...]] = [(np.zeros(0, np.int64),) * 3]
+        components = np.searchsorted(self.firsts, shards, side="right") - 1
+        read = ~self._unread[shards]
+        found.append((shards[read], samples[read], np.flatnonzero(read)))
+        for part, first in zip(self.parts, self._firsts.tolist(), strict=False):
+            if part.join is not None:
+                here = np.flatnonzero(components == part.component)
+                own, numbers = part.join.locate(shards[here] - self.firsts[part.component], samples[here])
+                found.append((own + first, numbers, here))
+        return tuple(np.concatenate(each) for each in zip(*found, strict=True))
+
+    def drawn(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Return the shards that are read for the view's `samples` of main shards, and the place of each in `samples`;
+        the places of a shard ascend."""
+        if not self._zipped:
+            return shards, np.arange(len(shards))
+        read, _, places = self.expand(shards, self.stored(shards, samples))
+        return read, places
 
     def by_shard(
         self, shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, NDArray[np.int64]]]]:
-        """Group `samples` by shard. Return the places of all groups in `samples`, joined; and each shard's group."""
+        """Group by shard what is read for `samples`, numbered as stored, of main shards. Return the places of all
+        groups in `samples`, joined; and each shard's group."""
+        at = None
+        if self._zipped:
+            shards, samples, at = self.expand(shards, samples)
         places = np.argsort(shards)
         numbers, firsts = np.unique(shards[places], return_index=True)
         groups = np.split(samples[places], firsts[1:]) if len(numbers) else []
-        return places, list(zip(numbers.tolist(), groups, strict=True))
+        return places if at is None else at[places], list(zip(numbers.tolist(), groups, strict=True))
 
     def gather(
         self,
@@ -180,29 +310,88 @@ class View:
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
         `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues.
         """
-        sources = [(selection, self._at(shard)[0].columns) for shard, selection in found]
-        batches = gather(self._stored, sources, places, sizes, views=views, join=join)
+        parts = [self.part(shard) for shard, _ in found]
+        batches = self._gathered(found, parts, places, sizes, views=views, join=join)
         if self.component_column is None:
             yield from batches
             return
-        numbers = np.empty_like(places)
-        numbers[places] = np.repeat(
-            [self._component(shard) for shard, _ in found], [len(each.take) for _, each in found]
-        )
+        numbers = np.empty(sum(sizes), np.int64)
+        components = [self.parts[part].component for part in parts]
+        numbers[places] = np.repeat(components, [len(each.take) for _, each in found])
         stops = np.cumsum(sizes).tolist()
         for columns, start, stop in zip(batches, [0, *stops[:-1]], stops, strict=True):
             yield {**columns, self.component_column: numbers[start:stop].copy()}
+
+    def _gathered(
+        self,
+        found: Sequence[tuple[int, Selection]],
+        parts: Sequence[int],
+        places: NDArray[np.int64],
+        sizes: Sequence[int],
+        *,
+        views: bool,
+        join: bool,
+    ) -> Iterator[Columns]:
+        if len(self._columns) == 1:
+            (columns,) = self._columns
+            sources = [(each, columns.stored[part]) for (_, each), part in zip(found, parts, strict=True)]
+            return gather(columns.schema, sources, places, sizes, views=views, join=join)
+        groups = np.split(places, np.cumsum([len(each.take) for _, each in found])[:-1])
+        batches = []
+        for columns in self._columns:
+            here = [number for number, part in enumerate(parts) if part in columns.stored]
+            sources = [(found[number][1], columns.stored[parts[number]]) for number in here]
+            own = np.concatenate([np.zeros(0, np.int64), *(groups[number] for number in here)])
+            batches.append(gather(columns.schema, sources, own, sizes, views=views, join=join))
+        names = [column.name for column in self._stored.columns]
+        return (_ordered(names, each) for each in zip(*batches, strict=True))
 
     def present(self, columns: Columns) -> Columns:
         """Columns from storage form to NumPy's."""
         return present(self.schema, columns)
 
-    def _at(self, shard: int) -> tuple[Excerpt, int]:
-        component = self._component(shard)
-        return self.excerpts[component], shard - int(self.firsts[component])
+    def at(self, shard: int) -> tuple[Shards, int]:
+        """Return the dataset that has a shard, and the shard's number there."""
+        part = self.part(shard)
+        return self.parts[part].shards, shard - int(self._firsts[part])
 
-    def _component(self, shard: int) -> int:
-        return int(np.searchsorted(self.firsts, shard, side="right")) - 1 if len(self.excerpts) > 1 else 0
+    def part(self, shard: int) -> int:
+        """Return the place in `parts` of the dataset that has a shard."""
+        return int(np.searchsorted(self._firsts, shard, side="right")) - 1 if len(self.parts) > 1 else 0
+
+
+def _parts(excerpts: Sequence[Excerpt]) -> tuple[Part, ...]:
+    """Return the main dataset of each excerpt, then the sides that are read."""
+    parts = [Part(excerpt.shards, component, 0, None) for component, excerpt in enumerate(excerpts)]
+    for component, excerpt in enumerate(excerpts):
+        counts = excerpt.shards.index.counts
+        for home in excerpt.read:
+            if home:
+                side = excerpt.datasets[home]
+                parts.append(Part(side, component, home, Join(counts, side.index.counts)))
+    return tuple(parts)
+
+
+def _columns(schema: Schema, excerpts: Sequence[Excerpt], parts: Sequence[Part]) -> tuple[_Columns, ...]:
+    """Group columns that every excerpt has in one dataset."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, homes in enumerate(zip(*(excerpt.homes for excerpt in excerpts), strict=True)):
+        groups.setdefault(homes, []).append(number)
+    found = []
+    for homes, numbers in groups.items():
+        stored = {
+            place: tuple(excerpts[part.component].columns[number] for number in numbers)
+            for place, part in enumerate(parts)
+            if part.home == homes[part.component]
+        }
+        found.append(_Columns(Schema.of(schema.columns[number] for number in numbers), stored))
+    return tuple(found)
+
+
+def _ordered(names: Sequence[str], parts: Sequence[Columns]) -> Columns:
+    """Join the columns of parts, in the order of `names`."""
+    whole = {name: column for part in parts for name, column in part.items()}
+    return {name: whole[name] for name in names}
 
 
 def _joined_schema(schemas: Sequence[Schema]) -> Schema:

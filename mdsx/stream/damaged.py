@@ -48,21 +48,24 @@ def sound_columns(
 ) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
     """Return the columns of the sound ones of `samples`, their places in `samples`, and the error at each other
     place."""
-    found: dict[int, tuple[int, Selection]] = {}
+    found: dict[int, list[tuple[int, Selection]]] = {place: [] for place in range(len(samples))}
     wrong: dict[int, CorruptError] = {}
-    for shard in np.unique(shards).tolist():
-        here = np.flatnonzero(shards == shard)
-        for place, one in zip(here.tolist(), select(shard, samples[here]), strict=True):
+    read, numbers, places = view.expand(shards, samples)
+    for shard in np.unique(read).tolist():
+        here = np.flatnonzero(read == shard)
+        for place, one in zip(places[here].tolist(), select(shard, numbers[here]), strict=True):
             if isinstance(one, CorruptError):
-                wrong[place] = one
+                wrong.setdefault(place, one)
             else:
-                found[place] = shard, one
+                found[place].append((shard, one))
+    for place in wrong:
+        del found[place]
     try:
         columns = _gather(view, found, views=views, join=join)
     except CorruptError:  # in a value
-        for place, source in list(found.items()):
+        for place, sources in list(found.items()):
             try:
-                _gather(view, {place: source}, views=True)  # decoded, which checks more than `join` does
+                _gather(view, {place: sources}, views=True)  # decoded, which checks more than `join` does
             except CorruptError as error:
                 wrong[place] = error
                 del found[place]
@@ -70,7 +73,8 @@ def sound_columns(
     return columns, np.array(sorted(found), np.int64), wrong
 
 
-def _gather(view: View, found: dict[int, tuple[int, Selection]], *, views: bool, join: bool = False) -> Columns:
-    sources = [found[place] for place in sorted(found)]
-    (columns,) = view.gather(sources, np.arange(len(sources)), [len(sources)], views=views, join=join)
+def _gather(view: View, found: dict[int, list[tuple[int, Selection]]], *, views: bool, join: bool = False) -> Columns:
+    sources = [(number, source) for number, place in enumerate(sorted(found)) for source in found[place]]
+    numbers = np.array([number for number, _ in sources], np.int64)
+    (columns,) = view.gather([source for _, source in sources], numbers, [len(found)], views=views, join=join)
     return columns

@@ -11,7 +11,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,12 +166,12 @@ def _work(shared: _Shared) -> None:
 def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
     """Return by fingerprint each cached dataset's shard names, and their numbers in the view."""
     found: dict[str, tuple[ShardNames, list[slice]]] = {}
-    for excerpt, (first, last) in zip(view.excerpts, pairwise(view.firsts.tolist()), strict=True):
-        index = excerpt.shards.index
-        if excerpt.shards.cache is not None:
+    for number, part in enumerate(view.parts):
+        index = part.shards.index
+        if part.shards.cache is not None:
             if index.fingerprint not in found:
                 found[index.fingerprint] = ShardNames(index.raw_hashes), []
-            found[index.fingerprint][1].append(slice(first, last))
+            found[index.fingerprint][1].append(view.numbers_of(number))
     return found
 
 
@@ -186,18 +185,15 @@ def prefetcher_of(
     limit = view.cache_limit
     if limit is None:
         return None
-    sizes = np.concatenate(
-        [excerpt.shards.index.raw_sizes * (excerpt.shards.cache is not None) for excerpt in view.excerpts]
-    )
 
     def next_needs(position: int, shards: NDArray[np.int64] | None) -> NDArray[np.int64]:
         needs, end = course.next_needs(position, shards), batching.window_end(position)
         return np.where(needs < end, position, needs) if end > position else needs
 
     machine = ShardMachine(
-        next_needs,
-        sizes,
-        course.shards_of(start, batching.divided, rank, batching.world_size),
+        view.side_needs.next_needs(next_needs),
+        view.cached_sizes,
+        view.side_needs.spread(course.shards_of(start, batching.divided, rank, batching.world_size)),
         pace,
         samples=course.samples,
         look_ahead=_look_ahead(view, course, batching, limit, processes),
@@ -212,7 +208,7 @@ def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_si
     if limit is None or not course.samples:
         return
     active = course.active_shards(ranks_here * -(-course.lanes // world_size))
-    needed = int(active * view.raw_sizes.mean())
+    needed = view.bytes_of(active)
     if limit < needed:
         missing, shards = 1 - limit / needed, int((view.counts > 0).sum())
         requests = max(round(missing * course.samples), shards)
@@ -230,7 +226,7 @@ def _look_ahead(view: View, course: Course, batching: Steps, limit: int, process
     node, because it evicts shards that are needed later; or a lane's next block, if there is room."""
     sizes = view.raw_sizes
     lanes = processes * -(-course.lanes // batching.world_size)
-    active = int(course.active_shards(lanes) * sizes.mean()) if course.samples else 0
+    active = view.bytes_of(course.active_shards(lanes)) if course.samples else 0
     spare = max(limit - active, 0) // processes
     block = int(sizes.sum()) * course.shuffle_block // (max(course.samples, 1) * course.lanes)
     most = max(block, min(_SHARDS_AHEAD * int(sizes.max(initial=0)), spare // 4))

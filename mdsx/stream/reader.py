@@ -106,7 +106,7 @@ class RankReader:
         samples = self.view.stored(shards, samples)
         runtime = self._runtime(start)
         prefetcher, first = runtime.prefetcher, not runtime.begun
-        wanted = [] if prefetcher is None else np.unique(shards).tolist()
+        wanted = [] if prefetcher is None else np.unique(self.view.expand(shards, samples)[0]).tolist()
         if prefetcher is not None and not first:
             prefetcher.reading(start, stop, wanted, self._first_reads)
         sizes = [len(positions)] if joined else counts.tolist()
@@ -184,7 +184,7 @@ class RankReader:
                 self.view, shards, samples, self._select_each, views=self._views, join=self._join
             )
         finally:
-            self._let_go(runtime, share.done, np.unique(shards).tolist())
+            self._let_go(runtime, share.done, np.unique(self.view.expand(shards, samples)[0]).tolist())
         damaged = [
             Failure(int(positions[place]), int(shards[place]), int(samples[place]), wrong[place])
             for place in sorted(wrong)
@@ -196,8 +196,8 @@ class RankReader:
         runtime = self._runtime()
         if shard not in runtime.damaged:
             try:
-                places, ((_, found),) = self._select(runtime, np.full(len(samples), shard), samples)
-                return [one for _, one in sorted(zip(places.tolist(), found.each(), strict=True), key=lambda it: it[0])]
+                ((_, found),) = self._read(runtime, [(shard, samples)])
+                return [*found.each()]
             except CorruptError:
                 runtime.damaged.add(shard)
         return self.view.select_sound(shard, samples)
@@ -258,14 +258,20 @@ class RankReader:
         starts = np.arange(start, min(start + batches * size, end), size)
         stops = np.minimum(starts + size, end)
         positions, counts = self.course.rank_positions(starts, stops, self.rank, ranks)
-        shards, places = np.unique(self.course.locate(positions)[0], return_index=True)
-        return np.repeat(starts, counts)[places], shards, int(stops.max(initial=start))
+        shards, places = self.view.drawn(*self.course.locate(positions))
+        shards, firsts = np.unique(shards, return_index=True)
+        return np.repeat(starts, counts)[places[firsts]], shards, int(stops.max(initial=start))
 
     def _select(
         self, runtime: _Runtime, shards: NDArray[np.int64], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, Selection]]]:
         """Return the places in `samples` of all selected samples, and each shard with its selection."""
         places, groups = self.view.by_shard(shards, samples)
+        count(Counter.READ_SAMPLES, len(shards))
+        return places, self._read(runtime, groups)
+
+    def _read(self, runtime: _Runtime, groups: Sequence[tuple[int, NDArray[np.int64]]]) -> list[tuple[int, Selection]]:
+        """Return each shard with the selection of its group of samples."""
         view = self.view
         if runtime.damaged and (known := [shard for shard, _ in groups if shard in runtime.damaged]):
             raise CorruptError("the shard is damaged, as was found before", file=view.file(known[0]))
@@ -278,18 +284,17 @@ class RankReader:
         fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
         found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
         size_of = view.mean_sizes.item
-        count(Counter.READ_SAMPLES, len(shards))
         count(Counter.READ_BYTES, round(sum(number * size_of(shard) for shard, number in sizes.items())))
         if runtime.prefetcher is not None:
             cached = [shard for shard in sizes if shard not in absent and view.cached(shard)]
             count(Counter.CACHE_BYTES, round(sum(sizes[shard] * size_of(shard) for shard in cached)))
-        return places, found
+        return found
 
     def _open(self, prefetcher: Prefetcher | None, shard: int, wanted: int) -> bool:
         view = self.view
         if view.open(shard, whole=True):
             return True
-        if not view.cached(shard) or wanted * _WORTH_FETCHING < view.counts[shard]:
+        if not view.cached(shard) or wanted * _WORTH_FETCHING < view.shard_counts[shard]:
             return False
         return view.fetch(shard, needs=prefetcher.needs() if prefetcher is not None else {}) is None
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from mdsx.dataset import Sample, as_samples
+from mdsx.dataset import Sample
 from mdsx.format import ColumnType, Schema
-from mdsx.shards import Columns, present
+from mdsx.shards import Columns, as_samples, present
 from mdsx.stream import Batch, Failure, place_of
 from mdsx.torch.collation import Uneven, emptied, listed, with_mask
 from mdsx.torch.collation import collate as default_collate

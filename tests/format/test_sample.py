@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mdsx.dataset import as_samples
 from mdsx.errors import CorruptError
 from mdsx.format import NULL, Encoder, Schema, ShardBuilder, ShardView
 from mdsx.format.decode import SampleDecoder
-from mdsx.shards import present
+from mdsx.shards import as_samples, present
 from mdsx.shards.gather import gather
 from tests.format import reference
 from tests.format.test_round_trip import columns_and_samples

@@ -38,7 +38,7 @@ class Brought:
         self.held: threading.Event | None = None  # nothing arrives before it
         self.changed = threading.Condition()
 
-    excerpts = firsts = np.zeros(0)  # belongs to no dataset
+    parts = ()  # it belongs to no dataset
 
     def close(self, shard: int) -> None:
         self.closed.append(shard)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import xxhash
+from numpy.typing import NDArray
 
 import mdsx
-from mdsx.order import DatasetCourse, Order, select_fraction, select_run
+from mdsx.format import Schema
+from mdsx.order import DatasetCourse, Order, select_chosen, select_fraction, select_run
 from mdsx.order.draws import bounds_of, exact_weight
 from mdsx.order.order import default_shuffle_block
 from mdsx.order.subset import AllSamples, Subset
+from mdsx.shards.value_hashes import value_hashes
 from mdsx.stream import Batching, OrderIdentity
 from mdsx.stream.state import _weight
 from tests.vectors import runs
@@ -55,6 +59,29 @@ def test_the_name_of_a_selection_follows_the_vectors() -> None:
             else:
                 subset = select_run(subset, step["start"], step["stop"])
         assert subset.name == vector["text"]
+
+
+def test_the_step_of_a_list_follows_the_vectors() -> None:
+    for vector in VECTORS["list_step"]:
+        stored = np.array([1, vector["samples"] - 1])
+        subset = select_chosen(AllSamples(stored), stored, partial(_between, vector))
+        assert subset.name == vector["value"]
+
+
+def _between(vector: dict[str, Any], start: int, stop: int) -> NDArray[np.int64]:
+    return np.array([number for number in vector["numbers"] if start <= number < stop], np.int64)
+
+
+def test_the_hash_of_a_value_follows_the_vectors() -> None:
+    for vector in VECTORS["value_hash"]:
+        (column,) = Schema.from_columns({"value": vector["type"]}).columns
+        kind, given = column.type, vector["given"]
+        dtype = np.bool_ if kind.base == "bool" else kind.item_dtype if kind.scalar else None
+        value: Any = given.encode() if kind.base == "bytes" else given
+        if dtype is not None and given is not None:
+            value = np.array(given).astype(dtype)[()]
+        values = np.array([value]) if kind.fixed_size else [value]
+        assert f"{int(value_hashes(column, values)[0]):016x}" == vector["value"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["ends"], ids=lambda vector: f"{vector['samples']} by {vector['batch']}")
@@ -109,22 +136,12 @@ def test_fingerprints_follow_the_vectors() -> None:
     for vector in VECTORS["selection_fingerprint"]:
         line = f"{vector['fingerprint']}\n{vector['text']}"
         assert xxhash.xxh3_128_hexdigest(line.encode()) == vector["value"]
+    for vector in VECTORS["zip_fingerprint"]:
+        lines = "\n".join(["zip", *vector["fingerprints"]])
+        assert xxhash.xxh3_128_hexdigest(lines.encode()) == vector["value"]
     mixture = mdsx.Mixture([data, data.select(1, 4)])
     lines = f"mixture\n{whole}\n{data.select(1, 4).excerpt.fingerprint}"
     assert mixture.fingerprint == xxhash.xxh3_128_hexdigest(lines.encode())
-
-
-def test_the_fingerprint_of_a_schedule_follows_the_vectors() -> None:
-    data = mdsx.Dataset(FILE.parent / "good" / "plain")
-    names = [data.excerpt.fingerprint, data.select(1, 4).excerpt.fingerprint, data.select(0, 3).excerpt.fingerprint]
-    for vector in json.loads((FILE.parent / "mixtures-v1.json").read_text())["schedule_fingerprint"]:
-        assert xxhash.xxh3_128_hexdigest(vector["text"].encode()) == vector["value"]
-        components = [data, data.select(1, 4), data.select(0, 3)][: len(vector["fingerprints"])]
-        found = mdsx.Mixture(components, schedule=dict(vector["schedule"])).fingerprint
-        text = vector["text"]
-        for given, name in zip(vector["fingerprints"], names, strict=False):
-            text = text.replace(given, name)
-        assert found == xxhash.xxh3_128_hexdigest(text.encode())
 
 
 def test_an_unweighted_unshuffled_mixture_is_read_in_order() -> None:

@@ -7,6 +7,7 @@ Computed by the naive implementation of the tests, which shares no code with mds
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -35,6 +36,29 @@ _SELECTIONS: list[list[list[Any]]] = [
     [[0.0, 0.9, 7]],
     [[0.9, 1.0, 2**64 - 1]],
     [[10, 1000], [0.25, 0.5, 0]],
+]
+_LISTS: list[tuple[int, list[int]]] = [
+    (5, [0, 1, 2, 3, 4]),
+    (5, []),
+    (5, [4]),
+    (9, [2, 3, 4]),
+    (9, [2, 4]),
+    (2**40, [0, 2**33, 2**40 - 1]),
+]
+_VALUES: list[tuple[str, Any]] = [
+    ("int8", -1),
+    ("uint64", 2**64 - 1),
+    ("bool", True),
+    ("int64?", None),
+    ("float32", "0.1"),  # the binary32 number
+    ("float64", "0.1"),
+    ("float16", "-0.0"),
+    ("float32?", "nan"),
+    ("str", "\u00e9"),
+    ("str?", None),
+    ("bytes", "abc"),
+    ("int16[2]", [-1, 300]),
+    ("float32[*]", ["0.5", "-0.0"]),
 ]
 _ENDS: list[dict[str, Any]] = [
     {"samples": 10, "lanes": 2, "batch": 4, "world": 2, "drop_last": True},
@@ -78,6 +102,17 @@ def text() -> str:
         "selection_fingerprint": [
             {"fingerprint": _DATASET, "steps": _steps(steps), "text": _selection(steps), "value": _selected(steps)}
             for steps in _SELECTIONS
+        ],
+        "list_step": [
+            {"samples": samples, "numbers": numbers, "value": _list_step(samples, numbers)}
+            for samples, numbers in _LISTS
+        ],
+        "value_hash": [
+            {"type": kind, "given": given, "value": f"{_value_hash(kind, given):016x}"} for kind, given in _VALUES
+        ],
+        "zip_fingerprint": [
+            {"fingerprints": list(given), "value": _hash("\n".join(["zip", *given]))}
+            for given in ([_DATASET, _OTHER], [_OTHER, _DATASET, _OTHER])
         ],
         "mixture_fingerprint": [
             {"fingerprints": list(given), "value": _hash("\n".join(["mixture", *given]))}
@@ -124,6 +159,30 @@ def _selection(steps: list[list[Any]]) -> str:
 
 def _selected(steps: list[list[Any]]) -> str:
     return _hash(f"{_DATASET}\n{_selection(steps)}")
+
+
+def _list_step(samples: int, numbers: list[int]) -> str:
+    if len(numbers) == samples:
+        return ""
+    first, stop = (numbers[0], numbers[-1] + 1) if numbers else (0, 0)
+    if stop - first == len(numbers):
+        return f"{first}:{stop}"
+    return f"#{xxhash.xxh3_128_hexdigest(struct.pack(f'<{len(numbers)}Q', *numbers))}"
+
+
+def _value_hash(kind: str, given: Any) -> int:
+    if isinstance(given, list):
+        items = [_value_hash(kind.split("[")[0], item) for item in given]
+        return int(xxhash.xxh3_64_intdigest(struct.pack(f"<{len(items)}Q", *items)))
+    if kind.startswith(("str", "bytes")):
+        return int(xxhash.xxh3_64_intdigest((given or "").encode()))
+    if not kind.startswith("float"):
+        return int(given or 0) % 2**64
+    code = {"16": "e", "32": "f", "64": "d"}[kind.removeprefix("float").rstrip("?")]
+    (number,) = struct.unpack(f"<{code}", struct.pack(f"<{code}", float(given)))
+    if number != number:  # NaN
+        return 0x7FF8 << 48
+    return int.from_bytes(struct.pack(">d", number or 0.0), "big")
 
 
 def _hash(given: str) -> str:

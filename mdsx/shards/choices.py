@@ -1,0 +1,120 @@
+"""Chooses samples of a dataset by the values in some of its columns, which is all that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError, shown
+from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, share_edges, shares_of
+from mdsx.progress import StatusLine
+from mdsx.shards.gather import Columns, as_samples, values_of
+from mdsx.shards.scan import scan
+from mdsx.shards.value_hashes import check_splits, value_hashes
+from mdsx.shards.view import Excerpt, View
+
+_RUN = 2**16  # samples
+
+
+def choose_by(
+    excerpt: Excerpt,
+    function: Callable[..., Any],
+    columns: str | Sequence[str] | None,
+    *,
+    batched: bool,
+    batch_size: int,
+    progress: bool,
+) -> Subset:
+    """Return the samples of `excerpt` for which `function` returns True: see `Dataset.filter`."""
+    if isinstance(columns, str):
+        columns = [columns]
+    if type(batch_size) is not int or batch_size < 1:
+        raise UsageError("batch_size must be an integer of at least 1", found=shown(batch_size))
+    call = _of_batches(function, columns) if batched else _of_samples(function, columns)
+    view, marks, done = View([excerpt if columns is None else excerpt.choose(columns)]), Marks(), 0
+    with _shown("filter", view, progress) as reached:
+        for run in scan(view, most=batch_size):
+            marks.add(call(view.present(run.columns), len(run.samples), done))
+            done += len(run.samples)
+            reached(done)
+    return select_chosen(excerpt.subset, excerpt.shards.index.counts, marks)
+
+
+def split(excerpt: Excerpt, shares: Sequence[Weight], seed: int, by: str | None, *, progress: bool) -> list[Subset]:
+    """Return the samples of `excerpt` in each share: see `Dataset.split`."""
+    edges, stored = share_edges(shares), excerpt.shards.index.counts
+    if by is None:
+        return [select_fraction(excerpt.subset, stored, start, stop, seed) for start, stop in pairwise(edges)]
+    view, parts, done = View([excerpt.choose([by])]), [Marks() for _ in shares], 0
+    (column,) = view.schema.columns
+    check_splits(column, excerpt.shards.storage.url)
+    with _shown("split", view, progress) as reached:
+        for run in scan(view, most=_RUN):
+            found = shares_of(value_hashes(column, view.present(run.columns)[by]), edges, seed)
+            for number, marks in enumerate(parts):
+                marks.add(found == number)
+            done += len(run.samples)
+            reached(done)
+    return [select_chosen(excerpt.subset, stored, marks) for marks in parts]
+
+
+_Call = Callable[[Columns, int, int], NDArray[np.bool_]]
+"""(columns, samples, number of the first one) -> which samples are chosen."""
+
+
+def _of_samples(function: Callable[..., Any], columns: Sequence[str] | None) -> _Call:
+    def call(values: Columns, count: int, first: int) -> NDArray[np.bool_]:
+        chosen: list[bool] = []
+        try:
+            if columns is None:
+                chosen.extend(bool(function(sample)) for sample in as_samples(values, count))
+            else:
+                each = zip(*(values_of(values[name]) for name in columns), strict=True)
+                chosen.extend(bool(function(*sample)) for sample in each)
+        except Exception as error:
+            error.add_note(f"mdsx: in the function of filter(), at sample {first + len(chosen)}")
+            raise
+        return np.array(chosen, np.bool_)
+
+    return call
+
+
+def _of_batches(function: Callable[..., Any], columns: Sequence[str] | None) -> _Call:
+    def call(values: Columns, count: int, first: int) -> NDArray[np.bool_]:
+        try:
+            result = function(values) if columns is None else function(*(values[name] for name in columns))
+            chosen = np.asarray(result)
+        except Exception as error:
+            error.add_note(f"mdsx: in the function of filter(), at samples {first} to {first + count - 1}")
+            raise
+        if chosen.dtype != np.bool_ or chosen.shape != (count,):
+            raise UsageError(
+                "with batched=True, the function of filter() returns a bool for each sample",
+                found=f"{chosen.dtype} of shape {list(chosen.shape)}",
+                expected=f"bool of shape [{count}]",
+            )
+        return chosen
+
+    return call
+
+
+@contextmanager
+def _shown(what: str, view: View, progress: bool) -> Iterator[Callable[[int], None]]:
+    """Show one line with the number of samples that the yielded function is called with, if `progress`."""
+    total, done = int(view.counts.sum()), 0
+
+    def reached(samples: int) -> None:
+        nonlocal done
+        done = samples
+
+    line = StatusLine(lambda: f"{what}: {done:,} of {total:,} samples") if progress else None
+    try:
+        yield reached
+    finally:
+        if line is not None:
+            line.close()

@@ -1,0 +1,132 @@
+"""Reads all samples of a dataset once, in order, for a decision about each: as little as its columns take.
+
+If only fixed-size columns of our own shards are read, only the rows are, from storage: the heap has the large values.
+Other shards are read as ever. The threads for requests read ahead of the caller.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.format import Selection
+from mdsx.process import REQUESTS, Share
+from mdsx.shards.gather import Columns
+from mdsx.shards.view import View
+
+_RUN_BYTES = 2**24
+_AHEAD = 6  # runs
+_WORTH_CHECKING = 4  # check a shard as a whole, which is fast, if a fourth of it is read
+_ROWS_KEPT = 8  # shards whose rows are kept, beside those of the runs that are under way
+
+
+class Run(NamedTuple):
+    """The next samples of a view, in storage form."""
+
+    columns: Columns
+    shard: int
+    samples: NDArray[np.int64]  # numbered as stored
+
+
+def scan(view: View, *, most: int) -> Iterator[Run]:
+    """Yield all samples of a view of one excerpt, in order, in runs of at most `most` samples of a shard.
+
+    Raise CorruptError, MissingError or TransportError.
+    """
+    scanner = _Scanner(view)
+    try:
+        yield from scanner.runs(most)
+    finally:
+        scanner.pool.shutdown(wait=False)
+
+
+class _Scanner:
+    def __init__(self, view: View) -> None:
+        self.pool = Share(REQUESTS)
+        self._view = view
+        (excerpt,) = view.excerpts
+        schemas = [shards.schema for shards in excerpt.datasets]
+        varying = {
+            home
+            for home, column in zip(excerpt.homes, excerpt.columns, strict=True)
+            if not schemas[home].columns[column].type.fixed_size
+        }
+        self._fixed = [part.home not in varying for part in view.parts]
+        """Whether only fixed-size columns of each part are read."""
+        self._rows: OrderedDict[int, Future[Selection | None]] = OrderedDict()
+
+    def runs(self, most: int) -> Iterator[Run]:
+        ahead = deque[_Reading]()
+        for shard, samples in self._samples(most):
+            ahead.append(self._begin(shard, samples))
+            if len(ahead) > _AHEAD:
+                yield self._end(ahead.popleft())
+        while ahead:
+            yield self._end(ahead.popleft())
+
+    def _samples(self, most: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the samples of each run, numbered as stored."""
+        view = self._view
+        for shard, count in enumerate(view.counts.tolist()):
+            size = min(most, max(int(_RUN_BYTES / max(self._bytes, 1)), 1))
+            for start in range(0, count, size):
+                numbers = np.arange(start, min(start + size, count))
+                yield shard, view.stored(np.full(len(numbers), shard), numbers)
+
+    @property
+    def _bytes(self) -> float:
+        """Bytes of a sample, on average."""
+        total = 0.0
+        for part, fixed in zip(self._view.parts, self._fixed, strict=True):
+            index = part.shards.index
+            total += index.schema.row_size if fixed else float(index.raw_sizes.sum()) / max(index.samples, 1)
+        return total
+
+    def _begin(self, shard: int, samples: NDArray[np.int64]) -> _Reading:
+        view = self._view
+        places, groups = view.by_shard(np.full(len(samples), shard), samples)
+        found = []
+        for number, group in groups:
+            rows = self._rows_of(number) if self._fixed[view.part(number)] else None
+            found.append((number, self.pool.submit(self._select, number, group, rows)))
+        return _Reading(shard, samples, places, found)
+
+    def _rows_of(self, shard: int) -> Future[Selection | None]:
+        rows = self._rows.get(shard)
+        if rows is None:
+            shards, number = self._view.at(shard)
+            rows = self._rows[shard] = self.pool.submit(shards.rows, number)
+            if len(self._rows) > _ROWS_KEPT:
+                self._rows.popitem(last=False)
+        self._rows.move_to_end(shard)
+        return rows
+
+    def _select(self, shard: int, samples: NDArray[np.int64], rows: Future[Selection | None] | None) -> Selection:
+        whole = None if rows is None else rows.result()
+        if whole is not None:
+            return replace(whole, samples=samples, take=samples)
+        view = self._view
+        shards, number = view.at(shard)
+        shards.open(number, whole=view.shard_counts[shard] * _WORTH_CHECKING >= shards.index.counts[number])
+        return view.select(shard, samples)
+
+    def _end(self, reading: _Reading) -> Run:
+        found = [(shard, selection.result()) for shard, selection in reading.found]
+        (columns,) = self._view.gather(found, reading.places, [len(reading.samples)])
+        del found  # a selection is a lease
+        for part in self._view.parts:
+            part.shards.release()
+        return Run(columns, reading.shard, reading.samples)
+
+
+class _Reading(NamedTuple):
+    shard: int
+    samples: NDArray[np.int64]
+    places: NDArray[np.int64]
+    found: list[tuple[int, Future[Selection]]]
