@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mdsx.progress import Progress
     from mdsx.storage.cache import Cache
     from mdsx.stream import MaxTokens, Pack
-    from mdsx.writer import Writer, merge
+    from mdsx.writer import Writer, WrittenLengths, merge, write_lengths
     from mdsx.zipped import zip
 
 __version__ = "0.1.0"
@@ -68,12 +68,14 @@ __all__ = [
     "UsageError",
     "Verification",
     "Writer",
+    "WrittenLengths",
     "arrow_columns",
     "convert_tars",
     "index_parquet",
     "merge",
     "repair",
     "verify",
+    "write_lengths",
     "zip",
 ]
 
@@ -94,12 +96,14 @@ _HOMES = {
     "Shuffle": "mdsx.order",
     "Verification": "mdsx.damage",
     "Writer": "mdsx.writer",
+    "WrittenLengths": "mdsx.writer",
     "arrow_columns": "mdsx.arrow",
     "convert_tars": "mdsx.convert",
     "index_parquet": "mdsx.indexing",
     "merge": "mdsx.writer",
     "repair": "mdsx.damage",
     "verify": "mdsx.damage",
+    "write_lengths": "mdsx.writer",
     "zip": "mdsx.zipped",
 }
 

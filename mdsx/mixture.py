@@ -12,7 +12,7 @@ import xxhash
 
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
-from mdsx.order import Weight, exact_weight
+from mdsx.order import Phases, Weight, bounds_of, check_whole_runs, exact_weight
 from mdsx.shards import ColumnChoice, Excerpt, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
@@ -63,9 +63,9 @@ class Mixture:
     Every batch has each component's share as exactly as its size allows, on any number of ranks and workers. Each
     component is read in a shuffled order of its own, epoch after epoch.
 
-    Without proportions, `repeat` or `samples`, an epoch is every sample of every dataset exactly once, shuffled
-    together. With `repeat` or `samples`, an epoch has that many samples of each component, give or take a few at its
-    ends, because each component continues in the next epoch.
+    Without proportions, `repeat`, `samples` or a schedule, an epoch is every sample of every dataset exactly once,
+    shuffled together. With `repeat` or `samples`, an epoch has that many samples of each component, give or take a few
+    at its ends, because each component continues in the next epoch.
 
     Args:
         components: A list, or a mapping from names, of datasets. Each is a URL, an `mdsx.Dataset` or an `mdsx.Mixture`,
@@ -74,7 +74,13 @@ class Mixture:
         columns: The columns to read of all components. They must agree in name and type.
         component_column: The name of one more column, int64: the number of the component that a sample is from.
         epoch_samples: The samples of an epoch. The default is the sum of what `repeat` and `samples` give, or else of
-            the datasets' sizes.
+            the datasets' sizes, rounded down to whole runs if there is `run`.
+        run: The number of successive positions that draw the same component, over all ranks; a multiple of the lanes
+            (8, or those of `mdsx.Shuffle`). With `run = batch_size * world size`, all samples of a global batch are of
+            one component. Components then have their shares over many runs, not in every batch.
+        schedule: Proportions by position: a mapping from positions, which count the samples since the run began over
+            all ranks and epochs, to what `reweight` takes. It has position 0, and each entry holds up to the next one.
+            Then the components are datasets without proportions of their own.
         cache: An `mdsx.Cache`, or its directory, for the components that are given as URLs.
         storage_options: As in `mdsx.Dataset`, for the components that are given as URLs.
 
@@ -89,6 +95,8 @@ class Mixture:
         columns: ColumnChoice | None = None,
         component_column: str | None = None,
         epoch_samples: int | None = None,
+        run: int | None = None,
+        schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]] | None = None,
         cache: CacheLike = None,
         storage_options: StorageOptions | None = None,
     ) -> None:
@@ -96,6 +104,8 @@ class Mixture:
         given = [(str(name), _component(value)) for name, value in named]
         if not given:
             raise UsageError("a mixture needs a component")
+        if schedule is not None:
+            _check_scheduled(given)
         self.component_column = component_column
         opened = [_open(component, columns, cache, storage_options) for _, component in given]
         amounts = _amounts(
@@ -108,14 +118,24 @@ class Mixture:
                 full = f"{name}/{member.name}" if member.name else name
                 members.append(replace(member, name=full, amount=amount * member.amount / whole if whole else amount))
         self._members = _agreed(members)
-        self.weighted = not all(_once(component) for _, component in given)
+        self.weighted = schedule is not None or not all(_once(component) for _, component in given)
         self._sizes = [int(member.excerpt.subset.counts.sum()) for member in members]
         absolute = all(component.proportion is None for _, component in given)
         self.epoch_samples = round(sum(amounts)) if absolute else sum(self._sizes)
+        self.run = None if run is None else _count(run, "run", 1)
+        if self.run is not None:
+            if not self.weighted:
+                hint = "give each component a proportion or repeat=1"
+                raise UsageError("a mixture in runs has weights", found=f"run={run}, no weights", hint=hint)
+            self.epoch_samples -= self.epoch_samples % self.run
         if epoch_samples is not None:
             self.epoch_samples = _count(epoch_samples, "epoch_samples", 1)
-        self.phases: tuple[tuple[int, tuple[Weight, ...]], ...] = ()
-        if self.weighted:
+        if self.run is not None:
+            check_whole_runs(self.epoch_samples, self.run)
+        self.phases: Phases = ()
+        if schedule is not None:
+            self.phases = self._scheduled(schedule)
+        elif self.weighted:
             self.phases = ((0, self._checked([member.amount for member in members])),)
 
     def __repr__(self) -> str:
@@ -140,22 +160,19 @@ class Mixture:
     @property
     def proportions(self) -> tuple[float, ...]:
         """Return the share of each component at the start of a run."""
-        total = sum(member.amount for member in self._members)
-        return tuple(float(member.amount / total) for member in self._members) if total else ()
+        weights = self.phases[0][1] if self.phases else self._sizes
+        amounts = [Fraction(weight) for weight in weights]
+        total = sum(amounts)
+        return tuple(float(amount / total) for amount in amounts) if total else ()
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of the components' content, in their order."""
-        lines = "\n".join(member.excerpt.fingerprint for member in self._members)
-        return xxhash.xxh3_128_hexdigest(f"mixture\n{lines}".encode())
-
-    def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], *, position: int) -> None:
-        """Plan other proportions from `position` on, which counts samples since the run began, over all epochs.
-
-        The plan is for runs that begin afterwards; `StreamingDataLoader.reweight` changes a run that is under way. Each
-        component continues where it is.
-        """
-        self.phases = add_phase(self.phases, position, self.weights(proportions))
+        """Return a hash of the components' content, in their order, and of a schedule with more than one entry."""
+        lines = ["mixture", *(member.excerpt.fingerprint for member in self._members)]
+        if len(self.phases) > 1:
+            for start, weights in self.phases:
+                lines.append(f"{start}:" + ",".join(f"{bound:016x}" for bound in bounds_of(weights, self._sizes)))
+        return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
 
     def weights(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> tuple[Weight, ...]:
         """Return proportions in the order of the components. Raise UsageError if one is missing, unknown or invalid."""
@@ -186,6 +203,15 @@ class Mixture:
             excerpts.append(excerpt if columns is None else excerpt.choose(columns))
         return View(excerpts, self.component_column)
 
+    def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
+        for position in schedule:
+            _count(position, "a position of the schedule", 0)
+        if 0 not in schedule:
+            raise UsageError(
+                "a schedule needs the proportions at position 0", found=f"positions {shown(sorted(schedule))}"
+            )
+        return tuple((position, self.weights(schedule[position])) for position in sorted(schedule))
+
     def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
         if len(proportions) != len(self._members):
             raise UsageError(
@@ -205,13 +231,10 @@ class Mixture:
         return tuple(proportions)
 
 
-def add_phase(
-    phases: tuple[tuple[int, tuple[Weight, ...]], ...], position: int, weights: tuple[Weight, ...]
-) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
-    """Return `phases` with a new one from `position` on, in place of later ones."""
-    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
-        raise UsageError("a phase starts at a position, an integer of at least 0", found=shown(position))
-    return (*(phase for phase in phases if phase[0] < position), (position, weights))
+def add_phase(phases: Phases, position: int, weights: tuple[Weight, ...]) -> Phases:
+    """Return `phases` with one that starts at `position`, up to the next one of them."""
+    before = [phase for phase in phases if phase[0] < position]
+    return (*before, (position, weights), *(phase for phase in phases if phase[0] > position))
 
 
 def _component(given: Any) -> Component:
@@ -231,6 +254,22 @@ def _component(given: Any) -> Component:
         "a component of a mixture is a URL, a Dataset or a Mixture, alone, with its proportion, or as mdsx.Component",
         found=shown(given),
     )
+
+
+def _check_scheduled(given: Sequence[tuple[str, Component]]) -> None:
+    """Raise UsageError if components have weights that a schedule does not know."""
+    for name, component in given:
+        if isinstance(component.dataset, Mixture):
+            raise UsageError(
+                f"component {name} of a mixture with a schedule is a mixture",
+                hint="make one mixture of all the datasets, and give the schedule the proportion of each",
+            )
+        if (component.proportion, component.repeat, component.samples) != (None, None, None):
+            raise UsageError(
+                f"component {name} has a weight of its own, but the schedule has the weights",
+                found=shown(component),
+                hint="give its proportion in the schedule, at position 0",
+            )
 
 
 def _once(component: Component) -> bool:
@@ -255,8 +294,14 @@ def _open(
                 found=source.component_column,
                 hint="give component_column to the outer one, which numbers the components of both",
             )
-        if len(source.phases) > 1:
-            raise UsageError("a mixture within another one has one phase", hint="reweight the outer one")
+        if len(source.phases) > 1 or source.run is not None:
+            raise UsageError(
+                "a mixture within another one has neither a schedule nor run",
+                found=f"run={source.run}" if source.run is not None else f"{len(source.phases)} phases",
+                hint="give them to one mixture of all the datasets"
+                if len(source.phases) > 1
+                else "give run= to the outer one",
+            )
         members = list(source._members)
     else:
         excerpt = (

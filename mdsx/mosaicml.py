@@ -55,7 +55,8 @@ STREAMING_DATASET = {
     "partition_algo": "there is one order, which format-spec.md specifies; it does not depend on ranks",
     "sampling_method": "there is no such choice: a component of an mdsx.Mixture is read in epochs of its own",
     "sampling_granularity": "there is no such choice: a component of an mdsx.Mixture is read in epochs of its own",
-    "batching_method": "there is no such choice: every batch has each component's share of an mdsx.Mixture",
+    "batching_method": "every batch has each component's share of an mdsx.Mixture; mdsx.Mixture(..., run=batch_size * "
+    "world_size) makes batches of one component",
     "stream_name": "there are no kinds of streams: several datasets are an mdsx.Mixture",
     "stream_config": "there are no kinds of streams: several datasets are an mdsx.Mixture",
     "num_workers": "give it to StreamingDataLoader",

@@ -80,11 +80,36 @@ def test_a_selection_is_a_component_of_its_own(urls: dict[str, str]) -> None:
 
 
 def test_a_mixture_can_be_pickled(urls: dict[str, str]) -> None:
-    mixture = Mixture([(urls["a"], 1), (urls["b"], 2)])
-    mixture.reweight([2, 1], position=50)
+    mixture = Mixture([urls["a"], urls["b"]], schedule={0: [1, 2], 50: [2, 1]}, run=8)
     again = pickle.loads(pickle.dumps(mixture))
-    assert again.phases == mixture.phases
+    assert again.phases == mixture.phases == ((0, (1, 2)), (50, (2, 1)))
+    assert again.run == 8
     assert again.fingerprint == mixture.fingerprint
+
+
+def test_a_schedule_has_the_proportions(urls: dict[str, str]) -> None:
+    plain = Mixture({"a": (urls["a"], 3), "b": (urls["b"], 1)})
+    schedule: dict[int, Any] = {50: {"a": 0, "b": 2}, 0: {"b": 1, "a": 3}, 10**15: [1, 1]}
+    mixture = Mixture({"a": urls["a"], "b": urls["b"]}, schedule=schedule)
+    assert mixture.phases == ((0, (3, 1)), (50, (0, 2)), (10**15, (1, 1)))
+    assert mixture.proportions == (0.75, 0.25)
+    assert mixture.weighted
+    assert mixture.epoch_samples == 30
+    assert Mixture({"a": urls["a"], "b": urls["b"]}, schedule={0: [3, 1]}).fingerprint == plain.fingerprint
+    doubled = {position: [2 * weight for weight in weights] for position, weights in mixture.phases}
+    assert Mixture([urls["a"], urls["b"]], schedule=doubled).fingerprint == mixture.fingerprint
+    later = {**schedule, 51: schedule[50]}
+    del later[50]
+    others = [{0: [3, 1]}, later, {**schedule, 50: [1, 2]}, {**schedule, 60: [0, 2]}]
+    found = {Mixture({"a": urls["a"], "b": urls["b"]}, schedule=other).fingerprint for other in [schedule, *others]}
+    assert len(found) == 5
+
+
+def test_an_epoch_of_a_mixture_in_runs_has_whole_runs(urls: dict[str, str]) -> None:
+    assert Mixture([(urls["b"], 1), (urls["c"], 1)], run=16).epoch_samples == 48
+    assert Mixture([Component(urls["a"], repeat=1), urls["b"]], run=8).epoch_samples == 24
+    assert Mixture([(urls["a"], 1), (urls["b"], 1)], run=64, epoch_samples=640).epoch_samples == 640
+    assert Mixture([urls["a"], urls["b"]]).run is None
 
 
 MISTAKES: list[tuple[str, Any, str]] = [
@@ -100,10 +125,23 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("epoch", lambda u: Mixture([u["a"]], epoch_samples=0), "epoch_samples"),
     ("column", lambda u: Mixture([Component(u["a"], columns=["nothing"])]), "no such column"),
     ("columns", lambda u: Mixture([Component(u["a"], columns="id")]), "a list of names"),
-    ("reweight", lambda u: Mixture([u["a"]]).reweight([1], position=1), "without proportions"),
-    ("short", lambda u: Mixture([(u["a"], 1)]).reweight([1, 2], position=1), "number for each component"),
-    ("names", lambda u: Mixture({"a": (u["a"], 1)}).reweight({"b": 1}, position=1), "number for each component"),
-    ("place", lambda u: Mixture([(u["a"], 1)]).reweight([1], position=-1), "position"),
+    ("weights", lambda u: Mixture([u["a"]]).weights([1]), "without proportions"),
+    ("short", lambda u: Mixture([u["a"]], schedule={0: [1, 2]}), "number for each component"),
+    ("names", lambda u: Mixture({"a": u["a"]}, schedule={0: {"b": 1}}), "number for each component"),
+    ("zero", lambda u: Mixture([u["a"]], schedule={0: [1], 9: [0]}), "above 0"),
+    ("no start", lambda u: Mixture([u["a"]], schedule={1: [1]}), "at position 0"),
+    ("nothing", lambda u: Mixture([u["a"]], schedule={}), "at position 0"),
+    ("place", lambda u: Mixture([u["a"]], schedule={0: [1], -1: [1]}), "position of the schedule"),
+    ("float", lambda u: Mixture([u["a"]], schedule={0: [1], cast(int, 1e6): [1]}), "position of the schedule"),
+    ("both", lambda u: Mixture([(u["a"], 1)], schedule={0: [1]}), "weight of its own"),
+    ("repeat", lambda u: Mixture([Component(u["a"], repeat=2)], schedule={0: [1]}), "weight of its own"),
+    ("mixture", lambda u: Mixture([Mixture([u["a"]])], schedule={0: [1]}), "is a mixture"),
+    ("nested", lambda u: Mixture([Mixture([u["a"]], schedule={0: [1], 9: [2]})]), "neither a schedule nor run"),
+    ("nested run", lambda u: Mixture([Mixture([(u["a"], 1)], run=8)]), "neither a schedule nor run"),
+    ("run", lambda u: Mixture([(u["a"], 1)], run=0), "run must be an integer"),
+    ("no weights", lambda u: Mixture([u["a"]], run=8), "in runs has weights"),
+    ("long run", lambda u: Mixture([(u["a"], 1)], run=16), "epoch_samples=16"),
+    ("part", lambda u: Mixture([(u["a"], 1)], run=8, epoch_samples=12), "epoch_samples=16"),
 ]
 
 

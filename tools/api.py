@@ -17,6 +17,7 @@ import mdsx.torch
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
     "Write": ("Writer", "arrow_columns", "merge", "convert_tars", "MemberNames", "Conversion"),
+    "Store lengths of samples": ("write_lengths", "WrittenLengths"),
     "Index existing files": ("index_parquet", "Indexed"),
     "Read": ("Dataset", "zip", "Cache"),
     "Train": (

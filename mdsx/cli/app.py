@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import cache, damage, doctor, index, make, show
+from mdsx.cli import cache, damage, doctor, index, lengths, make, show
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -80,6 +80,7 @@ _add(app, damage.repair, damage.REPAIR_EXAMPLE)
 _add(app, doctor.doctor, doctor.DOCTOR_EXAMPLE)
 _add(app, show.cat, show.CAT_EXAMPLE)
 _add(app, make.merge, make.MERGE_EXAMPLE)
+_add(app, lengths.lengths, lengths.LENGTHS_EXAMPLE)
 caches = _typer(
     "cache",
     "Show what the local cache holds, and remove or add shards while jobs use it. Without a command: show.",

@@ -12,7 +12,9 @@ from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress,
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count
 from mdsx.format.index_parser import MdsxFormat, parse_index
 from mdsx.format.inputs import Refused, describe, each
+from mdsx.format.length_file import STORED_LENGTH, LengthIdentity, LengthTrailer
 from mdsx.format.lengths import (
+    MAX_LENGTH,
     LengthRule,
     constant_length,
     length_rule,
@@ -51,9 +53,11 @@ __all__ = [
     "HEADER_SIZE",
     "HEAD_SIZE",
     "IMAGES",
+    "MAX_LENGTH",
     "MAX_SHARDS",
     "MAX_SPAN",
     "NULL",
+    "STORED_LENGTH",
     "TABLE_END",
     "Column",
     "ColumnType",
@@ -65,7 +69,9 @@ __all__ = [
     "Index",
     "JoinedValues",
     "Layout",
+    "LengthIdentity",
     "LengthRule",
+    "LengthTrailer",
     "MdsxFormat",
     "OpenedShard",
     "Range",

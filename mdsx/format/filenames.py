@@ -11,6 +11,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
 | `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, its progress, and what it skipped |
+| `_lengths/<column>.u32` | the lengths of all samples by one column |
 | `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
 
 The index lists the shards' names as runs: `["shard.", ".mdsx", 0, 3]` are three names. No name leads outside the
@@ -22,6 +23,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+
+import xxhash
 
 INDEX = "index.json"
 SHARDS = "shard."
@@ -36,12 +39,16 @@ CONVERT_PLAN = CONVERT_FOLDER + "plan.json"
 CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
 """What a conversion skipped. It stays with the finished dataset."""
 
+LENGTHS_FOLDER = "_lengths/"
+
 MAX_NAME_SIZE = 512
 
 NameRun = tuple[str, str, int, int]
 """Prefix, suffix, first number, number of names."""
 
-_PLAIN, _ZSTD, _TEMPORARY = ".mdsx", ".mdsx.zst", ".mdsx-tmp"
+_PLAIN, _ZSTD, _TEMPORARY, _LENGTHS = ".mdsx", ".mdsx.zst", ".mdsx-tmp", ".u32"
+_MAX_COLUMN = 200  # characters of a column's name in that of a file, which has at most 255
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]|^\.")
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _NAME = re.compile(f"{_COMPONENT}(?:/{_COMPONENT})*")
 _NUMBER = re.compile("[0-9]{5,}")
@@ -144,6 +151,15 @@ def journal(number: int) -> str:
 def convert_record(part: int) -> str:
     """Return the key of the record of a conversion's part: the results of its finished tars."""
     return f"{CONVERT_FOLDER}part.{part:05d}.json"
+
+
+def lengths(column: str) -> str:
+    """Return the key of the lengths by a column: its name with each byte that is special in paths or URLs as `=XX`, and
+    with a hash if it is long."""
+    name = _NOT_PLAIN.sub(lambda match: "".join(f"={byte:02X}" for byte in match[0].encode()), column)
+    if len(name) > _MAX_COLUMN:
+        name = f"{name[:_MAX_COLUMN]}={xxhash.xxh3_64_hexdigest(column.encode())}"
+    return f"{LENGTHS_FOLDER}{name}{_LENGTHS}"
 
 
 # --- temporary files of a local disk

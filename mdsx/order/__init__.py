@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_chosen
 from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread
-from mdsx.order.draws import Weight, exact_weight
+from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
     Grouping,
@@ -27,6 +27,7 @@ from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle
+from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run, share_edges, shares_of
 
 __all__ = [
@@ -47,12 +48,15 @@ __all__ = [
     "MixtureOrder",
     "Order",
     "Oversize",
+    "Phases",
     "Shuffle",
     "Subset",
     "Weight",
     "WindowGroups",
     "Windows",
     "better_lanes",
+    "bounds_of",
+    "check_whole_runs",
     "chosen_of",
     "default_window",
     "exact_weight",

@@ -21,6 +21,7 @@ from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, groups
+from mdsx.order.run_draws import check_whole_runs
 
 _MAX_WORLD_SIZE = 2**24
 _MAX_BATCH = 2**36  # times the world size, it stays within int64
@@ -35,6 +36,7 @@ class Course(Protocol):
     lanes: int
     shuffle_block: int
     cut: int | None  # windows of groups are cut at multiples of it
+    run: int | None  # of a mixture in runs: the number of positions that draw one component
 
     def lanes_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lane of each position."""
@@ -75,6 +77,8 @@ class Course(Protocol):
 
 class DatasetCourse:
     """The epochs of one dataset: position p is position p % N of the dataset's epoch p // N."""
+
+    run: int | None = None
 
     def __init__(self, order: Order, epoch_samples: int | None = None) -> None:
         self.order = order
@@ -157,8 +161,10 @@ class MixtureCourse:
     def __init__(self, order: MixtureOrder, shards: NDArray[np.int64], epoch_samples: int | None = None) -> None:
         """`shards` is int64 [components + 1]: the number of each component's first shard, and the number of shards."""
         self.order = order
-        self.samples = order.epoch_samples
-        self.epoch_samples = _epoch_samples(epoch_samples, self.samples)
+        self.samples, self.run = order.samples, order.run
+        self.epoch_samples = _epoch_samples(epoch_samples, self.samples - self.samples % (self.run or 1))
+        if self.run is not None:
+            check_whole_runs(self.epoch_samples, self.run)
         self.lanes, self.shuffle_block = order.lanes, order.shuffle_block
         self.cut: int | None = None
         self._shards = shards

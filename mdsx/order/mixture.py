@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order.draws import Draws, Weight, bounds_of
+from mdsx.order.draws import Draws, Phases, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, default_shuffle_block, groups
+from mdsx.order.run_draws import RunDraws
 
 _LANE_WISE = 1024  # samples for each lane; larger components are read lane by lane
 _EPOCHS_KEPT = 4  # orders of a component in memory: its lanes are in the same epoch or in successive ones
@@ -28,8 +28,8 @@ class MixtureOrder:
 
     A weight is an int, a Fraction or a float, and its exact value counts. All components have the same `shuffle_block`
     (None: the default for all their shards together). Positions count over all epochs. `phases` are later weights, each
-    with its first position; the components continue where they are. A MixtureOrder never changes, can be pickled, and
-    may be used by several threads.
+    with its first position; the components continue where they are. `run` is the number of successive positions
+    that draw the same component. A MixtureOrder never changes, can be pickled, and may be used by several threads.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class MixtureOrder:
         lanes: int = 8,
         shuffle_block: int | None = None,
         phases: Sequence[tuple[int, Sequence[Weight]]] = (),
+        run: int | None = None,
     ) -> None:
         counts = [integers(component, f"components[{i}]", MAX_SAMPLES) for i, component in enumerate(components)]
         if shuffle_block is None:
@@ -53,26 +54,28 @@ class MixtureOrder:
             for i, component in enumerate(counts)
         ]
         self.sizes = tuple(stream.size for stream in self._streams)
-        self.phases = _checked_phases([(0, tuple(weights)), *((start, tuple(later)) for start, later in phases)])
-        bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
-        self.bounds = bounds[0][1]
-        self._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
         self._lane_wise: NDArray[np.bool_] = np.array([stream.lane_wise for stream in self._streams], np.bool_)
+        self.run = None if run is None else _checked_run(run, self.lanes)
+        self._use([(0, weights), *phases])
 
     @property
-    def epoch_samples(self) -> int:
-        """Return the default number of positions in an epoch: the sum of the components' sizes."""
+    def samples(self) -> int:
+        """Return the sum of the components' sizes."""
         return sum(self.sizes)
 
     def with_phases(self, phases: Sequence[tuple[int, Sequence[Weight]]]) -> MixtureOrder:
         """Return the mixture with other phases, the first from position 0 on. It shares the components' orders."""
         other = object.__new__(MixtureOrder)
         other.__dict__.update(self.__dict__)
-        other.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
-        bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in other.phases]
-        other.bounds = bounds[0][1]
-        other._draws = Draws(bounds, seed=self.seed, lanes=self.lanes)
+        other._use(phases)
         return other
+
+    def _use(self, phases: Iterable[tuple[int, Iterable[Weight]]]) -> None:
+        self.phases = _checked_phases([(start, tuple(weights)) for start, weights in phases])
+        bounds = [(start, bounds_of(weights, self.sizes)) for start, weights in self.phases]
+        self.bounds = bounds[0][1]
+        options = {"seed": self.seed, "lanes": self.lanes}
+        self._draws = Draws(bounds, **options) if self.run is None else RunDraws(bounds, run=self.run, **options)
 
     def locate(self, positions: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the component, the shard in it, and the sample in that shard, at each position.
@@ -80,7 +83,7 @@ class MixtureOrder:
         A call with many successive positions is fast.
         """
         positions = integers(positions, "positions", MAX_SAMPLES)
-        components, counts = self._drawn(positions)
+        components, counts = self._draws.at(positions, self._lane_wise)
         shards, samples = np.empty_like(components), np.empty_like(components)
         lanes = positions % self.lanes
         for component, chosen in groups(components):
@@ -89,16 +92,10 @@ class MixtureOrder:
 
     def next_needs(self, component: int, position: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first position, from `position` on, that draws on each of these shards of a component, as expected
-        from the weights. It is NEVER for a weight of 0, unless `position` itself draws on the shard."""
-        weights = next(weights for start, weights in reversed(self.phases) if start <= position)
+        from the weights and the phases. It is NEVER for a component that no phase draws any more, except for shards
+        that `position` itself draws on."""
         away = self._streams[component].away(self._draws.before(position)[:, component], shards)
-        ratio = (
-            float(sum(Fraction(weight) for weight in weights) / Fraction(weights[component]))
-            if weights[component]
-            else np.inf
-        )
-        ahead = np.minimum(np.ceil(np.maximum(away, 1) * ratio), float(NEVER)).astype(np.int64)
-        return np.where(away > 0, np.minimum(position + ahead, NEVER), position)
+        return self._draws.expected(component, position, away)
 
     def in_lanes(self, lanes: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return bool [shards of all components]: whether any of `lanes` (bool [C]) draws on it."""
@@ -108,37 +105,6 @@ class MixtureOrder:
         """Return about how many shards the blocks of the first `lanes` lanes draw on at a time."""
         drawn = {component for _, weights in self.phases for component, weight in enumerate(weights) if weight}
         return sum(self._streams[component].active_shards(lanes) for component in drawn)
-
-    def _drawn(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the component at each position, and how often it was drawn before (see `_successive_rounds`)."""
-        size = self._draws.round_size
-        rounds, places = np.divmod(positions, size)
-        unique, at = np.unique(rounds, return_inverse=True)
-        places += at * size
-        drawn, earlier = np.zeros((2, len(unique), size), np.int64)
-        edges = [0, *(np.flatnonzero(np.diff(unique) != 1) + 1).tolist(), len(unique)] if len(unique) else [0]
-        for first, last in pairwise(edges):
-            drawn[first:last], earlier[first:last] = self._successive_rounds(int(unique[first]), last - first)
-        return drawn.ravel()[places], earlier.ravel()[places]
-
-    def _successive_rounds(self, first: int, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return, [rounds, M*C] each, the components of rounds from `first` on, and how often each was drawn before.
-
-        A component that is read lane by lane is counted in each lane, a smaller one over all lanes.
-        """
-        drawn = self._draws.rounds(np.arange(first, first + rounds)).ravel()
-        lanes = np.tile(np.arange(self.lanes), rounds * self._draws.row)
-        counters = drawn * self.lanes + np.where(self._lane_wise[drawn], lanes, 0)
-        by_counter = np.argsort(counters, kind="stable")
-        sizes = np.bincount(counters, minlength=len(self.sizes) * self.lanes)
-        earlier = np.empty_like(drawn)
-        earlier[by_counter] = np.arange(len(drawn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-
-        before = self._draws.before_round(first)
-        together = np.where(self._lane_wise, before, before.sum(axis=0))
-        earlier += together.T.ravel()[counters]
-        shape = (rounds, self._draws.round_size)
-        return drawn.reshape(shape), earlier.reshape(shape)
 
 
 class _Stream:
@@ -208,10 +174,21 @@ class _Stream:
         return active_shards(self._first, self.size // 2, range(lanes if self.lane_wise else 1)) if self.size else 0
 
 
-def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> tuple[tuple[int, tuple[Weight, ...]], ...]:
+def _checked_phases(phases: list[tuple[int, tuple[Weight, ...]]]) -> Phases:
     starts = [integer(start, "the start of a phase", 0, MAX_SAMPLES) for start, _ in phases]
     if starts[0] != 0 or any(later <= start for start, later in pairwise(starts)):
         raise UsageError("each phase starts after the one before it, the first at 0", found=starts)
     if len(starts) > MAX_PHASES:
         raise UsageError("too many phases", found=len(starts), expected=f"at most {MAX_PHASES} in a run")
     return tuple(phases)
+
+
+def _checked_run(run: int, lanes: int) -> int:
+    run = integer(run, "run", 1, MAX_SAMPLES)
+    if run % lanes:
+        raise UsageError(
+            "run must be a multiple of the lanes",
+            found=f"run={run}, {lanes} lanes",
+            hint=f"give the mixture run={-(-run // lanes) * lanes}, or the dataset another shuffle=mdsx.Shuffle(lanes)",
+        )
+    return run

@@ -4,7 +4,8 @@ from mdsx.format import Selection
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
 from mdsx.shards.gather import Columns, as_samples, joined, present
-from mdsx.shards.lengths import Lengths, lengths_of
+from mdsx.shards.length_file import LengthFile, put_length_file
+from mdsx.shards.lengths import Lengths, column_of, lengths_of, write_length_file
 from mdsx.shards.shards import Shards
 from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
 from mdsx.shards.view import ColumnChoice, Excerpt, View
@@ -15,6 +16,7 @@ __all__ = [
     "ColumnChoice",
     "Columns",
     "Excerpt",
+    "LengthFile",
     "Lengths",
     "Selection",
     "Shards",
@@ -22,6 +24,7 @@ __all__ = [
     "Warmed",
     "as_samples",
     "choose_by",
+    "column_of",
     "download_shard",
     "format_of",
     "index_keys",
@@ -29,10 +32,12 @@ __all__ = [
     "joined",
     "lengths_of",
     "present",
+    "put_length_file",
     "read_index",
     "refuse_foreign",
     "retried",
     "split",
     "stream_shard",
     "warm",
+    "write_length_file",
 ]

@@ -1,11 +1,13 @@
 """The lengths of samples: a column of the samples that are read, or an array that the user gives.
 
-The lengths of a shard are read when they are first asked for, from its rows, without what the rows lead to.
+The lengths of a shard are read when they are first asked for: from the file of lengths next to the index, or else from
+the shard's rows, without the values that the rows lead to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,13 +16,28 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import constant_length, length_rule
-from mdsx.process import REQUESTS, Share
+from mdsx.format import (
+    MAX_LENGTH,
+    STORED_LENGTH,
+    Column,
+    LengthIdentity,
+    LengthRule,
+    LengthTrailer,
+    Schema,
+    StoredIndex,
+    constant_length,
+    filenames,
+    length_rule,
+)
+from mdsx.process import REQUESTS, Owner, Share, find_local_ranks
 from mdsx.shards.joins import Join
+from mdsx.shards.length_file import LengthFile, ShardLengths, put_length_file
+from mdsx.shards.length_table import LengthTable
 from mdsx.shards.shards import Shards
+from mdsx.shards.stored import StoredShards
 from mdsx.shards.view import Excerpt, View
+from mdsx.storage import Storage
 
-_MOST = 2**32 - 1
 _AT_ONCE = 64  # shards
 _BYTES_AT_ONCE = 2**28
 
@@ -86,9 +103,9 @@ def _checked(given: object, samples: int) -> NDArray[np.uint32]:
     if len(lengths) != samples:
         hint = "give one for each stored sample, also of those that a selection leaves out"
         raise UsageError("there are not as many lengths as samples", found=len(lengths), expected=samples, hint=hint)
-    if samples and not (int(lengths.min()) >= 0 and int(lengths.max()) <= _MOST):
+    if samples and not (int(lengths.min()) >= 0 and int(lengths.max()) <= MAX_LENGTH):
         wrong = int(lengths.min()) if int(lengths.min()) < 0 else int(lengths.max())
-        raise UsageError("this number cannot be a length", found=wrong, expected=f"0 to {_MOST}")
+        raise UsageError("this number cannot be a length", found=wrong, expected=f"0 to {MAX_LENGTH}")
     return lengths.astype(np.uint32)
 
 
@@ -133,24 +150,34 @@ class _JoinedLengths:
 
 
 def _part(excerpt: Excerpt, name: str) -> _Part:
-    places = {column.name: place for place, column in enumerate(excerpt.schema.columns)}
-    home = excerpt.homes[places[name]] if name in places else 0
+    stored = [
+        excerpt.datasets[home].schema.columns[number]
+        for home, number in zip(excerpt.homes, excerpt.columns, strict=True)
+    ]
+    named = Schema(
+        tuple(Column(column.name, own.type) for column, own in zip(excerpt.schema.columns, stored, strict=True))
+    )
+    place, rule = column_of(named, name, url=excerpt.shards.storage.url)
+    number, home = excerpt.columns[place], excerpt.homes[place]
     shards = excerpt.datasets[home]
-    schema, url = shards.schema, shards.storage.url
-    number = excerpt.columns[places[name]] if name in places else None
-    rule = None if number is None else length_rule(schema.columns[number].type)
-    if number is None or rule is None:
-        good = [column.name for column in excerpt.schema.columns if length_rule(column.type)]
-        type = "" if number is None else f": its type is {schema.columns[number].type}"
-        message = "there is no such column" if number is None else f"this column does not give lengths{type}"
-        expected = ", ".join(good) or "arrays of one dimension, bytes, str, json, or integers; there are none"
-        raise UsageError(message, file=url, place=f"column {name[:80]!r}", expected=expected)
-    constant = constant_length(schema.columns[number].type)
-    identity = {"fingerprint": shards.index.fingerprint, "column": schema.columns[number].name, "rule": rule}
+    identity = LengthIdentity(shards.index.fingerprint, stored[place].name, rule)
+    constant = constant_length(stored[place].type)
     if constant is not None:
         return _ConstantLengths(identity, shards.index.samples, constant)
-    stored = _StoredLengths(shards, number, identity)
-    return stored if home == 0 else _SideLengths(stored, Join(excerpt.shards.index.counts, shards.index.counts))
+    lengths = _StoredLengths(shards, number, identity)
+    return lengths if home == 0 else _SideLengths(lengths, Join(excerpt.shards.index.counts, shards.index.counts))
+
+
+def column_of(schema: Schema, name: str, *, url: str) -> tuple[int, LengthRule]:
+    """Return the number and the rule of a column that gives lengths. Raise UsageError for another one."""
+    for number, column in enumerate(schema.columns):
+        if column.name == name and (rule := length_rule(column.type)):
+            return number, rule
+    type = next((column.type for column in schema.columns if column.name == name), None)
+    message = "there is no such column" if type is None else f"a column of type '{type}' gives no lengths"
+    good = ", ".join(column.name for column in schema.columns if length_rule(column.type))
+    expected = good or "arrays of one dimension, bytes, str, json or integers; the dataset has none"
+    raise UsageError(message, file=url, place=f"column {str(name)[:80]!r}", expected=expected)
 
 
 class _SideLengths:
@@ -170,8 +197,9 @@ class _SideLengths:
 class _ConstantLengths:
     """The lengths of arrays of one size."""
 
-    def __init__(self, identity: Mapping[str, Any], samples: int, length: int) -> None:
-        self.identity, self.samples, self.mean, self._length = identity, samples, float(length), length
+    def __init__(self, identity: LengthIdentity, samples: int, length: int) -> None:
+        self.identity: Mapping[str, Any] = identity.fields
+        self.samples, self.mean, self._length = samples, float(length), length
 
     def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(samples), self._length, np.int64)
@@ -180,34 +208,111 @@ class _ConstantLengths:
 class _StoredLengths:
     """The lengths of a dataset's samples by column `column` of its shards."""
 
-    def __init__(self, shards: Shards, column: int, identity: Mapping[str, Any]) -> None:
-        self.identity, self.samples = identity, shards.index.samples
+    def __init__(self, shards: Shards, column: int, identity: LengthIdentity) -> None:
+        self.identity: Mapping[str, Any] = identity.fields
+        self.samples = shards.index.samples
         # Formats that store columns apart fetch only this one.
         self._shards, (self._column,) = shards.project([column])
-        counts = shards.index.counts
-        self._counts, self._firsts = counts, np.cumsum(counts) - counts
-        self._table = np.zeros(self.samples, np.uint32)
-        self._known = np.zeros(len(counts), np.bool_)
+        self._identity = identity
+        self._process: _Process | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_process": None}
 
     @cached_property
     def mean(self) -> float | None:
-        return self._shards.index.mean_length(self._column)
-
-    def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        if not self._known[shards].all():
-            self._load(np.unique(shards[~self._known[shards]]).tolist())
-        found: NDArray[np.int64] = self._table[self._firsts[shards] + samples].astype(np.int64)
+        found = self._shards.index.mean_length(self._column)
+        if found is None and (file := self._state.file) is not None:
+            return file.mean
         return found
 
-    def _load(self, missing: list[int]) -> None:
-        index, column, pool = self._shards.index, self._column, Share(REQUESTS)
-        by_range = index.read_lengths(missing[0], column, file="") is not None
-        sizes = self._counts * index.schema.row_size if by_range else index.raw_sizes
-        width = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(int(sizes[missing].max()), 1)))
-        for start in range(0, len(missing), width):
-            here = missing[start : start + width]
-            found = pool.map(lambda shard: self._shards.lengths(shard, column), here)
-            for shard, lengths in zip(here, found, strict=True):
-                first = int(self._firsts[shard])
-                self._table[first : first + len(lengths)] = lengths
-                self._known[shard] = True
+    def of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        table = self._state.table
+        if not (known := table.known[shards]).all():
+            self._load(np.unique(shards[~known]).tolist())
+        found: NDArray[np.int64] = table.lengths[table.firsts[shards] + samples].astype(np.int64)
+        return found
+
+    @property
+    def _state(self) -> _Process:
+        if self._process is None or not self._process.owner.here:
+            self._process = _Process(self._shards, self._identity)
+        return self._process
+
+    def _load(self, shards: list[int]) -> None:
+        """Fill in the lengths of these shards."""
+        table = self._state.table
+        missing = table.missing(shards)
+        if missing and (file := self._state.file) is not None:
+            for found in file.read(missing):
+                table.put(found)
+            missing = [shard for shard in missing if not table.known[shard]]
+        rank, count = find_local_ranks(
+            os.environ
+        )  # begin where the node's other processes do not, and find theirs then
+        middle = (rank or 0) * len(missing) // max(count, 1)
+        waiting = missing[middle:] + missing[:middle]
+        while waiting := table.missing(waiting):
+            width = _width(self._shards.index, self._column, waiting)
+            table.put(_read(self._shards, self._column, waiting[:width]))
+
+
+class _Process:
+    """The state of one process: the mapped table is its own."""
+
+    def __init__(self, shards: Shards, identity: LengthIdentity) -> None:
+        self.owner = Owner()
+        self._shards, self._identity, self._counts = shards, identity, shards.index.counts
+
+    @cached_property
+    def file(self) -> LengthFile | None:
+        return LengthFile.open(self._shards.beside, self._identity, self._counts)
+
+    @cached_property
+    def table(self) -> LengthTable:
+        shards, identity, counts = self._shards, self._identity, self._counts
+        if shards.cache is not None:
+            return LengthTable.in_cache(identity, counts, shards.cache, shards.storage.url)
+        path = shards.beside.path(filenames.lengths(identity.column))
+        if shards.mapped_in_place and path is not None and self.file is not None:
+            return LengthTable.in_place(identity, counts, path, self.file.trailer)
+        return LengthTable.in_memory(identity, counts)
+
+
+def _width(index: StoredIndex, column: int, numbers: Sequence[int]) -> int:
+    """Return how many of the shards to read at once."""
+    by_range = index.read_lengths(numbers[0], column, file="") is not None
+    sizes = index.counts * index.schema.row_size if by_range else index.raw_sizes
+    return max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(int(sizes[numbers].max()), 1)))
+
+
+def _read(shards: Shards | StoredShards, column: int, numbers: Sequence[int]) -> list[ShardLengths]:
+    """Read the lengths of shards from their rows."""
+    found = Share(REQUESTS).map(lambda shard: shards.lengths(shard, column).astype(STORED_LENGTH), numbers)
+    return list(zip(numbers, found, strict=True))
+
+
+def write_length_file(
+    storage: Storage,
+    index: StoredIndex,
+    column: str,
+    *,
+    target: Storage,
+    watch: Callable[[int, int], object] = lambda shards, samples: None,
+) -> LengthTrailer:
+    """Write the file of lengths by `column`, of the dataset in `storage` with this index, to the `target`, and return
+    its trailer. Call `watch` with how many shards and samples were read. Raise UsageError for a column without lengths.
+    """
+    number, rule = column_of(index.schema, column, url=storage.url)
+    constant = constant_length(index.schema.columns[number].type)
+    projected = index.project([number])
+    place = number if projected is index else 0
+    shards, total, samples = StoredShards(storage, projected), len(index.counts), 0
+    parts = [] if constant is None else [np.full(size, constant, STORED_LENGTH) for size in index.counts.tolist()]
+    while (first := len(parts)) < total:
+        waiting = range(first, min(first + _AT_ONCE, total))
+        for _, lengths in _read(shards, place, waiting[: _width(projected, place, waiting)]):
+            parts.append(lengths)
+            samples += len(lengths)
+        watch(len(parts), samples)
+    return put_length_file(target, LengthIdentity(index.fingerprint, column, rule), parts)

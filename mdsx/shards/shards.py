@@ -74,8 +74,8 @@ class Shards:
             self.cache = cache.open()
             if connections and index is None and self.cache.is_empty():
                 self.storage.connect(filenames.INDEX, connections)
-        beside = self.storage if index is None else open_beside(url, index, storage_options)
-        self.index: StoredIndex = read_index(beside)
+        self.beside = self.storage if index is None else open_beside(url, index, storage_options)
+        self.index: StoredIndex = read_index(self.beside)
         self.local = path is not None
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)

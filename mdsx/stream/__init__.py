@@ -12,7 +12,7 @@ from mdsx.stream.meter import Meter
 from mdsx.stream.prefetch import warn_of_small_cache
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import NOTHING, Iteration, Run
-from mdsx.stream.state import OrderIdentity, Phases, WorkerShare
+from mdsx.stream.state import OrderIdentity, WorkerShare
 
 __all__ = [
     "NOTHING",
@@ -28,7 +28,6 @@ __all__ = [
     "OrderIdentity",
     "Pace",
     "Pack",
-    "Phases",
     "Place",
     "Plan",
     "RankGroups",

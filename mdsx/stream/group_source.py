@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, Grouping
+from mdsx.order import Course, Grouping, Phases
 from mdsx.process import Counters
 from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.group_state import GroupIdentity, window_at
 from mdsx.stream.groups import GroupBatching, GroupPlace, first_place
 from mdsx.stream.layouts import Layout
 from mdsx.stream.planning import Planner
-from mdsx.stream.state import OrderIdentity, Phases, number_of
+from mdsx.stream.state import OrderIdentity, number_of
 
 _FEW = 4  # samples of a group, if their mean length is not known
 

@@ -9,16 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 from mdsx.errors import StateError, UsageError, shown
-from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Weight, exact_weight
+from mdsx.order import MAX_LANES, MAX_PHASES, MAX_SAMPLES, Phases, Weight, exact_weight
 from mdsx.stream.batching import Batching
-
-Phases = tuple[tuple[int, tuple[Weight, ...]], ...]
-"""The weights of a mixture, each with the first position where they hold, counted over all epochs."""
 
 _FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
 _FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
 _HINTS = {
-    "fingerprint": "the checkpoint belongs to another dataset: resume on the one that it was made with",
+    "fingerprint": "the checkpoint belongs to another dataset, or a mixture with another schedule: resume with the one "
+    "that it was made with",
     "order_version": "this version of mdsx computes another order: resume with the version that wrote the checkpoint",
 }
 
@@ -85,7 +83,9 @@ class OrderIdentity:
     fingerprint: str
     epoch_samples: int
     samples: int  # in all datasets; the fingerprint says which
-    phases: Phases = ()  # of a weighted mixture
+    phases: Phases = ()  # of a weighted mixture: its schedule, with what `reweight` changed
+    schedule: Phases = ()
+    run: int | None = None  # of a mixture in runs
 
     def state(self, epoch: int, position: int, *, reached: int | None = None) -> dict[str, Any]:
         """Return the state of a run at (epoch, position): JSON-able, the same on every rank.
@@ -93,6 +93,8 @@ class OrderIdentity:
         `reached`: up to which position, counted over all epochs, the order may not change, if later than that.
         """
         state = {"epoch": epoch, "position": position, **self._fields()}
+        if self.run is not None:
+            state["run"] = self.run
         if self.phases:
             now = epoch * self.epoch_samples + position if reached is None else reached
             state["phases"] = [[start, list(map(_plain, weights))] for start, weights in self.phases if start <= now]
@@ -113,7 +115,7 @@ class OrderIdentity:
         """
         if not isinstance(state, Mapping):
             raise StateError("a state is the dict that state_dict() returned", found=type(state).__name__)
-        known = {"epoch", "position", *self._fields(), "worker", *(("phases",) if self.phases else ())}
+        known = {"epoch", "position", *self._fields(), "worker", "run", *(("phases",) if self.phases else ())}
         if unknown := [name for name in state if name not in known]:
             raise StateError(
                 "the state has an unknown field", place=shown(unknown[0]), expected=", ".join(sorted(known))
@@ -137,6 +139,15 @@ class OrderIdentity:
                     expected=repr(expected),
                     hint=_HINTS.get(name, f"construct the dataset with {_argument(name, state)} to resume"),
                 )
+        if type(state.get("run")) is not type(self.run) or state.get("run") != self.run:
+            run = f"run={shown(state['run'])}" if "run" in state else "no run"
+            raise StateError(
+                "the state is of a mixture in other runs",
+                place="run",
+                found=run,
+                expected=f"run={self.run}" if self.run is not None else "no run",
+                hint=f"construct the mixture with {run} to resume",
+            )
         if position > self.epoch_samples:
             expected = self.epoch_samples
             raise StateError("the position is beyond the epoch", place="position", found=position, expected=expected)
@@ -167,22 +178,28 @@ class OrderIdentity:
         }
 
     def _merged(self, state: Mapping[str, Any], now: int) -> Phases:
-        """Return the phases that had started in the state, then those planned here for later."""
+        """Return the phases that had started in the state, then those of the schedule that start later."""
         if not self.phases:
             return ()
         past = _parsed(state.get("phases"), len(self.phases[0][1]), now)
-        for start, weights in self.phases:
-            same = [_shares(there) == _shares(weights) for begin, there in past if begin == start]
-            if same != [True] and (start < now or start == 0):
-                raise StateError(
-                    "the state is of a mixture with other weights",
-                    place="phases",
-                    found=[[begin, list(map(_plain, there))] for begin, there in past],
-                    expected=f"{list(map(_plain, weights))} from position {start} on",
-                    hint="construct the mixture with the weights that the run began with, resume, then reweight",
-                )
-        taken = {start for start, _ in past}
-        return past + tuple(phase for phase in self.phases if phase[0] >= now and phase[0] not in taken)
+        weights = self.phases[0][1]
+        if _shares(past[0][1]) != _shares(weights):
+            raise StateError(
+                "the state is of a mixture with other weights",
+                place="phases",
+                found=[[begin, list(map(_plain, there))] for begin, there in past],
+                expected=f"{list(map(_plain, weights))} from position 0 on",
+                hint="construct the mixture with the weights that the run began with, resume, then reweight",
+            )
+        begun = {start for start, _ in past}
+        if missing := [start for start, _ in self.schedule if start <= now and start not in begun]:
+            raise StateError(
+                "the state lacks a phase of the mixture's schedule",
+                place="phases",
+                found=f"phases from positions {sorted(begun)}",
+                expected=f"one from position {missing[0]}",
+            )
+        return past + tuple(phase for phase in self.schedule if phase[0] > now)
 
 
 def _parsed(found: Any, components: int, now: int) -> Phases:

@@ -14,12 +14,12 @@ from mdsx.dataset import Dataset, Sample
 from mdsx.errors import StateError, UsageError, shown
 from mdsx.mixture import Mixture
 from mdsx.mosaicml import STREAMING_DATASET, explain
-from mdsx.order import Shuffle, Weight
+from mdsx.order import Phases, Shuffle, Weight
 from mdsx.process import at_fork
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage import StorageOptions
 from mdsx.storage.cache import Cache, CacheLike
-from mdsx.stream import NOTHING, Batching, Iteration, Phases, RankReader, Run, Task, WorkerShare
+from mdsx.stream import NOTHING, Batching, Iteration, RankReader, Run, Task, WorkerShare
 from mdsx.torch.assembly import transformed
 from mdsx.torch.dataloader import WorkerStarts, check_batched_once, find_loader, spawning
 from mdsx.torch.rank_data import RankData
@@ -213,8 +213,9 @@ class StreamingDataset(IterableDataset[Any]):
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
         """Change the proportions of the mixture's components, from the current position on.
 
-        This is a new phase, which the state holds; each component continues where it is. Call it on every rank at the
-        same position. For the dataset of a `StreamingDataLoader`, call the loader's `reweight`.
+        This is a new phase, which the state holds; each component continues where it is. It holds up to the next entry
+        of the mixture's schedule, if there is one. In a mixture in runs, it begins with the next run. Call it on every
+        rank at the same position. For the dataset of a `StreamingDataLoader`, call the loader's `reweight`.
 
         Raises:
             UsageError: The dataset is no mixture, or PyTorch's DataLoader has started workers from this object: how far

@@ -24,10 +24,10 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from mdsx.errors import UsageError, shown
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
-from mdsx.order import Weight
+from mdsx.order import Phases, Weight
 from mdsx.process import Owner, at_fork
 from mdsx.progress import StatusLine
-from mdsx.stream import Batching, Iteration, Meter, Phases, Place, Steps, Task, batches_ahead
+from mdsx.stream import Batching, Iteration, Meter, Place, Steps, Task, batches_ahead
 from mdsx.torch.assembly import Collate, OnError, Short
 from mdsx.torch.collation import VALID, Uneven
 from mdsx.torch.dataset import StreamingDataset
@@ -231,7 +231,9 @@ class StreamingDataLoader:
         """Change the proportions of the mixture's components, from the next batch on.
 
         Give a list in the order of the components, or a mapping from their names. Each component continues where it is.
-        Call it on every rank at the same position, between two batches or two epochs. The state holds the proportions.
+        The proportions hold up to the next entry of the mixture's schedule, if there is one. A mixture in runs (`run=`)
+        changes with its next run. Call it on every rank at the same position, between two batches or two epochs. The
+        state holds the proportions.
 
         Raises:
             UsageError: The dataset is no mixture, or the proportions do not fit its components.

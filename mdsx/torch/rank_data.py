@@ -15,14 +15,13 @@ import numpy as np
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
-from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Shuffle, Weight
+from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Phases, Shuffle, Weight
 from mdsx.shards import View
 from mdsx.stream import (
     Batch,
     Batching,
     OrderIdentity,
     Pace,
-    Phases,
     RankReader,
     Steps,
     Task,
@@ -105,6 +104,8 @@ class RankData:
             epoch_samples=course.epoch_samples,
             samples=course.samples,
             phases=self.phases,
+            schedule=self.dataset.phases if isinstance(self.dataset, Mixture) else (),
+            run=self.dataset.run if isinstance(self.dataset, Mixture) else None,
         )
 
     @property
@@ -113,7 +114,8 @@ class RankData:
         return self.course.order.phases if isinstance(self.course, MixtureCourse) else ()
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight], position: int) -> None:
-        """Continue with these proportions of a mixture's components from `position` on, counted over all epochs."""
+        """Continue with these proportions of a mixture's components from `position` on, counted over all epochs, up to
+        the next entry of its schedule."""
         if not isinstance(self.dataset, Mixture):
             raise UsageError("only a mixture can be reweighted", found=type(self.dataset).__name__)
         self.use_phases(add_phase(self.phases, position, self.dataset.weights(proportions)))
@@ -247,5 +249,7 @@ def _course(
         )
     counts = [excerpt.subset.counts for excerpt in view.excerpts]
     (_, weights), *later = dataset.phases
-    order_of_all = MixtureOrder(counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later)
+    order_of_all = MixtureOrder(
+        counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later, run=dataset.run
+    )
     return MixtureCourse(order_of_all, view.firsts, epoch_samples)

@@ -15,6 +15,7 @@ from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
 from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, open_storage
+from mdsx.writer.lengths import join_lengths
 
 _THREADS = 16
 _FOREIGN = "only datasets of mdsx's own format can be merged"
@@ -32,7 +33,7 @@ def merge(
 
         mdsx.merge("s3://bucket/big", parts=3)
 
-    No shard is copied or changed.
+    No shard is copied or changed. Lengths that all parts have (`Writer(..., lengths=[...])`) are joined.
 
     Args:
         url: The folder of the parts.
@@ -75,8 +76,10 @@ def merge(
             entries.append(entry)
     first = indexes[0]
     metadata = first.metadata if metadata is None else metadata
+    data = build_index(first.schema, first.compression, entries, metadata)
+    join_lengths(storage, names, indexes, parse_index(data), sizes)
     storage.discard_unfinished(filenames.INDEX)
-    storage.put(filenames.INDEX, build_index(first.schema, first.compression, entries, metadata))
+    storage.put(filenames.INDEX, data)
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:

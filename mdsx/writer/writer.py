@@ -17,16 +17,28 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from mdsx.arrow import ArrowData, encode_batch
-from mdsx.errors import ChangedError, UsageError
-from mdsx.format import Encoded, Encoder, Index, ShardBuilder, ShardEntry, ShardView, build_index, filenames, raw_size
+from mdsx.errors import ChangedError, UsageError, shown
+from mdsx.format import (
+    Encoded,
+    Encoder,
+    Index,
+    ShardBuilder,
+    ShardEntry,
+    ShardView,
+    build_index,
+    filenames,
+    parse_index,
+    raw_size,
+)
 from mdsx.mosaicml import WRITER, explain
 from mdsx.process import Owner
+from mdsx.shards import column_of, write_length_file
 from mdsx.storage import StorageOptions, open_storage
 from mdsx.writer.resume import Folder, Options, begin, load_shard, stored_shards
 from mdsx.writer.uploads import Uploads
@@ -61,6 +73,9 @@ class Writer:
         metadata: A JSON object to keep in the index. If runs differ, that of the run that finishes is kept.
         resume: Whether to continue a dataset that a writer with the same arguments began. `samples` is then the number
             of samples that are already stored, which the caller skips.
+        lengths: Columns by which jobs will pack samples, such as ["tokens"]: the lengths of all samples are also stored
+            in a file of their own, which is read faster than the rows of all shards. `mdsx.write_lengths` adds them to
+            a finished dataset.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
 
     Raises:
@@ -79,9 +94,15 @@ class Writer:
         compression: str | None = None,
         metadata: dict[str, Any] | None = None,
         resume: bool = False,
+        lengths: Sequence[str] = (),
         storage_options: StorageOptions | None = None,
     ) -> None:
         self._options = Options.parse(columns, shard_size, compression)
+        if isinstance(lengths, str):
+            raise UsageError("lengths are a list of columns", found=shown(lengths))
+        for name in lengths:
+            column_of(self._options.schema, name, url=os.fspath(url))
+        self._lengths = tuple(lengths)
         build_index(self._options.schema, None, [], metadata)  # raise an error for invalid metadata now, not at the end
         self._metadata = copy.deepcopy(metadata)
         self._storage = open_storage(url, storage_options, write=True)
@@ -229,8 +250,10 @@ class Writer:
         entries = self._uploads.drain()
         self._folder.check_owner()
         self._check_stored(entries)
-        options = self._options
-        self._storage.put(filenames.INDEX, build_index(options.schema, options.compression, entries, self._metadata))
+        data = build_index(self._options.schema, self._options.compression, entries, self._metadata)
+        for column in self._lengths:  # read back: a resumed writer has not seen the earlier shards
+            write_length_file(self._storage, parse_index(data), column, target=self._storage)
+        self._storage.put(filenames.INDEX, data)
         self._folder.remove()
 
     def _check_stored(self, entries: list[ShardEntry]) -> None:

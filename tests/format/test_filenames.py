@@ -15,7 +15,7 @@ PACKAGE = Path(mdsx.__file__).parent
 HOMES = {PACKAGE / "format" / "filenames.py", PACKAGE / "storage" / "cache" / "filenames.py"}
 NAMES = re.compile(
     r"\bindex\.json|\bpart[-.]|\.part\b|_mdsx/|_convert/|\bshard\.|\.mdsx|\.zst\b|mdsx-tmp|journal\.|writer\.json"
-    r"|plan\.json|skipped\.json|\brepaired[-.]|before-repair|tally\.|^lock$|^limits$"
+    r"|plan\.json|skipped\.json|\brepaired[-.]|before-repair|_lengths/|\.u32\b|tally\.|^lock$|^limits$"
 )
 NOT_OURS = {PACKAGE / "convert"}
 """Tars have names of their own, such as `.tar.zst`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mdsx.order import MixtureOrder
 from mdsx.order.course import batch_positions
@@ -19,3 +19,8 @@ def rank_positions(start: int, stop: int, *, lanes: int, rank: int, world_size: 
 def draws_before(mixture: MixtureOrder, positions: Iterable[int]) -> NDArray[np.int64]:
     """Return [positions, components]: how often the lane of each position drew each component before it."""
     return np.array([mixture._draws.before(position)[position % mixture.lanes] for position in positions])
+
+
+def places(mixture: MixtureOrder, positions: ArrayLike) -> list[tuple[int, ...]]:
+    """Return (component, shard, sample) at each position."""
+    return [tuple(place) for place in np.stack(mixture.locate(positions), axis=1).tolist()]

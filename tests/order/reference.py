@@ -147,8 +147,10 @@ class Mixture:
         lanes: int,
         shuffle_block: int,
         phases: Sequence[tuple[int, Sequence[int | float | Fraction]]] = (),
+        run: int | None = None,
     ) -> None:
         self.bounds = self.bounds_of(weights)
+        self.run = run
         self.phases = [(0, self.bounds), *((start, self.bounds_of(later)) for start, later in phases)]
         self.components, self.seed, self.lanes, self.shuffle_block = components, seed, lanes, shuffle_block
         self._orders: dict[tuple[int, int, int], list[Place]] = {}
@@ -159,10 +161,15 @@ class Mixture:
         return [int(W * sum(exact[: i + 1]) // sum(exact)) for i in range(len(exact))]
 
     def draw(self, p: int) -> int:
+        if self.run is None:
+            c, t, m = p % self.lanes, p // self.lanes, max(1, 256 // self.lanes)
+            t = m * (t // m) + permutation(key(self.seed, 5, c, t // m), m)[t % m]
+            number = t * self.lanes + c
+        else:
+            number = p // self.run
+            p = number * self.run  # the run has the weights of its first position
         bounds = [bounds for start, bounds in self.phases if start <= p][-1]
-        c, t, m = p % self.lanes, p // self.lanes, max(1, 256 // self.lanes)
-        t = m * (t // m) + permutation(key(self.seed, 5, c, t // m), m)[t % m]
-        x = ((t * self.lanes + c) * G + key(self.seed, 3)) % W
+        x = (number * G + key(self.seed, 3)) % W
         return next(i for i, bound in enumerate(bounds) if x < bound)
 
     def positions(self, stop: int) -> list[tuple[int, int, int]]:

@@ -17,30 +17,8 @@ from mdsx.order import MixtureOrder, Order
 from mdsx.order.draws import floor_sum
 from mdsx.order.hashing import key
 from tests.order import reference
-from tests.order.positions import draws_before
-from tests.order.strategies import uint64
-
-components = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=4)
-
-
-def places(mixture: MixtureOrder, positions: Any) -> list[tuple[int, ...]]:
-    return [tuple(place) for place in np.stack(mixture.locate(positions), axis=1).tolist()]
-
-
-@st.composite
-def mixtures(draw: st.DrawFn) -> dict[str, Any]:
-    counts = draw(components.filter(lambda components: any(map(sum, components))))
-    weight = st.one_of(st.integers(0, 5), st.floats(0.001, 10), st.fractions(0, 3))
-    weights = [draw(weight) if sum(component) else 0 for component in counts]
-    if not any(weights):
-        weights = [int(sum(component) > 0) for component in counts]
-    return {
-        "components": counts,
-        "weights": weights,
-        "seed": draw(uint64),
-        "lanes": draw(st.sampled_from([1, 2, 3, 5, 8, 40, 300])),
-        "shuffle_block": draw(st.integers(1, 64)),
-    }
+from tests.order.positions import draws_before, places
+from tests.order.strategies import mixtures
 
 
 @given(mixtures())
@@ -238,7 +216,7 @@ def test_a_single_component_keeps_its_own_order() -> None:
 
 def test_a_mixture_has_the_given_attributes() -> None:
     mixture = MixtureOrder([[30, 50], [40]], [1, 2], seed=6)
-    assert (mixture.sizes, mixture.epoch_samples) == ((80, 40), 120)
+    assert (mixture.sizes, mixture.samples) == ((80, 40), 120)
     assert (mixture.seed, mixture.lanes) == (6, 8)
     assert mixture.shuffle_block == 64 * 40, "the default for all shards together"
     assert mixture.locate([])[0].tolist() == []

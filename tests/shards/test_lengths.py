@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mdsx
-from mdsx.shards import View
-from mdsx.shards.lengths import lengths_of
+from mdsx import warn
+from mdsx.format import filenames
+from mdsx.shards import Lengths, View, lengths_of
+from mdsx.shards import shards as shards_module
+from mdsx.storage.cache import clear, contents_of
+from tests.fork_server import call_all
+from tests.forks import forked
+from tests.shards.formats import far_disk
+from tests.shards.formats.far_disk import SCHEME, FarDisk, Request
 
 COLUMNS = {
     "id": "int64",
@@ -65,7 +78,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def all_lengths(data: mdsx.Dataset, length: Any) -> list[int]:
     view = View([data.excerpt])
     shards = np.repeat(np.arange(len(view.counts)), view.counts)
-    samples = np.concatenate([np.arange(count) for count in view.counts])
+    samples = np.concatenate([np.zeros(0, np.int64), *(np.arange(count) for count in view.counts)])
     found: list[int] = lengths_of(view, length).of(shards, view.stored(shards, samples)).tolist()
     return found
 
@@ -79,3 +92,240 @@ def test_each_rule_gives_lengths(data: mdsx.Dataset, column: str) -> None:
 def test_a_column_without_lengths_is_refused(data: mdsx.Dataset, column: str) -> None:
     with pytest.raises(mdsx.UsageError, match="id, tokens, text, small, pair, maybe"):
         lengths_of(View([data.excerpt]), column)
+
+
+def test_a_number_that_cannot_be_a_length_is_refused(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"n": "int64"}) as out:
+        out.write_batch({"n": [1, 2, -3]})
+    with pytest.raises(mdsx.UsageError, match="sample 2"):
+        all_lengths(mdsx.Dataset(tmp_path / "data"), "n")
+
+
+def test_the_mean_is_known_without_a_pass_where_the_index_says_it(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"tokens": "uint16[*]", "id": "int64"}, shard_size=1000) as out:
+        for number in range(100):
+            out.write({"tokens": np.zeros(number % 7, np.uint16), "id": 0})
+    data = mdsx.Dataset(tmp_path / "data")
+    lengths = all_lengths(data, "tokens")
+    assert lengths_of(View([data.excerpt]), "tokens").mean == sum(lengths) / 100
+    assert lengths_of(View([data.excerpt]), "id").mean is None
+    mdsx.write_lengths(tmp_path / "data", "id")
+    assert lengths_of(View([data.excerpt]), "id").mean == 0.0
+
+
+def test_a_given_array_has_a_length_for_each_stored_sample(data: mdsx.Dataset) -> None:
+    given = np.random.default_rng(1).integers(0, 2**32, len(data))
+    assert all_lengths(data, given) == given.tolist()
+    found = lengths_of(View([data.select(100, 300).excerpt]), given)
+    assert found.mean == given.mean()
+    assert found.identity == lengths_of(View([data.excerpt]), given.tolist()).identity
+    bad: list[Any] = [given[1:], given.astype(float), given - 2**32, "absent", [given.tolist()]]
+    for wrong in bad:
+        with pytest.raises(mdsx.UsageError):
+            lengths_of(View([data.excerpt]), wrong)
+
+
+def test_selections_mixtures_and_new_names_keep_the_stored_identity(tmp_path: Path, data: mdsx.Dataset) -> None:
+    other = write(tmp_path / "other", 50).select_columns({"size": "tokens"})
+    chosen = data.select(0.2, 0.7).select_columns({"size": "tokens"})
+    view = View([chosen.excerpt, other.excerpt])
+    lengths = lengths_of(view, "size")
+    fields = {"column": "tokens", "rule": "values"}
+    assert lengths.identity == {
+        "each": [{"fingerprint": data.fingerprint, **fields}, {"fingerprint": other.fingerprint, **fields}]
+    }
+    shards = np.repeat(np.arange(len(view.counts)), view.counts)
+    samples = view.stored(shards, np.concatenate([np.arange(count) for count in view.counts]))
+    shuffled = np.random.default_rng(2).permutation(len(shards))
+    found = np.empty(len(shards), np.int64)
+    found[shuffled] = lengths.of(shards[shuffled], samples[shuffled])
+    assert found.tolist() == [len(each["size"]) for part in (chosen, other) for each in part]
+
+
+# --- what is read, and where it is kept
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset that is read like remote storage, with a cache of its own."""
+    monkeypatch.setattr(shards_module, "open_storage", far_disk.open_far)
+    monkeypatch.setenv("MDSX_CACHE", str(tmp_path / "cache"))
+    write(tmp_path / "data")
+    FarDisk.requests.clear()
+    return tmp_path
+
+
+def open_far(folder: Path) -> mdsx.Dataset:
+    return mdsx.Dataset(f"{SCHEME}{folder / 'data'}")
+
+
+def requests() -> list[Request]:
+    found = [request for request in FarDisk.requests if request.key != filenames.INDEX]
+    FarDisk.requests.clear()
+    return found
+
+
+def test_only_the_rows_of_the_shards_are_read(far: Path) -> None:
+    data, expected = open_far(far), [EXPECTED["tokens"](number) for number in range(500)]
+    assert all_lengths(data, "tokens") == expected
+    index = data.shards.index
+    rows, first = index.schema.row_size * index.counts, index.schema.rows_offset
+    (absent, *asked) = requests()
+    assert absent.key == "_lengths/tokens.u32"
+    ranges = {index.name(shard): (first, first + size) for shard, size in enumerate(rows.tolist())}
+    assert {each.key: (each.start, each.stop) for each in asked} == ranges
+    assert len(asked) == len(index.counts)
+    assert all_lengths(open_far(far), "tokens") == expected  # from the cache
+    assert not requests()
+
+
+def test_with_a_file_only_its_trailer_and_ranges_of_it_are_read(far: Path) -> None:
+    found = mdsx.write_lengths(far / "data", "tokens")
+    assert (found.samples, found.rule) == (500, "values")
+    data = open_far(far)
+    index = data.shards.index
+    stops = np.cumsum(index.counts)
+    lengths = lengths_of(View([data.excerpt]), "tokens")
+    assert lengths.mean == found.mean == found.sum / 500
+    assert lengths.of(np.array([2, 2]), np.array([1, 0])).tolist() == [
+        EXPECTED["tokens"](int(stops[1]) + number) for number in (1, 0)
+    ]
+    key = "_lengths/tokens.u32"
+    assert requests() == [Request(key, 2000, None), Request(key, 4 * int(stops[1]), 4 * int(stops[2]))]
+    assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+    assert {request.key for request in requests()} == {key}
+
+
+def damage(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("at", [1, 1999, 2000, 2050, -5])
+def test_a_damaged_file_of_lengths_is_not_used(far: Path, at: int) -> None:
+    file = far / "data" / "_lengths" / "tokens.u32"
+    mdsx.write_lengths(far / "data", "tokens")
+    damage(file, at if at >= 0 else file.stat().st_size + at)
+    for data in (open_far(far), mdsx.Dataset(far / "data")):
+        warn.issued.clear()
+        with pytest.warns(UserWarning, match="mdsx lengths .*data --column tokens"):
+            assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+
+
+@pytest.mark.parametrize("count", [400, 500, 600])
+def test_the_lengths_of_another_dataset_are_not_used(far: Path, count: int) -> None:
+    other = far / "other"
+    with mdsx.Writer(other, {"tokens": "uint16[*]"}, lengths=["tokens"], shard_size=10_000) as out:
+        for _ in range(count):
+            out.write({"tokens": [1]})
+    shutil.copytree(other / "_lengths", far / "data" / "_lengths")
+    with pytest.warns(UserWarning, match="--column tokens"):
+        assert all_lengths(open_far(far), "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+
+
+def test_damage_in_the_cache_is_found(far: Path) -> None:
+    expected = [EXPECTED["tokens"](number) for number in range(500)]
+    assert all_lengths(open_far(far), "tokens") == expected
+    (table,) = (far / "cache").rglob("*.u32")
+    marks = 8 * len(open_far(far).shards.index.counts)
+    assert table.stat().st_size == marks + 2000
+    for at in (0, marks + 7, marks + 1999):
+        damage(table, at)
+    requests()
+    assert all_lengths(open_far(far), "tokens") == expected
+    assert len({request.key for request in requests() if request.key.startswith("shard.")}) >= 2
+    assert all_lengths(open_far(far), "tokens") == expected
+    assert not requests()
+
+
+def test_the_cache_counts_keeps_and_removes_lengths(far: Path) -> None:
+    data = open_far(far)
+    assert all_lengths(data, "tokens")
+    cache = far / "cache"
+    (table,) = cache.rglob("*.u32")
+    (dataset,) = contents_of(cache, time.time()).datasets
+    assert (dataset.shards, dataset.size, dataset.held) == (0, table.stat().st_size, 0)
+    held = lengths_of(View([data.excerpt]), "tokens")
+    zero = np.zeros(1, np.int64)
+    held.of(zero, zero)
+    assert clear(cache).held.size == dataset.size
+    assert held.of(zero, zero).tolist() == [EXPECTED["tokens"](0)]
+    del held
+    gc.collect()
+    assert clear(cache).removed.size == dataset.size
+    assert not table.exists()
+    assert all_lengths(data, "tokens")
+
+
+def test_a_full_cache_leaves_lengths_in_memory(far: Path) -> None:
+    data = mdsx.Dataset(f"{SCHEME}{far / 'data'}", cache=mdsx.Cache(far / "cache", limit=11_000))
+    lengths = lengths_of(View([data.excerpt]), "tokens")
+    held = [data.shards.cache.fetch(data.shards.key(0), lambda write: data.shards._state.stored.download(0, write))]  # type: ignore[union-attr]
+    assert lengths.of(np.array([3]), np.array([0])).tolist() == [EXPECTED["tokens"](int(data._first[3]))]
+    assert held
+    assert not list((far / "cache").rglob("*.u32"))
+
+
+def read_all(folder: Path, seed: int) -> list[int]:
+    """Read the lengths of all samples in many calls, in an order of this process."""
+    shards_module.open_storage = far_disk.open_far  # type: ignore[attr-defined]
+    data = open_far(folder)
+    view = View([data.excerpt])
+    shards = np.repeat(np.arange(len(view.counts)), view.counts)
+    samples = np.concatenate([np.arange(count) for count in view.counts])
+    found, lengths = np.empty(len(shards), np.int64), lengths_of(view, "tokens")
+    for some in np.array_split(np.random.default_rng(seed).permutation(len(shards)), 20):
+        found[some] = lengths.of(shards[some], samples[some])
+    result: list[int] = found.tolist()
+    return result
+
+
+def test_processes_share_the_lengths_in_the_cache(far: Path) -> None:
+    expected = [EXPECTED["tokens"](number) for number in range(500)]
+    assert call_all(read_all, [(far, seed) for seed in range(4)]) == [expected] * 4
+    requests()
+    assert all_lengths(open_far(far), "tokens") == expected
+    assert not requests()
+
+
+def test_lengths_are_pickled_and_forked(far: Path) -> None:
+    expected = [EXPECTED["tokens"](number) for number in range(500)]
+    view = View([open_far(far).excerpt])
+    shards = np.repeat(np.arange(len(view.counts)), view.counts)
+    samples = np.concatenate([np.arange(count) for count in view.counts])
+    lengths = lengths_of(view, "tokens")
+    assert lengths.of(shards, samples).tolist() == expected
+    again: Lengths = pickle.loads(pickle.dumps(lengths))
+    assert again.of(shards, samples).tolist() == expected
+    assert forked(lambda: lengths.of(shards, samples).tolist()) == expected
+
+
+def test_damaged_rows_are_found(tmp_path: Path) -> None:
+    data = write(tmp_path / "data")
+    index = data.shards.index
+    path, size = tmp_path / "data" / index.name(1), index.schema.row_size
+    place = index.schema.rows_offset + 3 * size + 16
+    damage(path, place)
+    with pytest.raises(mdsx.CorruptError, match=r"shard\.00001\.mdsx.*sample 4"):
+        all_lengths(data, "tokens")
+
+
+@given(data_=st.data())
+@settings(max_examples=15, deadline=None)
+def test_lengths_are_those_of_the_values(tmp_path_factory: pytest.TempPathFactory, data_: st.DataObject) -> None:
+    kinds = {"uint8[*]": st.binary(max_size=9), "str?": st.none() | st.text(max_size=9), "json": st.integers()}
+    kind = data_.draw(st.sampled_from([*kinds]))
+    values = data_.draw(st.lists(kinds[kind], max_size=20))
+    url = tmp_path_factory.mktemp("data")
+    with mdsx.Writer(url, {"x": kind}, shard_size=data_.draw(st.integers(1, 900)), lengths=["x"]) as out:
+        for value in values:
+            out.write({"x": np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value})
+    expected = [
+        len(value if isinstance(value, bytes) else "" if value is None else str(value).encode()) for value in values
+    ]
+    assert all_lengths(mdsx.Dataset(url), "x") == expected
+    shutil.rmtree(url / "_lengths")
+    assert all_lengths(mdsx.Dataset(url), "x") == expected

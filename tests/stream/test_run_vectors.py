@@ -144,6 +144,19 @@ def test_fingerprints_follow_the_vectors() -> None:
     assert mixture.fingerprint == xxhash.xxh3_128_hexdigest(lines.encode())
 
 
+def test_the_fingerprint_of_a_schedule_follows_the_vectors() -> None:
+    data = mdsx.Dataset(FILE.parent / "good" / "plain")
+    names = [data.excerpt.fingerprint, data.select(1, 4).excerpt.fingerprint, data.select(0, 3).excerpt.fingerprint]
+    for vector in json.loads((FILE.parent / "mixtures-v1.json").read_text())["schedule_fingerprint"]:
+        assert xxhash.xxh3_128_hexdigest(vector["text"].encode()) == vector["value"]
+        components = [data, data.select(1, 4), data.select(0, 3)][: len(vector["fingerprints"])]
+        found = mdsx.Mixture(components, schedule=dict(vector["schedule"])).fingerprint
+        text = vector["text"]
+        for given, name in zip(vector["fingerprints"], names, strict=False):
+            text = text.replace(given, name)
+        assert found == xxhash.xxh3_128_hexdigest(text.encode())
+
+
 def test_an_unweighted_unshuffled_mixture_is_read_in_order() -> None:
     for vector in VECTORS["unshuffled_mixture"]:
         counts = [count for component in vector["counts"] for count in component]

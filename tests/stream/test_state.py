@@ -23,7 +23,8 @@ IDENTITY = OrderIdentity(
     epoch_samples=100,
     samples=100,
 )
-MIXTURE = replace(IDENTITY, samples=300, phases=((0, (0.7, Fraction(1, 3))), (150, (1, 1))))
+PHASES = ((0, (0.7, Fraction(1, 3))), (150, (1, 1)))
+MIXTURE = replace(IDENTITY, samples=300, phases=PHASES, schedule=PHASES)
 
 
 def test_a_state_is_a_few_numbers_that_survive_json() -> None:
@@ -57,10 +58,8 @@ def test_another_dataset_is_named_before_its_defaults() -> None:
 
 
 def test_every_field_is_checked() -> None:
-    assert {field for field, _ in CHANGES} == set(asdict(IDENTITY)) - {
-        "samples",
-        "phases",
-    }  # the fingerprint's, and below
+    of_others = {"samples", "phases", "schedule", "run"}  # the fingerprint's, and below
+    assert {field for field, _ in CHANGES} == set(asdict(IDENTITY)) - of_others
     for field in IDENTITY.state(2, 96):
         state = IDENTITY.state(2, 96)
         del state[field]
@@ -97,20 +96,47 @@ def test_a_state_carries_the_phases_that_have_started_exactly() -> None:
     before, after = (json.loads(json.dumps(MIXTURE.state(1, position))) for position in (49, 50))
     assert before["phases"] == [[0, [0.7, "1/3"]]]
     assert after["phases"] == [[0, [0.7, "1/3"]], [150, [1, 1]]]
-    as_begun = replace(MIXTURE, phases=MIXTURE.phases[:1])
-    assert as_begun.check(after) == (1, 50, MIXTURE.phases)
-    assert as_begun.check(before) == (1, 49, MIXTURE.phases[:1])
+    plain = replace(MIXTURE, phases=PHASES[:1], schedule=PHASES[:1])  # the weights changed during the run
+    assert plain.check(after) == (1, 50, PHASES)
+    assert plain.check(before) == (1, 49, PHASES[:1])
 
 
-def test_phases_planned_for_later_are_kept() -> None:
-    state = replace(MIXTURE, phases=MIXTURE.phases[:1]).state(1, 20)
-    assert MIXTURE.check(state) == (1, 20, MIXTURE.phases)
+def test_the_rest_of_the_schedule_follows_a_states_phases() -> None:
+    assert MIXTURE.check(MIXTURE.state(1, 20)) == (1, 20, PHASES)
+    changed = replace(MIXTURE, phases=(PHASES[0], (120, (5, 1)), PHASES[1]))
+    assert MIXTURE.check(changed.state(1, 20)) == (1, 20, changed.phases)
+    instead = (PHASES[0], (150, (5, 1)))  # the weights changed where an entry of the schedule begins
+    assert MIXTURE.check(replace(MIXTURE, phases=instead).state(1, 50)) == (1, 50, instead)
+
+
+def test_changes_after_the_state_are_forgotten() -> None:
+    changed = replace(MIXTURE, phases=(PHASES[0], (120, (5, 1)), PHASES[1]))
+    assert changed.check(MIXTURE.state(1, 10)) == (1, 10, PHASES)
+
+
+def test_the_run_of_a_mixture_is_in_its_state() -> None:
+    in_runs = replace(MIXTURE, run=64)
+    state = json.loads(json.dumps(in_runs.state(1, 60)))
+    assert state["run"] == 64
+    assert in_runs.check(state) == (1, 60, PHASES)
+    assert "run" not in MIXTURE.state(1, 60)
+    for identity, other in (
+        (MIXTURE, state),
+        (in_runs, MIXTURE.state(1, 60)),
+        (IDENTITY, {**IDENTITY.state(2, 9), "run": 8}),
+    ):
+        with pytest.raises(StateError, match="runs") as caught:
+            identity.check(other)
+        assert caught.value.place == "run"
+    for value in (8, "64", 64.0, True, None):
+        with pytest.raises(StateError, match="runs"):
+            in_runs.check({**state, "run": value})
 
 
 def test_weights_count_by_their_proportions() -> None:
     state = MIXTURE.state(1, 60)
-    state["phases"][1] = [150, [2, 2]]
-    assert MIXTURE.check(state)[2][1] == (150, (2, 2))
+    state["phases"][0] = [0, [1.4, "2/3"]]
+    assert MIXTURE.check(state)[2][0] == (0, (1.4, Fraction(2, 3)))
 
 
 @pytest.mark.parametrize(
@@ -119,8 +145,8 @@ def test_weights_count_by_their_proportions() -> None:
         None,
         [],
         [[0, [0.7, 0.3]]],
-        [[0, [0.7, "1/3"]]],  # the planned phase was not in force, so other samples were read
-        [[0, [0.7, "1/3"]], [150, [1, 2]]],
+        [[0, [0.7, "1/3"]]],  # an entry of the schedule was not in force, so other samples were read
+        [[0, [0.7, "1/3"]], [151, [1, 1]]],
         [[0, [0.7, "1/3"]], [150, [1]]],
         [[0, [0.7, "1/3"]], [150, ["1/0", 1]]],
         [[0, [0.7, "1/3"]], [150, [0, 0]]],

@@ -65,8 +65,7 @@ def dataset(urls: list[str], weighted: bool) -> StreamingDataset:
         return StreamingDataset(
             mdsx.Mixture(urls), seed=3, shuffle=mdsx.Shuffle(lanes=2), batch_size=BATCH, drop_last=False
         )
-    mixture = mdsx.Mixture([(urls[0], 2), (urls[1], 1)])
-    mixture.reweight([1, 2], position=EPOCH)
+    mixture = mdsx.Mixture(urls, schedule={0: [2, 1], EPOCH: [1, 2]})
     return StreamingDataset(mixture, seed=3, shuffle=mdsx.Shuffle(lanes=2), batch_size=BATCH, drop_last=False)
 
 

@@ -177,17 +177,78 @@ def test_reweighting_starts_a_phase_that_resumes_exactly(urls: dict[str, str], w
         assert global_batches(late) == rest
 
 
-def test_planned_phases_equal_reweighting_during_the_run(urls: dict[str, str]) -> None:
-    planned = weighted(urls)
-    planned.reweight([0.1, 0.1, 0.8], position=200)
-    (loader,), (other,) = loaders(planned, 1, 50), loaders(weighted(urls), 1, 50)
+SCHEDULE: dict[int, Any] = {0: [0.5, 0.4, 0.1], 200: [0.1, 0.1, 0.8], 400: [0.4, 0.5, 0.1]}
+
+
+def test_a_schedule_equals_reweighting_during_the_run(urls: dict[str, str]) -> None:
+    (loader,), (other,) = loaders(mixed(urls, schedule=SCHEDULE), 1, 50), loaders(weighted(urls), 1, 50)
     batches = global_batches([loader], 12)
     found = global_batches([other], 4)
     other.reweight([0.1, 0.1, 0.8])
     state = other.state_dict()
     (other,) = loaders(weighted(urls), 1, 50)
     other.load_state_dict(state)
-    assert found + global_batches([other], 8) == batches
+    found += global_batches([other], 4)
+    other.reweight([0.4, 0.5, 0.1])
+    other.resume()
+    assert found + global_batches([other], 4) == batches
+
+
+def test_reweighting_holds_up_to_the_next_entry_of_the_schedule(urls: dict[str, str]) -> None:
+    scheduled = mixed(urls, schedule=SCHEDULE)
+    (loader,) = loaders(scheduled, 1, 50)
+    first = global_batches([loader], 5)
+    loader.reweight([0, 0, 1])
+    loader.resume()
+    states = [loader.state_dict()]
+    for _ in range(7):
+        first += global_batches([loader], 1)
+        loader.resume()
+        states.append(loader.state_dict())
+    assert all({component for component, _ in batch} == {2} for batch in first[5:8])
+    assert all({component for component, _ in batch} == {0, 1, 2} for batch in first[8:])
+    assert [start for start, _ in states[-1]["phases"]] == [0, 200, 250, 400]
+    for number, state in enumerate(states[:-1], 5):
+        (resumed,) = loaders(scheduled, 1, 50)
+        resumed.load_state_dict(state)
+        assert global_batches([resumed], 12 - number) == first[number:]
+
+
+def test_a_state_of_one_schedule_does_not_fit_another(urls: dict[str, str]) -> None:
+    (loader,) = loaders(mixed(urls, schedule=SCHEDULE), 1, 50)
+    global_batches([loader], 2)
+    for other in (weighted(urls), mixed(urls, schedule={**SCHEDULE, 400: [1, 1, 1]})):
+        with pytest.raises(mdsx.StateError, match="another schedule"):
+            loaders(other, 1, 50)[0].load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_as_long_as_a_run_have_one_component(urls: dict[str, str], workers: int) -> None:
+    schedule = {0: [0.5, 0.4, 0.1], 1200: [0, 0.5, 0.5]}
+    in_runs = mixed(urls, schedule=schedule, run=48)
+    assert in_runs.epoch_samples == 2928  # of 2960 samples
+    (loader,) = loaders(in_runs, 1, 48, workers)
+    batches = global_batches([loader])
+    components = [{component for component, _ in batch} for batch in batches]
+    assert {len(found) for found in components} == {1}
+    counts = Counter(component for (component,) in components[:25])
+    assert all(abs(counts[component] - 25 * share) < 2 for component, share in enumerate(schedule[0]))
+    assert set().union(*components[25:]) == {1, 2}
+    if workers:
+        return
+    before = loaders(in_runs, 3, 16)
+    assert global_batches(before, 7) == batches[:7]
+    after = loaders(in_runs, 2, 12)
+    for resumed in after:
+        resumed.load_state_dict(before[0].state_dict())
+    halves = global_batches(after)
+    assert [sorted(a + b) for a, b in itertools.pairwise(halves)][::2] == batches[7:]
+    with pytest.raises(mdsx.StateError, match="run=48"):
+        loaders(mixed(urls, schedule=schedule, run=96, epoch_samples=2928 * 2), 1, 48)[0].load_state_dict(
+            {**before[0].state_dict(), "epoch_samples": 2928 * 2}
+        )
+    with pytest.raises(mdsx.UsageError, match=r"run=52.*mdsx\.Shuffle"):
+        loaders(mixed(urls, schedule=schedule, run=50, epoch_samples=2000), 1, 50)
 
 
 def test_state_of_other_weights_raises(urls: dict[str, str]) -> None:

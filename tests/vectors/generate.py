@@ -14,7 +14,7 @@ from pathlib import Path
 import zstandard
 
 from tests.format import reference
-from tests.vectors import bad_frames, bad_indexes, bad_shards, disagree, good, phases, runs
+from tests.vectors import bad_frames, bad_indexes, bad_shards, disagree, good, mixtures, phases, runs
 from tests.vectors.vector import Bad, Good
 
 HERE = Path(__file__).parent
@@ -42,7 +42,8 @@ dataset of `disagree/`, the index and the shard are right, but the index describ
 `good/zstd/` depend on the version of libzstd that wrote them (`libzstd` in the manifest); any version reads them.
 
 `order-v1.json` has vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
-selections by fraction, and `runs-v1.json` of everything else in a run; format-spec.md describes all of them.
+selections by fraction, `mixtures-v1.json` of mixtures in runs and of schedules, and `runs-v1.json` of everything else
+in a run. `groups-v1.json` is not generated. format-spec.md describes all of them.
 
 """
 
@@ -107,6 +108,7 @@ def main() -> None:
     (HERE / "README.md").write_text(readme(made), encoding="utf-8")
     (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")
     (HERE / "runs-v1.json").write_text(runs.text(), encoding="utf-8")
+    (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 

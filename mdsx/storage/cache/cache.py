@@ -1,7 +1,8 @@
 """The bounded cache: one directory, shared by all processes of all jobs on a node; the directory is its state.
 
 `<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes. With the suffix `.part`, it
-is one being made, already at its full size. Rules:
+is one being made, already at its full size. `<fingerprint>/<hash>.u32` has lengths of samples: it is made of zeros, and
+all processes that hold it fill it in; hashes in it show its readers what is there. Rules for both:
 - A process that maps a shard holds a shared lock on it (a lease) until the last view of the mapping dies. Evicting a
   file takes its exclusive lock, so a mapped shard is never evicted.
 - A process that makes a shard holds the exclusive lock on its `.part`. An unlocked `.part` is a dead process's; any
@@ -17,13 +18,14 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from mdsx.errors import TransportError, UsageError
 from mdsx.process import Owner, exhausted
@@ -32,10 +34,25 @@ from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
 from mdsx.storage.cache.eviction import Evictor, Needs
-from mdsx.storage.cache.files import Hold, Write, allocate, date, evict, filled, look_at, map_held, resize, size_of
+from mdsx.storage.cache.files import (
+    Hold,
+    Write,
+    allocate,
+    date,
+    evict,
+    filled,
+    look_at,
+    map_held,
+    resize,
+    size_of,
+    write_into,
+)
 from mdsx.storage.cache.ledger import Ledger
 from mdsx.system import network_file_system
 from mdsx.warn import warn
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _UNKNOWN: Needs = MappingProxyType({})
 
@@ -49,12 +66,15 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number: `exact`, or an estimate."""
+    """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number: `exact`, or an estimate.
+
+    With `lengths`, it is a file of lengths: the hash is that of what they are of."""
 
     fingerprint: str
     raw_hash: str
     raw_size: int
     exact: bool = True
+    lengths: bool = False
 
 
 @dataclass(slots=True)
@@ -131,7 +151,8 @@ class CacheDirectory:
 
     def path(self, key: CacheKey) -> Path:
         """Return the shard's path, present or not."""
-        return self.directory / key.fingerprint / filenames.shard(key.raw_hash)
+        name = filenames.lengths(key.raw_hash) if key.lengths else filenames.shard(key.raw_hash)
+        return self.directory / key.fingerprint / name
 
     def is_empty(self) -> bool:
         """Whether it holds no shard."""
@@ -168,7 +189,7 @@ class CacheDirectory:
     def fetch(
         self,
         key: CacheKey,
-        fill: Callable[[Write], None],
+        fill: Callable[[Write], None] | None,
         *,
         needed_in: float = 0.0,
         needs: Needs = _UNKNOWN,
@@ -177,12 +198,12 @@ class CacheDirectory:
         """Return the shard, leased as by `open`, made by `fill` if it is not here; or at once the reason why not.
 
         `fill(write)` writes the shard's raw bytes in order, and raises if they are damaged: then none of them stay, and
-        the caller gets the error. `needed_in`: 0 if the shard is needed now, which may evict any file without a lease;
-        else the seconds until then: only files needed later than that are evicted for it. `needs`: when this process
-        needs the shards of some datasets next, which decides what to evict. If the key's size is an estimate, `fill` is
-        called before there is room for the right one. `source`: the dataset's URL, without
-        credentials; the directory records it for `mdsx cache`. If the directory is full, removed or
-        read-only, there is no room. Raise MdsxError if it cannot be used at all.
+        the caller gets the error. Without `fill`, all bytes are 0. `needed_in`: 0 if the shard is needed now, which may
+        evict any file without a lease; else the seconds until then: only files needed later than that are evicted for
+        it. `needs`: when this process needs the shards of some datasets next, which decides what to evict. If the key's
+        size is an estimate, `fill` is called before there is room for the right one. `source`: the dataset's URL,
+        without credentials; the directory records it for `mdsx cache`. If the directory is full, removed or read-only,
+        there is no room. Raise MdsxError if it cannot be used at all.
         """
         if (mapped := self.open(key)) is not None:
             return mapped
@@ -194,14 +215,14 @@ class CacheDirectory:
                 return found
             try:
                 size = key.raw_size
-                if not key.exact:
+                if not key.exact and fill is not None:
                     pieces: list[bytes] = []
                     fill(pieces.append)
                     fill, size = partial(_write_all, pieces), sum(len(memoryview(piece)) for piece in pieces)
                     if not self._resize(found, key.raw_size, size, needed_in, needs):
                         self._withdraw(found, part)
                         return Verdict.NO_ROOM
-                written = filled(found.descriptor, fill)
+                written = size if fill is None else filled(found.descriptor, fill)
                 if written != size:
                     raise TransportError("the shard has another size", file=str(path), found=written, expected=size)
                 os.fsync(found.descriptor)
@@ -217,6 +238,18 @@ class CacheDirectory:
             found.release()
             return Verdict.NO_ROOM
         return mapped
+
+    def write(self, key: CacheKey, pieces: Iterable[tuple[int, Buffer]]) -> bool:
+        """Write `pieces` in this order, each from an offset on, to the file of lengths `key`, which this process holds.
+        Return whether that was possible. All processes that write to a place write the same bytes there."""
+        try:
+            hold = Hold(self.path(key), os.O_RDWR)
+        except OSError:  # removed with the directory, or another user's
+            return False
+        try:
+            return write_into(hold.descriptor, pieces, key.raw_size)
+        finally:
+            hold.release()
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
         """Note in how many seconds the shard, which is not needed for now, will be needed again."""

@@ -21,13 +21,13 @@ _ID = re.compile("[0-9a-f]{8,32}")
 
 @dataclass(frozen=True, slots=True)
 class CachedDataset:
-    """A dataset that the cache holds shards for.
+    """A dataset that the cache holds shards or lengths of.
 
     Attributes:
         fingerprint: The dataset's, which names its folder.
         urls: Where its shards were fetched from, without credentials; equal datasets share a fingerprint.
         shards: Whole shards.
-        size: Bytes of all files, those that are being fetched included.
+        size: Bytes of all files, those that are being fetched and lengths of samples included.
         fetching: Files that are being fetched, or that a dead process left unfinished.
         held: Files that a process holds; None if the system does not say.
         used: When any of its shards was last used, in seconds since 1970.
@@ -109,7 +109,7 @@ def contents_of(directory: Path, now: float) -> Contents:
         if filenames.is_folder(entry.name) and entry.is_dir(follow_symlinks=False):
             dataset, others = _dataset(Path(entry.path), now, holders, held)
             foreign += others
-            if dataset.shards or dataset.fetching:
+            if dataset.size or dataset.fetching:
                 datasets.append(dataset)
         elif entry.name not in (filenames.LOCK, filenames.LIMITS) and filenames.parse_tally(entry.name) is None:
             foreign.append(entry.name)
@@ -131,7 +131,7 @@ def _dataset(
         if (url := filenames.url_of(entry.name)) is not None:
             urls.append(url)
             continue
-        if not filenames.is_shard(entry.name) or entry.is_dir(follow_symlinks=False):
+        if not filenames.is_content(entry.name) or entry.is_dir(follow_symlinks=False):
             foreign.append(f"{folder.name}/{entry.name}")
             continue
         try:
@@ -139,7 +139,8 @@ def _dataset(
         except FileNotFoundError:  # just evicted
             continue
         unfinished = filenames.is_unfinished(entry.name)
-        shards, fetching, size = shards + (not unfinished), fetching + unfinished, size + status.st_size
+        shards += not unfinished and not filenames.is_lengths(entry.name)
+        fetching, size = fetching + unfinished, size + status.st_size
         used = max(used, last_used(status, now))
         pids = (holders or {}).get(status.st_ino, ())
         holding += bool(pids)

@@ -20,14 +20,17 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mdsx.process import at_fork
 from mdsx.storage.cache.directory import make_folder
 from mdsx.system import allocate as allocate_blocks
 from mdsx.system import map_file
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # do not wait if it is a pipe
 _FURTHEST = 1e8  # seconds, as far as file systems can store
@@ -160,6 +163,22 @@ def filled(descriptor: int, fill: Callable[[Write], None]) -> int:
     except _Unwritten as error:
         raise error.error from None
     return reached
+
+
+def write_into(descriptor: int, pieces: Iterable[tuple[int, Buffer]], size: int) -> bool:
+    """Write `pieces`, each from an offset on, into a regular file of `size` bytes. Return whether that was possible."""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            return False
+        for start, piece in pieces:
+            view = memoryview(piece).cast("B")
+            while len(view):
+                done = os.pwrite(descriptor, view, start)
+                view, start = view[done:], start + done
+    except OSError:
+        return False
+    return True
 
 
 def map_held(hold: Hold, path: Path) -> mmap.mmap | None:

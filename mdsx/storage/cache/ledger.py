@@ -77,13 +77,13 @@ class Ledger:
             (self._directory / filenames.tally(boot(), total)).touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
-        """Return all shards, unfinished ones too: the only files that take space."""
+        """Return all shards and lengths, unfinished ones too: the only files that take space."""
         found: list[Cached] = []
         for folder in entries(self._directory):
             if not filenames.is_folder(folder.name) or not folder.is_dir(follow_symlinks=False):
                 continue
             for entry in entries(folder.path):
-                if filenames.is_shard(entry.name) and not entry.is_dir(follow_symlinks=False):
+                if filenames.is_content(entry.name) and not entry.is_dir(follow_symlinks=False):
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
                         found.append(Cached(entry.path, status.st_size, status.st_atime))

@@ -1,0 +1,46 @@
+"""`mdsx lengths`: store the lengths of a dataset's samples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, print_json, storage_options
+from mdsx.progress import Progress
+
+LENGTHS_EXAMPLE = "mdsx lengths s3://bucket/corpus --column tokens"
+
+
+def lengths(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    column: Annotated[
+        str, typer.Option("--column", metavar="NAME", help="An array of one dimension, text, bytes, or an integer.")
+    ],
+    index: IndexOption = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Store the lengths of all samples next to the index, for jobs that pack samples (Pack, MaxTokens): without the
+    file, each node reads them from the rows of all shards.
+
+    The length is the number of values of an array of one dimension, the bytes of text and of other values of variable
+    size, or the value of an integer. Only rows are read; of Parquet files, the column. Run it again after the dataset
+    was repaired or indexed again: a file that does not fit is not used.
+    """
+    from mdsx.writer import write_lengths
+
+    with Bar("reading lengths") as bar:
+
+        def show(progress: Progress) -> None:
+            bar.expect(progress.of_size)
+            bar.reach(progress.size, f"{progress.samples:,} samples")
+
+        options = storage_options(storage_option)
+        found = write_lengths(url, column, index=index, storage_options=options, watch=show)
+    if as_json:
+        fields = {"file": found.file, "column": found.column, "rule": found.rule, "samples": found.samples}
+        print_json({**fields, "sum": found.sum, "mean": found.mean})
+        return
+    mean = "" if found.mean is None else f", {found.mean:,.1f} on average"
+    print(f"{found.file}: {found.samples:,} lengths ({found.rule} of column {found.column!r}){mean}")

@@ -1,0 +1,126 @@
+"""The file of a dataset's lengths by one column, `_lengths/<column>.u32`, and the hash of a shard's lengths.
+
+    file = u32 length of each sample, in stored order; trailer, as JSON on one line
+
+The trailer names the dataset, the column and the rule, and has a hash of each shard's lengths. So a reader fetches the
+trailer once, and then the lengths of the shards that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.lengths import LengthRule
+
+STORED_LENGTH = np.dtype("<u4")
+
+_START = re.compile(rb'\{"format":"mdsx-lengths","version":(0|[1-9][0-9]*),')
+_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
+_END_SIZE = 32
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LengthIdentity:
+    """What lengths are of: a dataset, by its fingerprint, and one of its columns, by its name there."""
+
+    fingerprint: str
+    column: str
+    rule: LengthRule
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Return this as JSON has it."""
+        return {"fingerprint": self.fingerprint, "column": self.column, "rule": self.rule}
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a hash of this: 32 hexadecimal digits."""
+        return xxhash.xxh3_128_hexdigest("\n".join((self.fingerprint, self.rule, self.column)).encode())
+
+    def hash(self, shard: int, lengths: NDArray[np.uint32]) -> int:
+        """Return the hash of the lengths (as stored) of shard number `shard`."""
+        found: int = xxhash.xxh3_64_intdigest(lengths.data, (self._seed + shard) % 2**64)
+        return found
+
+    @cached_property
+    def _seed(self) -> int:
+        return int(self.digest[16:], 16)
+
+
+class _Trailer(msgspec.Struct):
+    fingerprint: str
+    column: str
+    rule: str
+    samples: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    sum: Annotated[int, msgspec.Meta(ge=0)]
+    xxh3_64: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{16})*$")]
+
+
+_DECODER = msgspec.json.Decoder(_Trailer)  # here, because msgspec crashes if two threads prepare a type at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LengthTrailer:
+    """What a file of lengths says: whose they are, their sum, and the hash of each shard's (uint64 [S])."""
+
+    identity: LengthIdentity
+    samples: int
+    sum: int
+    hashes: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, identity: LengthIdentity, parts: Iterable[NDArray[np.uint32]]) -> LengthTrailer:
+        """Return the trailer for the lengths of all shards, in order."""
+        hashes, samples, total = [], 0, 0
+        for shard, lengths in enumerate(parts):
+            hashes.append(identity.hash(shard, lengths))
+            samples, total = samples + len(lengths), total + int(lengths.sum(dtype=np.int64))
+        return cls(identity, samples, total, np.array(hashes, np.uint64))
+
+    def text(self) -> bytes:
+        """Return the bytes that follow the lengths in the file."""
+        hashes = self.hashes.astype(">u8").tobytes().hex()
+        numbers = {"samples": self.samples, "sum": self.sum, "xxh3_64": hashes}
+        fields = {"format": "mdsx-lengths", "version": _VERSION, **self.identity.fields, **numbers}
+        data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}")
+        return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+
+    @classmethod
+    def parse(cls, data: bytes, *, file: str) -> LengthTrailer:
+        """Parse the bytes that follow the lengths. Raise CorruptError or UnsupportedError."""
+        start, end = _START.match(data), _END.fullmatch(data, max(0, len(data) - _END_SIZE))
+        if start is None or start[1] == b"0":
+            raise CorruptError("no trailer of lengths is here", file=file, found=repr(data[:40]))
+        if (version := int(start[1][:9])) > _VERSION:
+            raise UnsupportedError("lengths of a later version", file=file, found=version, hint="upgrade mdsx")
+        if end is None or xxhash.xxh3_64_hexdigest(data[:-_END_SIZE]).encode() != end[1]:
+            raise CorruptError("the trailer is damaged", file=file, place="checksum")
+        try:
+            found = _DECODER.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptError(f"the trailer is damaged: {error}", file=file) from None
+        identity = LengthIdentity(found.fingerprint, found.column, found.rule)  # type: ignore[arg-type]  # compared only
+        hashes = np.frombuffer(bytes.fromhex(found.xxh3_64), ">u8").astype(np.uint64)
+        return cls(identity, found.samples, found.sum, hashes)
+
+    def check(self, identity: LengthIdentity, counts: Sequence[int] | NDArray[np.int64], *, file: str) -> None:
+        """Raise CorruptError unless this belongs to a dataset with this identity and samples in each shard."""
+        ours = (identity, int(np.sum(counts)), len(counts))
+        theirs = (self.identity, self.samples, len(self.hashes))
+        names = ("identity", "number of samples", "number of shards")
+        for place, found, expected in zip(names, theirs, ours, strict=True):
+            if found != expected:
+                message = "these are the lengths of another dataset, or of an earlier state of this one"
+                raise CorruptError(message, file=file, place=place, found=found, expected=expected)

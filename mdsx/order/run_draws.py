@@ -1,0 +1,136 @@
+"""The draws of a mixture in runs: R successive positions draw the same component.
+
+The points of the runs are those that positions have without runs, but not permuted. So how often a component was drawn
+before any run is a floor sum here too, and so is where it is drawn next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError
+from mdsx.order.draws import MODULUS, Bounds, Drawn, PhaseBounds, drawn_in, equal_before, successive
+from mdsx.order.hashing import G, key
+from mdsx.order.needs import NEVER
+
+
+class RunDraws:
+    """The draws of a mixture in runs of `run` positions, a multiple of `lanes`; as `Draws` otherwise.
+
+    A phase begins with the first run that starts in it.
+    """
+
+    def __init__(self, phases: Sequence[tuple[int, Bounds]], *, seed: int, lanes: int, run: int) -> None:
+        self._lanes, self._run = lanes, run
+        self._offset = key(seed, 3)
+        begun = {-(-start // run): bounds for start, bounds in phases}  # a phase without a run has no effect
+        self._phases = PhaseBounds(list(begun.items()))
+        self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_run`
+        self._earlier = [np.zeros(len(phases[0][1]), np.int64)]
+        for phase, start in enumerate(self._phases.starts[1:]):  # what continues the counts of the phases before
+            change = self._in_runs(phase, start) - self._in_runs(phase + 1, start)
+            self._earlier.append(self._earlier[-1] + change)
+
+    def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
+        """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""
+        numbers, places = np.divmod(positions, self._run)
+        unique, at = np.unique(numbers, return_inverse=True)
+        drawn, before = self._drawn(unique), np.empty_like(unique)
+        for first, last in successive(unique):
+            stretch = drawn[first:last]
+            before[first:last] = equal_before(stretch) + self._before_run(int(unique[first]))[stretch]
+        components = drawn[at]
+        by_lane = lane_wise[components]
+        sizes = np.where(by_lane, self._run // self._lanes, self._run)
+        return components, before[at] * sizes + np.where(by_lane, places // self._lanes, places)
+
+    def before(self, position: int) -> NDArray[np.int64]:
+        """Return [C, components]: how often each lane drew each component before `position`."""
+        number, within = divmod(position, self._run)
+        whole = self._before_run(number) * (self._run // self._lanes)
+        counts = np.tile(whole, (self._lanes, 1))
+        counts[:, self._drawn(np.array([number]))[0]] += (
+            within + self._lanes - 1 - np.arange(self._lanes)
+        ) // self._lanes
+        return counts
+
+    def expected(self, component: int, position: int, away: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where, from `position` on, a component is expected to be drawn after `away` more draws of it.
+
+        In this run and in the next one of the component, that is exact. It is NEVER if no phase draws it any more.
+        """
+        number, within = divmod(position, self._run)
+        left = self._run - within if self._drawn(np.array([number]))[0] == component else 0
+        needs = np.full(len(away), NEVER)
+        now = away < left
+        needs[now] = position + away[now]
+        if (found := self._next_run(component, number + 1)) is not None:
+            following, share = found
+            later = ~now & (away < NEVER)
+            more, places = np.divmod(away[later] - left, self._run)
+            ahead = np.minimum(np.ceil(more / share) * self._run, float(NEVER)).astype(np.int64)
+            needs[later] = np.minimum(following * self._run + places + ahead, NEVER)
+        return needs
+
+    def _next_run(self, component: int, number: int) -> tuple[int, float] | None:
+        """Return the first run from `number` on that draws a component, and its share there."""
+        phases = self._phases
+        while (found := phases.next_share(component, number)) is not None:
+            begin, share, bounds = found
+            low, high = bounds[component - 1] if component else 0, bounds[component]
+            point = (begin * G + self._offset) % MODULUS
+            steps = first_within(G, MODULUS, (low - point) % MODULUS, (high - 1 - point) % MODULUS)
+            phase = phases.phase(begin) + 1
+            if phase == len(phases.starts) or begin + steps < phases.starts[phase]:
+                return begin + steps, share
+            number = phases.starts[phase]
+        return None
+
+    def _drawn(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the component that each run draws."""
+        return self._phases.drawn_at(numbers, numbers.astype(np.uint64) * np.uint64(G) + np.uint64(self._offset))
+
+    def _before_run(self, number: int) -> NDArray[np.int64]:
+        """Return [components]: how many runs before `number` draw each component."""
+        known = self._known
+        if known is not None and known[0] == number:
+            return known[1]
+        phase = self._phases.phase(number)
+        counts = self._earlier[phase] + self._in_runs(phase, number)
+        counts.flags.writeable = False
+        self._known = number, counts
+        return counts
+
+    def _in_runs(self, phase: int, runs: int) -> NDArray[np.int64]:
+        """Return [components]: how many of the first `runs` draw each, if all were of `phase`."""
+        return drawn_in(runs, G, self._offset, self._phases.bounds[phase])
+
+
+def first_within(step: int, modulus: int, low: int, high: int) -> int:
+    """Return the least k >= 0 with `k * step % modulus` from `low` to `high`, or from either end on if low > high.
+
+    There must be one: `step` and `modulus` have no common divisor. It takes O(log modulus) steps, as Euclid's
+    algorithm does.
+    """
+    if low > high or low == 0:  # the range contains 0
+        return 0
+    steps = -(-low // step)
+    if steps * step <= high:
+        return steps
+    # No multiple of `step` is in the range, so find how often to go round first: a smaller problem of the same kind.
+    rounds = first_within(modulus % step, step, -high % step, -low % step)
+    return -(-(low + modulus * rounds) // step)
+
+
+def check_whole_runs(epoch_samples: int, run: int) -> None:
+    """Raise UsageError unless an epoch of `epoch_samples` is one or more whole runs."""
+    if epoch_samples % run or not epoch_samples:
+        raise UsageError(
+            "an epoch of a mixture in runs has whole runs",
+            found=f"{epoch_samples} samples",
+            expected=f"a multiple of run={run}",
+            hint=f"give epoch_samples={max(-(-epoch_samples // run), 1) * run}, or another run",
+        )

@@ -1,0 +1,130 @@
+"""The stored file of a dataset's lengths: its trailer, the lengths of some shards by range, and how it is written.
+
+A file that is damaged, or belongs to another dataset or to an earlier state of this one, is left out with a warning:
+the lengths are then read from the rows.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, TruncatedError
+from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, filenames
+from mdsx.process import REQUESTS, Counter, Share, count, in_flight
+from mdsx.shards.stored import retried
+from mdsx.storage import Storage, file_of
+from mdsx.warn import warn
+
+_GAP = 2**14  # lengths: reading over a gap of this size costs less than one more request
+_MOST = 2**21  # lengths in a request
+_AT_ONCE = 32  # requests
+
+ShardLengths = tuple[int, NDArray[np.uint32]]
+"""The number of a shard, and its lengths."""
+
+
+class LengthFile:
+    """A file of lengths whose trailer fits the dataset. `firsts`: int64 [S + 1], of each shard's first sample."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        key: str,
+        identity: LengthIdentity,
+        counts: NDArray[np.int64],
+        trailer: LengthTrailer,
+    ) -> None:
+        self._storage, self.key, self._identity, self.trailer = storage, key, identity, trailer
+        self._firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+
+    @classmethod
+    def open(
+        cls, storage: Storage, identity: LengthIdentity, counts: NDArray[np.int64], *, folder: str = ""
+    ) -> LengthFile | None:
+        """Return the file that is next to the index in `folder`, in one request; None if there is none, or it does not
+        fit."""
+        key = filenames.within(folder, filenames.lengths(identity.column))
+        file, start = file_of(storage, key), STORED_LENGTH.itemsize * int(counts.sum())
+
+        def read() -> LengthTrailer:
+            with in_flight():
+                data = storage.get(key, start=start).data
+            count(Counter.DOWNLOADED, len(data))
+            trailer = LengthTrailer.parse(data, file=file)
+            trailer.check(identity, counts, file=file)
+            return trailer
+
+        try:
+            return cls(storage, key, identity, counts, retried(read, FormatError))
+        except (MissingError, ForbiddenError):  # some storages forbid what is missing
+            return None
+        except (FormatError, TruncatedError) as error:
+            _warn(storage, identity.column, error)
+            return None
+
+    @property
+    def mean(self) -> float | None:
+        return self.trailer.sum / self.trailer.samples if self.trailer.samples else None
+
+    def read(self, shards: Sequence[int]) -> Iterator[list[ShardLengths]]:
+        """Yield the lengths of `shards`, which ascend, some at a time; those that are damaged are missing."""
+        runs, pool = self._runs(shards), Share(REQUESTS)
+        for start in range(0, len(runs), _AT_ONCE):
+            yield from pool.map(self._read, runs[start : start + _AT_ONCE])
+
+    def _runs(self, shards: Sequence[int]) -> list[list[int]]:
+        """Return the shards for each request."""
+        runs: list[list[int]] = [[*shards[:1]]] if shards else []
+        for before, shard in pairwise(shards):
+            gap = self._firsts[shard] - self._firsts[before + 1]
+            if gap > _GAP or self._firsts[shard + 1] - self._firsts[runs[-1][0]] > _MOST:
+                runs.append([])
+            runs[-1].append(shard)
+        return runs
+
+    def _read(self, shards: Sequence[int]) -> list[ShardLengths]:
+        found, error = self._get(shards)
+        if error is not None:  # it may be damage in transfer
+            found, error = self._get(shards)
+        if error is not None:
+            _warn(self._storage, self._identity.column, error)
+        return found
+
+    def _get(self, shards: Sequence[int]) -> tuple[list[ShardLengths], MdsxError | None]:
+        """Return the lengths of shards, except those that are damaged; and an error if any is."""
+        first, stop = int(self._firsts[shards[0]]), int(self._firsts[shards[-1] + 1])
+        size, file = STORED_LENGTH.itemsize, file_of(self._storage, self.key)
+        try:
+            with in_flight():
+                data = self._storage.get(self.key, start=size * first, stop=size * stop).data
+        except (ForbiddenError, MissingError, TruncatedError) as error:  # it was removed or replaced
+            return [], error
+        count(Counter.DOWNLOADED, len(data))
+        if len(data) != size * (stop - first):
+            return [], CorruptError("the file is too short", file=file)
+        found, wrong = [], None
+        for shard in shards:
+            start, end = (self._firsts[shard : shard + 2] - first).tolist()
+            lengths = np.frombuffer(data, STORED_LENGTH, end - start, size * start)
+            if self._identity.hash(shard, lengths) == int(self.trailer.hashes[shard]):
+                found.append((shard, lengths))
+            else:
+                wrong = CorruptError("the lengths are damaged", file=file, place=f"shard {shard}")
+        return found, wrong
+
+
+def put_length_file(storage: Storage, identity: LengthIdentity, parts: Sequence[NDArray[np.uint32]]) -> LengthTrailer:
+    """Write the lengths of all shards, in order. Return the trailer."""
+    trailer = LengthTrailer.of(identity, parts)
+    storage.put(filenames.lengths(identity.column), b"".join((*(part.data for part in parts), trailer.text())))
+    return trailer
+
+
+def _warn(storage: Storage, column: str, error: MdsxError) -> None:
+    command = shlex.join(["mdsx", "lengths", storage.url, "--column", column])
+    warn(f"{error}; the lengths are read from the samples' rows instead; write them again: {command}")
