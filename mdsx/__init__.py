@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mdsx.dataset import Dataset
     from mdsx.indexing import Indexed, index_parquet
     from mdsx.mixture import Component, Mixture
-    from mdsx.order import Order, Shuffle
+    from mdsx.order import Groups, GroupSequence, Order, Shuffle
     from mdsx.progress import Progress
     from mdsx.storage.cache import Cache
     from mdsx.stream import MaxTokens, Pack
@@ -48,6 +48,8 @@ __all__ = [
     "Dataset",
     "ForbiddenError",
     "FormatError",
+    "GroupSequence",
+    "Groups",
     "Indexed",
     "MaxTokens",
     "MdsxError",
@@ -84,6 +86,8 @@ _HOMES = {
     "Component": "mdsx.mixture",
     "Conversion": "mdsx.convert",
     "Dataset": "mdsx.dataset",
+    "GroupSequence": "mdsx.order",
+    "Groups": "mdsx.order",
     "Indexed": "mdsx.indexing",
     "MaxTokens": "mdsx.stream",
     "MemberNames": "mdsx.convert",

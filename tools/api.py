@@ -30,7 +30,7 @@ CHAPTERS = {
     "Pack": ("Pack", "MaxTokens"),
     "Watch a run": ("torch.Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),
     "Mix": ("Mixture", "Component"),
-    "Order": ("Shuffle", "Order"),
+    "Order": ("Shuffle", "Order", "Groups", "GroupSequence"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }

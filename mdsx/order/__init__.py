@@ -3,7 +3,8 @@
 format-spec.md specifies it; tests/vectors/order-v1.json has test vectors. `Order` says which sample is at a position,
 `needs` when each shard is needed, `mixture` how weighted datasets are read together, `course` which sample is where
 over all epochs of a run and which positions a rank reads, `subset` which samples were chosen. `grouping` says which
-samples of a window are handed out together, and which groups of a step a rank has (vectors: groups-v1.json).
+samples of a window are handed out together, and which groups of a step a rank has; `groups` computes a whole epoch of
+them (vectors: groups-v1.json).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mdsx.order.grouping import (
     step_order,
     windows,
 )
+from mdsx.order.groups import Groups, GroupSequence
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER
@@ -41,7 +43,9 @@ __all__ = [
     "Chosen",
     "Course",
     "DatasetCourse",
+    "GroupSequence",
     "Grouping",
+    "Groups",
     "Kind",
     "Marks",
     "MixtureCourse",

@@ -23,7 +23,7 @@ from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import Order, groups
 from mdsx.order.run_draws import check_whole_runs
 
-_MAX_WORLD_SIZE = 2**24
+MAX_WORLD_SIZE = 2**24
 _MAX_BATCH = 2**36  # times the world size, it stays within int64
 _SPREAD_BATCHES = 200
 
@@ -256,7 +256,7 @@ def lane_spread(batch_size: int, *, lanes: int, world_size: int) -> float:
     """
     integer(batch_size, "batch_size", 1, _MAX_BATCH)
     lanes = integer(lanes, "lanes", 1, MAX_LANES)
-    world_size = integer(world_size, "world_size", 1, _MAX_WORLD_SIZE)
+    world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
     batches = min(_SPREAD_BATCHES, lanes // math.gcd(lanes, batch_size))  # then the lanes repeat
     starts = np.arange(batches) * batch_size
     edges, sizes = _lane_edges(starts, starts + batch_size, lanes), np.full(batches, batch_size)
@@ -268,7 +268,7 @@ def better_lanes(batch_size: int, *, lanes: int, world_size: int) -> int:
     divides, or is divided by, the world size. (1 always is.)
     """
     integer(batch_size, "batch_size", 1, _MAX_BATCH)
-    integer(world_size, "world_size", 1, _MAX_WORLD_SIZE)
+    integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
     most = min(batch_size, 4 * integer(lanes, "lanes", 1, MAX_LANES))
     fits = [n for n in range(1, most + 1) if batch_size % n == 0 and (n % world_size == 0 or world_size % n == 0)]
     return min(fits, key=lambda n: (abs(math.log(n / lanes)), -n))

@@ -59,6 +59,11 @@ class MixtureOrder:
         self._use([(0, weights), *phases])
 
     @property
+    def counts(self) -> tuple[NDArray[np.int64], ...]:
+        """Return the number of samples in each shard of each component."""
+        return tuple(stream.counts for stream in self._streams)
+
+    @property
     def samples(self) -> int:
         """Return the sum of the components' sizes."""
         return sum(self.sizes)
@@ -112,7 +117,7 @@ class _Stream:
 
     def __init__(self, counts: ArrayLike, seed: int, lanes: int, shuffle_block: int) -> None:
         first = Order(counts, seed=seed, lanes=lanes, shuffle_block=shuffle_block)
-        self.size = len(first)
+        self.counts, self.size = first.counts, len(first)
         self.lane_wise = self.size >= _LANE_WISE * first.lanes
         self._first = first if self.lane_wise else Order(counts, seed=seed, lanes=1, shuffle_block=shuffle_block)
         self._epochs: list[Order] = [self._first] * _EPOCHS_KEPT

@@ -9,10 +9,38 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from mdsx.order import GROUPS_VERSION, Grouping, group_window, step_order, windows
+from mdsx.errors import UsageError
+from mdsx.order import (
+    GROUPS_VERSION,
+    Grouping,
+    Groups,
+    GroupSequence,
+    MixtureOrder,
+    Order,
+    default_window,
+    group_window,
+    step_order,
+    windows,
+)
+from tests.order import reference, reference_groups
+from tests.order.reference_groups import Rule
+from tests.order.strategies import uint64
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "groups-v1.json").read_text())
+
+
+def listed(groups: GroupSequence) -> list[reference_groups.Group]:
+    """Return the groups as the reference has them."""
+    items = list(zip(groups.positions.tolist(), groups.firsts.tolist(), groups.sizes.tolist(), strict=True))
+    edges = pairwise(groups.edges.tolist())
+    return [(lane, items[first:last]) for lane, (first, last) in zip(groups.lanes.tolist(), edges, strict=True)]
+
+
+# --- the vectors
 
 
 def test_the_version_is_that_of_the_vectors() -> None:
@@ -47,3 +75,212 @@ def test_rank_shares_follow_the_vectors(number: int) -> None:
     places = [rank * len(step) // world for rank in range(world + 1)]
     shares = [[step[i] for i in order[first:last]] for first, last in pairwise(places)]
     assert shares == vector["value"]
+
+
+# --- the specification
+
+rules = st.one_of(
+    st.builds(
+        Rule,
+        st.just("pack"),
+        st.integers(1, 40),
+        st.integers(1, 12),
+        st.sampled_from(["error", "truncate", "split"]),
+        st.none(),
+    ),
+    st.builds(
+        Rule,
+        st.just("max_tokens"),
+        st.integers(1, 90),
+        st.integers(1, 12),
+        st.sampled_from(["error", "truncate"]),
+        st.one_of(st.none(), st.integers(1, 5)),
+    ),
+)
+
+
+@given(rules, st.lists(st.integers(0, 50), min_size=1, max_size=80), st.data())
+def test_groups_follow_the_specification(rule: Rule, lengths: list[int], data: st.DataObject) -> None:
+    if rule.oversize == "error":
+        lengths = [min(length, rule.capacity) for length in lengths]
+    shards = data.draw(st.integers(1, min(5, len(lengths))))
+    counts = [len(lengths) // shards] * (shards - 1)
+    counts.append(len(lengths) - sum(counts))
+    shuffle, seed, block = data.draw(st.booleans()), data.draw(uint64), data.draw(st.integers(1, 60))
+    lanes = data.draw(st.integers(1, 6)) if shuffle else 1
+    samples = data.draw(st.one_of(st.none(), st.integers(1, 3 * len(lengths))))
+    epoch = data.draw(st.integers(0, 3))
+    order = Order(counts, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes, shuffle_block=block)
+    groups = Groups(order, lengths, epoch_samples=samples, **rule._asdict())
+
+    n, size = len(lengths), samples or len(lengths)
+    firsts = np.cumsum([0, *counts])
+
+    known = {}
+    for of_order in range(epoch * size // n, (epoch + 1) * size // n + 1):
+        for p, (shard, sample) in enumerate(reference.whole_order(counts, seed, of_order, lanes, block, shuffle)):
+            known[of_order * n + p] = lengths[int(firsts[shard]) + sample]
+    expected = reference_groups.epoch_windows(epoch * size, (epoch + 1) * size, n, rule.window * lanes)
+    assert list(groups.windows) == [(window[0], window[-1] + 1) for window in expected]
+    sequence = []
+    for number, positions in enumerate(expected):
+        found = reference_groups.window_groups(
+            rule,
+            positions,
+            known.__getitem__,
+            lambda p: p % n % lanes,
+            seed=seed,
+            epoch=epoch,
+            window=number,
+            lanes=lanes,
+            shuffle=shuffle,
+        )
+        assert listed(groups[number]) == found
+        sequence += found
+
+    step_size, world = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))
+    for number, step in enumerate(groups.steps(step_size)):
+        placed = reference_groups.places(sequence[number * step_size :][:step_size], lanes)
+        for rank in range(world):
+            share = placed[rank * len(placed) // world : (rank + 1) * len(placed) // world]
+            assert listed(groups.share(step, rank, world)) == share
+
+
+@given(st.integers(2, 60), st.integers(1, 5), st.integers(1, 9), st.integers(1, 50), st.integers(0, 3))
+def test_groups_of_a_mixture_follow_the_specification(
+    samples: int, lanes: int, window: int, epoch_samples: int, epoch: int
+) -> None:
+    components = [[samples - samples // 2], [samples // 2]]
+    lengths = [1 + 7 * number % 13 for number in range(samples)]
+    rule = Rule("pack", 16, window)
+    order = MixtureOrder(components, [2, 1], seed=5, lanes=lanes, shuffle_block=20)
+    groups = Groups(order, lengths, epoch=epoch, epoch_samples=epoch_samples, **rule._asdict())
+    start, stop = epoch * epoch_samples, (epoch + 1) * epoch_samples
+    read = reference.Mixture(components, [2, 1], 5, lanes, 20).positions(stop)
+    known = [lengths[component * components[0][0] + sample] for component, _, sample in read]
+    for number, positions in enumerate(reference_groups.epoch_windows(start, stop, None, window * lanes)):
+        assert listed(groups[number]) == reference_groups.window_groups(
+            rule,
+            positions,
+            known.__getitem__,
+            lambda p: p % lanes,
+            seed=5,
+            epoch=epoch,
+            window=number,
+            lanes=lanes,
+            shuffle=True,
+        )
+
+
+# --- promises
+
+
+def lognormal(samples: int, capacity: int) -> NDArray[np.int64]:
+    """Return lengths of a fixed log-normal mix: median 600, sigma 1, at most `capacity`."""
+    u = (np.arange(samples) * 0.6180339887498949 + 0.3) % 1, (np.arange(samples) * 0.7548776662466927 + 0.7) % 1
+    normal = np.sqrt(-2 * np.log(1 - u[0])) * np.cos(2 * np.pi * u[1])  # Box and Muller's method
+    lengths: NDArray[np.int64] = np.clip(np.rint(600 * np.exp(normal)), 1, capacity).astype(np.int64)
+    return lengths
+
+
+@pytest.mark.parametrize("oversize", ["truncate", "split"])
+def test_every_sample_is_in_one_group(oversize: Any) -> None:
+    order = Order([700, 300, 505], seed=3, lanes=4)
+    lengths = lognormal(1505, 4096)
+    groups = Groups(order, lengths, capacity=900, window=64, oversize=oversize)
+    whole = list(groups)
+    numbers = np.concatenate([window.positions[window.firsts == 0] for window in whole])
+    assert sorted(numbers.tolist()) == list(range(1505))
+    if oversize == "split":
+        pieces: dict[int, set[tuple[int, int]]] = {}
+        for window in whole:
+            for position, first, size in zip(window.positions, window.firsts, window.sizes, strict=True):
+                pieces.setdefault(int(position), set()).add((int(first), int(size)))
+        shards, samples = order.locate(np.arange(1505))
+        stored = lengths[np.array([0, 700, 1000])[shards] + samples].tolist()
+        for position, length in enumerate(stored):
+            assert pieces[position] == {(first, min(900, length - first)) for first in range(0, length, 900)}
+
+
+@pytest.mark.parametrize("size", [1, 8, 24, 1000])
+def test_the_groups_are_the_same_for_every_step_size(size: int) -> None:
+    groups = Groups(Order([2000], seed=9, lanes=4), lognormal(2000, 900), capacity=900, window=128)
+    sequence = [group for window in groups for group in listed(window)]
+    steps = list(groups.steps(size))
+    assert [group for step in steps for group in listed(step)] == sequence
+    assert {len(step) for step in steps[:-1]} <= {size}
+    assert sorted(
+        listed(groups.share(steps[0], 1, 3))
+        + listed(groups.share(steps[0], 0, 3))
+        + listed(groups.share(steps[0], 2, 3))
+    ) == sorted(listed(steps[0]))
+
+
+def test_steps_continue_from_any_place() -> None:
+    groups = Groups(Order([2000], seed=9, lanes=4), lognormal(2000, 900), capacity=900, window=128)
+    sequence = [group for window in groups for group in listed(window)]
+    before = len(groups[0]) + len(groups[1])
+    rest = [group for step in groups.steps(8, window=2, taken=5) for group in listed(step)]
+    assert rest == sequence[before + 5 :]
+
+
+@pytest.mark.parametrize("lanes", [8, 512])
+def test_packed_rows_are_full(lanes: int) -> None:
+    lengths = lognormal(2048 * lanes, 4096)
+    rows = group_window(
+        Grouping("pack", 4096, 2048),
+        lengths,
+        np.arange(len(lengths)) % lanes,
+        seed=1,
+        epoch=0,
+        window=0,
+        shuffle=True,
+        lane_count=lanes,
+    )
+    assert lengths.sum() / (4096 * len(rows.lanes)) >= 0.995
+
+
+@pytest.mark.parametrize("lanes", [8, 512])
+def test_length_bounded_batches_have_little_padding(lanes: int) -> None:
+    window = 16384 if lanes == 8 else 2048  # what the default window is, and an eighth of it
+    lengths = lognormal(window * lanes, 4096)
+    batches = group_window(
+        Grouping("max_tokens", 65536, window),
+        lengths,
+        np.arange(len(lengths)) % lanes,
+        seed=1,
+        epoch=0,
+        window=0,
+        shuffle=True,
+        lane_count=lanes,
+    )
+    longest = np.maximum.reduceat(batches.sizes, batches.edges[:-1])
+    places = (longest * np.diff(batches.edges)).sum()
+    assert 1 - lengths.sum() / places <= 0.06
+
+
+def test_default_windows_grow_with_the_samples_of_a_group() -> None:
+    assert default_window(4096, None) == default_window(4096, 989.2) == 2048
+    assert default_window(65536, 989.2) == 16384
+    assert default_window(131072, 989.2) == 32768
+    assert default_window(16 * 3 + 1, 3.0) == default_window(17, 1.0) == 4096  # 128 * 17 rounded up
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"kind": "rows"}, "unknown kind"),
+        ({"kind": "max_tokens", "oversize": "split"}, "oversize does not suit"),
+        ({"capacity": 0}, "capacity is out of range"),
+        ({"window": 0}, "window is out of range"),
+        ({"max_samples": 3}, "max_samples"),
+        ({"capacity": 9}, r"lengths\[1\]: a sample is longer .*expected at most 9, found 10"),
+        ({"lengths": [1, 2]}, "not as many lengths"),
+        ({"lengths": [1, -2, 3]}, "out of range"),
+        ({"lengths": [1.5, 2, 3]}, "lengths are an array"),
+    ],
+)
+def test_wrong_arguments_are_refused(rule: dict[str, Any], says: str) -> None:
+    lengths = rule.pop("lengths", [1, 10, 2])
+    with pytest.raises(UsageError, match=says):
+        list(Groups(Order([3], shuffle=False), lengths, **{"capacity": 20, **rule}))

@@ -1,0 +1,212 @@
+"""`mdsx.Groups`: the groups of an epoch, computed from an order and the samples' lengths, without reading data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mdsx.errors import UsageError
+from mdsx.order.course import MAX_WORLD_SIZE, Course, DatasetCourse, MixtureCourse
+from mdsx.order.grouping import (
+    MAX_CAPACITY,
+    Grouping,
+    Kind,
+    Oversize,
+    Windows,
+    default_window,
+    group_window,
+    step_order,
+    windows,
+)
+from mdsx.order.limits import MAX_SAMPLES, integer
+from mdsx.order.mixture import MixtureOrder
+from mdsx.order.order import Order
+
+MAX_LENGTH = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSequence:
+    """Successive groups. Group g has items `edges[g]` up to `edges[g + 1]` (exclusive), ascending by position.
+
+    Attributes:
+        lanes: int64 [G], the lane of each group.
+        edges: int64 [G + 1].
+        positions: int64 [items], the position of each item's sample, counted over all epochs.
+        firsts: int64 [items], the first value that the group has of the sample: 0 unless the sample is split.
+        sizes: int64 [items], how many values the group has of it.
+    """
+
+    lanes: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return G, the number of groups."""
+        return len(self.lanes)
+
+    def take(self, groups: NDArray[np.int64]) -> GroupSequence:
+        """Return the groups with these indices, in this order."""
+        counts = np.diff(self.edges)[groups]
+        edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        items = np.arange(edges[-1]) + np.repeat(self.edges[groups] - edges[:-1], counts)
+        return GroupSequence(self.lanes[groups], edges, self.positions[items], self.firsts[items], self.sizes[items])
+
+    def __add__(self, other: GroupSequence) -> GroupSequence:
+        """Return these groups, followed by the other ones."""
+        return GroupSequence(
+            np.concatenate([self.lanes, other.lanes]),
+            np.concatenate([self.edges, self.edges[-1] + other.edges[1:]]),
+            np.concatenate([self.positions, other.positions]),
+            np.concatenate([self.firsts, other.firsts]),
+            np.concatenate([self.sizes, other.sizes]),
+        )
+
+
+class Groups(Sequence[GroupSequence]):
+    """The groups of one epoch, window by window: packed rows or length-bounded batches. It does no I/O; format-spec.md
+    specifies it.
+
+        groups = mdsx.Groups(mdsx.Order(counts, seed=7, epoch=3), lengths, capacity=4096)
+        first_window = groups[0]
+        for step in groups.steps(64):
+            rows = groups.share(step, rank=0, world_size=8)
+
+    `groups[k]` computes the groups of window k, and iterating computes one window after the other. Nothing depends on
+    ranks but `share`.
+
+    Args:
+        order: The order of a dataset, or of a mixture.
+        lengths: The length of each sample, 0 to 2^32 - 1: an integer array [N], by the sample's number. Those of a
+            mixture's datasets follow one another.
+        capacity: The most values in a row; with `kind="max_tokens"`, the most values in a batch, padding included.
+        kind: "pack" for rows, "max_tokens" for length-bounded batches.
+        window: How many positions of each lane are grouped together. The default follows from the mean length; the
+            state of a run has its number.
+        oversize: What to do with a sample that is longer than `capacity`: "error", "truncate" or, of kind "pack",
+            "split".
+        max_samples: The most samples in a batch of kind "max_tokens".
+        epoch: The run's epoch. The default is the order's, or 0 of a mixture.
+        epoch_samples: The positions in each of the run's epochs. The default is all samples.
+
+    Raises:
+        UsageError: An argument is invalid, or (when a window is computed) a sample is too long.
+    """
+
+    def __init__(
+        self,
+        order: Order | MixtureOrder,
+        lengths: ArrayLike,
+        *,
+        capacity: int,
+        kind: Kind = "pack",
+        window: int | None = None,
+        oversize: Oversize = "error",
+        max_samples: int | None = None,
+        epoch: int | None = None,
+        epoch_samples: int | None = None,
+    ) -> None:
+        counts = np.concatenate(order.counts) if isinstance(order, MixtureOrder) else order.counts
+        self._firsts = np.cumsum(counts) - counts
+        self._lengths = _checked(lengths, int(counts.sum()))
+        if window is None:
+            mean = int(self._lengths.sum(dtype=np.uint64)) / len(self._lengths) if len(self._lengths) else None
+            window = default_window(integer(capacity, "capacity", 1, MAX_CAPACITY), mean)
+        self.grouping = Grouping(kind, capacity, window, oversize, max_samples)
+        self._course: Course
+        if isinstance(order, MixtureOrder):
+            components = np.cumsum([0, *map(len, order.counts)])
+            self._course, self._shuffle = MixtureCourse(order, components, epoch_samples), True
+        else:
+            self._course, self._shuffle = DatasetCourse(order, epoch_samples), order.shuffle
+        if self._course.run is not None:
+            raise UsageError("a mixture in runs cannot be grouped", found=f"run={self._course.run}")
+        own = 0 if isinstance(order, MixtureOrder) else order.epoch
+        size = self._course.epoch_samples
+        self.epoch = integer(own if epoch is None else epoch, "epoch", 0, MAX_SAMPLES // max(size, 1) - 1)
+        self.seed, self.lanes = order.seed, order.lanes
+        start = self.epoch * size
+        self.windows: Windows = windows(start, start + size, self._course.cut, self.grouping.window * self.lanes)
+        """The first and last position (exclusive) of each window, counted over all epochs."""
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.windows)
+
+    @overload
+    def __getitem__(self, window: int) -> GroupSequence: ...
+    @overload
+    def __getitem__(self, window: slice) -> list[GroupSequence]: ...
+    def __getitem__(self, window: int | slice) -> GroupSequence | list[GroupSequence]:
+        """Compute the groups of a window."""
+        if isinstance(window, slice):
+            return [self[number] for number in range(*window.indices(len(self)))]
+        number = window + len(self) if window < 0 else window
+        positions = np.arange(*self.windows[number])
+        shards, samples = self._course.locate(positions)
+        samples += self._firsts[shards]
+        lengths = self._lengths[samples].astype(np.int64)
+        bad = self.grouping.first_oversize(lengths)
+        if bad is not None:
+            raise UsageError(
+                "a sample is longer than a group",
+                place=f"lengths[{samples[bad]}]",
+                found=int(lengths[bad]),
+                expected=f"at most {self.grouping.capacity}",
+            )
+        found = group_window(
+            self.grouping,
+            lengths,
+            self._course.lanes_of(positions),
+            seed=self.seed,
+            epoch=self.epoch,
+            window=number,
+            shuffle=self._shuffle,
+            lane_count=self.lanes,
+        )
+        return GroupSequence(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes)
+
+    def steps(self, size: int, *, window: int = 0, taken: int = 0) -> Iterator[GroupSequence]:
+        """Yield the groups of each step, `size` over all ranks, from a place of the epoch on: after `taken` groups of
+        `window`. The last step may have fewer."""
+        size = integer(size, "size", 1, MAX_SAMPLES)
+        left: GroupSequence | None = None
+        for number in range(integer(window, "window", 0, len(self)), len(self)):
+            found = self[number]
+            if left is None:
+                found = found.take(np.arange(integer(taken, "taken", 0, len(found)), len(found)))
+            left = found if left is None else left + found
+            whole = len(left) - len(left) % size
+            for first in range(0, whole, size):
+                yield left.take(np.arange(first, first + size))
+            left = left.take(np.arange(whole, len(left)))
+        if left:
+            yield left
+
+    def share(self, step: GroupSequence, rank: int, world_size: int) -> GroupSequence:
+        """Return the groups of a step that `rank` has, in its order."""
+        world_size = integer(world_size, "world_size", 1, MAX_WORLD_SIZE)
+        rank = integer(rank, "rank", 0, world_size - 1)
+        n = len(step)
+        order = step_order(step.lanes[None], self.lanes)[0]
+        return step.take(order[rank * n // world_size : (rank + 1) * n // world_size])
+
+
+def _checked(lengths: ArrayLike, samples: int) -> NDArray[np.integer[Any]]:
+    """Return the lengths as an array, not copied."""
+    array = np.asarray(lengths)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise UsageError("lengths are an array of an integer for each sample", found=f"{array.ndim}-D {array.dtype}")
+    if len(array) != samples:
+        raise UsageError("there are not as many lengths as samples", found=len(array), expected=samples)
+    if samples and not 0 <= int(array.min()) <= int(array.max()) <= MAX_LENGTH:
+        raise UsageError(
+            "lengths are out of range", found=f"{array.min()} to {array.max()}", expected=f"0 to {MAX_LENGTH}"
+        )
+    return array if array.size else np.zeros(0, np.int64)
