@@ -124,7 +124,7 @@ def test_the_package_needs_neither_tools_nor_tests() -> None:
 
 
 ABOUT_THE_WHOLE = {
-    "consumer", "exports", "from_mosaicml", "fuzz", "public_page", "readme", "rooms", "security", "tools",
+    "consumer", "examples", "exports", "from_mosaicml", "fuzz", "public_page", "readme", "rooms", "security", "tools",
 }  # fmt: skip
 """Tests that belong to no single room."""
 

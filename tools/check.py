@@ -75,7 +75,7 @@ def run(given: argparse.Namespace, steps: Steps = STEPS, beside: Steps = BESIDE,
 
 def findings(root: Path = ROOT) -> Iterator[tuple[str, int, str]]:
     """Yield (file, line, word) for each word of the list in the project's texts."""
-    for pattern in ("*.md", "docs/*.md", "mdsx/**/*.py", "tests/**/*.py", "tools/**/*.py"):
+    for pattern in ("*.md", "docs/*.md", "examples/*.py", "mdsx/**/*.py", "tests/**/*.py", "tools/**/*.py"):
         for path in sorted(root.glob(pattern)):
             file = path.relative_to(root).as_posix()
             text = path.read_text(encoding="utf-8")

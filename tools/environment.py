@@ -119,7 +119,7 @@ class PeerEnvironment(Environment):
         self._shared = sysconfig.get_path("purelib")
         files = (self._requirements, _ROOT / "constraints.txt")
         super().__init__(root / ".venvs" / name, files, self._shared, sys.version)
-        self._packages = self.directory / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+        self.packages = self.directory / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
 
     def install(self) -> None:
         """Create the environment, unless it is complete. Raise CannotInstall."""
@@ -128,13 +128,13 @@ class PeerEnvironment(Environment):
             if self.complete():  # perhaps thanks to another process
                 return
             self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
-            (self._packages / "project.pth").write_text(f"{self._shared}\n")
+            (self.packages / "project.pth").write_text(f"{self._shared}\n")
             packages = ("--no-deps", "-r", str(self._requirements))
             self._run(*_PIP, "--python", str(self.python), *_INSTALL, "--quiet", *packages)
             self._stamp.write_text(self._wanted())
 
     def version(self, package: str) -> str:
-        found = next(iter(distributions(name=package, path=[str(self._packages), self._shared])), None)
+        found = next(iter(distributions(name=package, path=[str(self.packages), self._shared])), None)
         return found.version if found else "not installed"
 
     def _run(self, *arguments: str) -> None:

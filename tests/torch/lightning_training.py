@@ -1,14 +1,14 @@
-"""A training under Lightning, run by the tests on several processes.
+"""A training under Lightning, with a validation.
 
-Each rank appends the samples of every step to FOLDER/<rank>.log. It saves a checkpoint after every step, and
-resumes from an existing one. Before step STEPS each rank kills itself (-1: never).
+It appends the samples of every step to FOLDER/0.log, saves a checkpoint after every step, and resumes from an existing
+one.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
-import os
-import signal
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,37 +18,14 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-
-
-class Recount(pl.Callback):
-    """Correct Lightning's count of batches after a resume with another global batch size."""
-
-    def __init__(self, loader: StreamingDataLoader) -> None:
-        self.loader = loader
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        loops = checkpoint["loops"]["fit_loop"]
-        batches = loops["epoch_loop.batch_progress"]["current"]
-        if batches["ready"]:
-            (state,) = loops["state_dict"]["combined_loader"]
-            self.loader.load_state_dict(state)
-            done = len(self.loader) - (self.loader.remaining if state["position"] else 0)  # at 0 the epoch was over
-            completed = done - (batches["ready"] - batches["completed"])
-            batches.update(ready=done, started=done, processed=done, completed=completed)
+from tests.examples.runs import EXAMPLES
 
 
 class Model(pl.LightningModule):
-    def __init__(self, folder: Path, last_step: int) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.last_step = last_step
         self.layer = torch.nn.Linear(8, 1)
         self.folder = folder
-
-    def on_train_batch_start(self, batch: Any, number: int) -> None:
-        if self.global_step == self.last_step:
-            os.kill(os.getpid(), signal.SIGKILL)
 
     def training_step(self, batch: dict[str, Any], number: int) -> torch.Tensor:
         self.log_samples("", batch)
@@ -66,20 +43,21 @@ class Model(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.001)
 
 
-def train(url: str, folder: Path, devices: int, batch_size: int, steps: int, epochs: int) -> None:
+def train(url: str, folder: Path, batch_size: int, epochs: int) -> None:
+    sys.path.append(str(EXAMPLES))
+    recount: Any = importlib.import_module("lightning_trainer")
     warnings.simplefilter("ignore")
-    loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size, drop_last=False)  # before there are ranks
+    loader = StreamingDataLoader(StreamingDataset(url, seed=4), batch_size, drop_last=False)
     valid = StreamingDataLoader(StreamingDataset(url, shuffle=False), 64, drop_last=False)
     checkpoint = folder / "saved.ckpt"
     save = ModelCheckpoint(folder, "saved", every_n_train_steps=1, enable_version_counter=False)
     trainer = pl.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
-        devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
+        devices=1,
         logger=False,
-        callbacks=[save, Recount(loader)],
+        callbacks=[save, recount.Recount(loader)],
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Model(folder, steps), loader, valid, ckpt_path=str(checkpoint) if checkpoint.exists() else None)
+    trainer.fit(Model(folder), loader, valid, ckpt_path=str(checkpoint) if checkpoint.exists() else None)

@@ -1,0 +1,123 @@
+"""Runs the programs in examples/ as their users do: several ranks, killed and started again on another number."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests import fork_server
+from tools.environment import PeerEnvironment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TIMEOUT = 200
+_FORK = multiprocessing.get_context("fork")
+
+
+class Start(NamedTuple):
+    """One start of a program: on how many ranks, and the step in which its last rank kills itself (None: never)."""
+
+    ranks: int
+    killed_in: int | None = None
+
+
+class Trained(NamedTuple):
+    """How each start ended, rank by rank; how often each sample was trained on, in each epoch; and rank 0's output."""
+
+    statuses: list[list[int | None]]
+    epochs: list[Counter[int]]
+    printed: str
+
+
+def run(program: str, data: str, folder: Path, starts: Sequence[Start], imports: Sequence[str] = ()) -> Trained:
+    """Run a program of examples/. `imports`: modules that take long, imported once for all ranks."""
+    return fork_server.call(_run, program, data, folder, starts, imports, timeout=TIMEOUT)
+
+
+def killed(statuses: list[int | None]) -> bool:
+    """Whether the last rank killed itself, and no other finished: each failed without it, or was ended."""
+    return statuses[-1] == -signal.SIGKILL and all(status != 0 for status in statuses)
+
+
+def _run(program: str, data: str, folder: Path, starts: Sequence[Start], imports: Sequence[str]) -> Trained:
+    sys.path[:0] = [str(EXAMPLES), str(PeerEnvironment("frameworks").packages)]
+    for name in imports:
+        importlib.import_module(name)
+    statuses = [_start(program, data, folder, start) for start in starts]
+    epochs: Any = importlib.import_module("data").epochs
+    return Trained(statuses, epochs(folder), (folder.parent / f"{folder.name}.0.log").read_text())
+
+
+def _start(program: str, data: str, folder: Path, start: Start) -> list[int | None]:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    shared = {"WORLD_SIZE": start.ranks, "LOCAL_WORLD_SIZE": start.ranks, "MASTER_ADDR": "127.0.0.1"}
+    shared |= {"MASTER_PORT": port, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "none", "OMP_NUM_THREADS": 1}
+    ranks = [
+        _FORK.Process(
+            target=_rank,
+            args=(
+                {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()},
+                [str(EXAMPLES / program), data, str(folder)],
+                start.killed_in if rank == start.ranks - 1 else None,
+                folder.parent / f"{folder.name}.{rank}.log",
+            ),
+        )
+        for rank in range(start.ranks)
+    ]
+    try:
+        for process in ranks:
+            process.start()
+        deadline = time.monotonic() + TIMEOUT
+        running = list(ranks)
+        while running and all(process.exitcode in (None, 0) for process in ranks):
+            wait([process.sentinel for process in running], max(deadline - time.monotonic(), 0))
+            running = [process for process in running if process.exitcode is None]
+            assert time.monotonic() < deadline
+        for process in running:  # a rank has failed: a launcher ends the others
+            process.terminate()
+        for process in ranks:
+            process.join()
+        return [process.exitcode for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.join()
+
+
+def _rank(environment: dict[str, str], arguments: list[str], killed_in: int | None, log: Path) -> None:
+    """Be one rank, as torchrun starts it. What it prints goes to a log."""
+    os.environ.update(environment)
+    sys.argv = arguments
+    out = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    status = 0
+    try:
+        data: Any = importlib.import_module("data")
+        record = data.record
+
+        def killing(run: str | Path, step: int, numbers: Iterable[int], rank: int | None = None) -> None:
+            record(run, step, numbers, rank)
+            if step == killed_in:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        data.record = killing
+        runpy.run_path(arguments[0], run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    os._exit(status)  # after DDP, PyTorch 2.13 sometimes aborts at the interpreter's exit; without mdsx too

@@ -1,0 +1,76 @@
+"""Every program in examples/ that trains in a loop people use: killed, and resumed on other ranks, it loses nothing."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.examples.runs import EXAMPLES, Start, Trained, killed, run
+from tools.environment import PeerEnvironment
+
+PAGE = (EXAMPLES.parent / "docs" / "loaders.md").read_text(encoding="utf-8")
+SAMPLES = 1003
+EPOCHS = 2
+DISTRIBUTED = ["torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp"]
+TRAINERS = [*DISTRIBUTED, "transformers.trainer", "transformers.models.llama.modeling_llama"]
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("examples") / "data")
+    runpy.run_path(str(EXAMPLES / "data.py"))["write"](url)
+    return url
+
+
+@pytest.fixture(scope="session")
+def frameworks() -> None:
+    PeerEnvironment("frameworks").install()
+
+
+def check(trained: Trained, epochs: int = EPOCHS) -> None:
+    """Check that each start but the last one was killed, and each sample came once in each epoch."""
+    *first, last = trained.statuses
+    assert all(map(killed, first))
+    assert set(last) == {0}
+    assert trained.epochs == [Counter(range(SAMPLES))] * epochs
+
+
+def test_accelerate_resumes_on_other_ranks_exactly_once(data: str, tmp_path: Path) -> None:
+    trained = run("accelerate_loop.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)], DISTRIBUTED)
+    check(trained)
+    assert "the mean of 1,003 samples" in trained.printed
+
+
+def test_lightning_resumes_on_other_ranks_exactly_once(data: str, tmp_path: Path) -> None:
+    check(run("lightning_trainer.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)], DISTRIBUTED))
+
+
+def test_a_distributed_checkpoint_resumes_on_other_ranks_exactly_once(data: str, tmp_path: Path) -> None:
+    starts = [Start(2, killed_in=18), Start(3)]
+    check(run("distributed_checkpoint.py", data, tmp_path / "run", starts, DISTRIBUTED))
+
+
+def test_torchtitan_resumes_on_other_ranks_exactly_once(frameworks: None, data: str, tmp_path: Path) -> None:
+    check(run("torchtitan_loader.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)], DISTRIBUTED))
+
+
+@pytest.mark.parametrize("program", ["huggingface_trainer.py", "trl_sft.py"])
+def test_trainers_resume_on_other_ranks_exactly_once(program: str, frameworks: None, data: str, tmp_path: Path) -> None:
+    check(run(program, data, tmp_path / "run", [Start(2, killed_in=12), Start(1)], TRAINERS))
+
+
+def test_the_page_shows_the_code_of_the_examples() -> None:
+    programs = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
+    loops = PAGE.partition("## Training loops")[2]
+    snippets = re.findall(r"^```python\n(.*?)^```$", loops, re.MULTILINE | re.DOTALL)
+    assert len(snippets) == 6
+    assert not [code for code in snippets if code not in programs]
+
+
+def test_the_page_names_every_example() -> None:
+    unnamed = {path.name for path in EXAMPLES.glob("*.py") if f"examples/{path.name}" not in PAGE}
+    assert not unnamed
