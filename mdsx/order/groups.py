@@ -78,8 +78,8 @@ class Groups(Sequence[GroupSequence]):
         for step in groups.steps(64):
             rows = groups.share(step, rank=0, world_size=8)
 
-    `groups[k]` computes the groups of window k, and iterating computes one window after the other. Nothing depends on
-    ranks but `share`.
+    `groups[k]` computes the groups of window k, and iterating computes one window after the other. `groups.windows[k]`
+    is the window's first and last position (exclusive). Nothing depends on ranks but `share`.
 
     Args:
         order: The order of a dataset, or of a mixture.

@@ -33,6 +33,7 @@ def test_each_callable_has_at_most_a_dozen_arguments(name: str) -> None:
         or name
         in (
             "Conversion",
+            "GroupSequence",
             "Indexed",
             "Progress",
             "Repair",
