@@ -24,7 +24,15 @@ CONTEXT = multiprocessing.get_context("forkserver")
 def preload() -> None:
     """Set the modules that the server imports, before it starts."""
     CONTEXT.set_forkserver_preload(
-        ["boto3", "mdsx.damage", "mdsx.torch", "pytest", "tests.fuzz.hostile", "tests.writer.test_power_cut"]
+        [
+            "boto3",
+            "mdsx.damage",
+            "mdsx.torch",
+            "pytest",
+            "tests.fuzz.hostile",
+            "tests.writer.test_power_cut",
+            "tests.frozen",
+        ]
     )
 
 
