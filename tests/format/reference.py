@@ -348,3 +348,17 @@ def seal_index(index: Mapping[str, Any] | str) -> bytes:
     if not isinstance(index, str):
         index = json.dumps(index, ensure_ascii=False, separators=(",", ":")).removesuffix("}")
     return index.encode() + f',"checksum":"{xxhash.xxh3_64_hexdigest(index.encode())}"}}\n'.encode()
+
+
+# --- lengths
+
+
+def lengths(fingerprint: str, column: str, rule: str, shards: Sequence[Sequence[int]]) -> bytes:
+    """Return the file of these lengths of the samples of each shard."""
+    base = int(xxh3_128(f"{fingerprint}\n{rule}\n{column}".encode())[16:], 16)
+    parts = [struct.pack(f"<{len(shard)}I", *shard) for shard in shards]
+    hashes = [xxhash.xxh3_64_hexdigest(part, (base + number) % 2**64) for number, part in enumerate(parts)]
+    fields = {"fingerprint": fingerprint, "column": column, "rule": rule, "samples": sum(map(len, shards))}
+    fields |= {"sum": sum(map(sum, shards)), "xxh3_64": "".join(hashes)}
+    trailer = {"format": "mdsx-lengths", "version": 1, **fields}
+    return b"".join(parts) + seal_index(trailer)

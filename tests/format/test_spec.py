@@ -49,6 +49,11 @@ def test_the_worked_index_is_the_golden_file() -> None:
     assert "".join(block("plain-index")) + "\n" == (GOOD / "plain/index.json").read_text(encoding="utf-8")
 
 
+def test_the_worked_trailer_of_lengths_is_the_golden_files() -> None:
+    data = (GOOD / "plain" / "_lengths" / "text.u32").read_bytes()
+    assert "".join(block("plain-lengths")) + "\n" == data[20:].decode()
+
+
 def test_the_worked_state_is_in_the_vectors() -> None:
     vectors = json.loads((GOOD.parent / "runs-v1.json").read_text())
     assert json.loads("".join(block("state"))) in [vector["value"] for vector in vectors["state"]]

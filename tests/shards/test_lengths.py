@@ -25,6 +25,7 @@ from tests.fork_server import call_all
 from tests.forks import forked
 from tests.shards.formats import far_disk
 from tests.shards.formats.far_disk import SCHEME, FarDisk, Request
+from tools.fault_proxy import Proxy
 
 COLUMNS = {
     "id": "int64",
@@ -194,6 +195,28 @@ def test_with_a_file_only_its_trailer_and_ranges_of_it_are_read(far: Path) -> No
     assert requests() == [Request(key, 2000, None), Request(key, 4 * int(stops[1]), 4 * int(stops[2]))]
     assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
     assert {request.key for request in requests()} == {key}
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_few_ranges_are_requested_of_s3(proxy: Proxy, s3_url: str, tmp_path: Path, compression: str | None) -> None:
+    for folder, lengths in (("with", ["tokens"]), ("without", [])):
+        with mdsx.Writer(
+            f"{s3_url}/{folder}", COLUMNS, shard_size=10_000, compression=compression, lengths=lengths
+        ) as out:
+            for number in range(500):
+                out.write(sample(number))
+        data = mdsx.Dataset(f"{s3_url}/{folder}", cache=tmp_path / folder)
+        proxy.asked.clear()
+        assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
+        index, trailer = data.shards.index, "bytes=2000-"
+        if lengths:
+            assert [asked.range for asked in proxy.asked] == [trailer, "bytes=0-1999"]
+        elif compression:  # the table of frames, and the only frame
+            assert len(proxy.asked) == 1 + 2 * len(index.counts)
+        else:
+            first = index.schema.rows_offset
+            rows = [f"bytes={first}-{first + count * index.schema.row_size - 1}" for count in index.counts.tolist()]
+            assert sorted(asked.range for asked in proxy.asked) == sorted([trailer, *rows])
 
 
 def damage(path: Path, at: int) -> None:

@@ -269,6 +269,9 @@ def _plain_dataset() -> list[Good]:
     entries = [entry(f"shard.{number:05d}.mdsx", shard, shard) for number, shard in enumerate(raw)]
     index = build_index(Schema.from_columns(columns), None, entries, {"made by": "mdsx", "é": [1, None]})
     found = [Good("good/plain/index.json", "A dataset of two shards, uncompressed, with metadata.", index)]
+    sizes = [[len(str(sample["text"])) for sample in part] for part in (samples[:2], samples[2:])]
+    data = reference.lengths(json.loads(index)["fingerprint"], "text", "bytes", sizes)
+    found.append(Good("good/plain/_lengths/text.u32", "The lengths of its samples by a column.", data))
     return found + [Good(f"good/plain/{made.name}", "", shard) for made, shard in zip(entries, raw, strict=True)]
 
 

@@ -1,0 +1,86 @@
+"""The lengths of samples, of each format: the same as those of the values, from the shards and from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mdsx
+from mdsx.format import Reads
+from mdsx.shards import Shards, View, index_keys, lengths_of
+from tests.shards.formats.far_disk import FarDisk, Request
+from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, Subject, sample
+
+
+def lengths(data: mdsx.Dataset, column: str) -> list[int]:
+    view = View([data.excerpt])
+    shards = np.repeat(np.arange(len(view.counts)), view.counts)
+    samples = np.concatenate([np.arange(count) for count in view.counts])
+    found: list[int] = lengths_of(view, column).of(shards, samples).tolist()
+    return found
+
+
+def expected(column: str) -> list[int]:
+    samples = [sample(FIRST + number) for number in range(COUNT)]
+    if column == "id":
+        return [int(each["id"]) for each in samples]
+    return [len(each[column] or "") for each in samples]
+
+
+def requests() -> list[Request]:
+    found = [request for request in FarDisk.requests if request.key not in index_keys()]
+    FarDisk.requests.clear()
+    return found
+
+
+@pytest.mark.parametrize("column", ["text", "id", "vector", "maybe"])
+def test_lengths_are_those_of_the_values(subject: Subject, url: str, column: str) -> None:
+    if column in subject.columns:
+        assert lengths(mdsx.Dataset(url), column) == expected(column)
+
+
+def test_a_shard_in_the_cache_is_not_read_again(far: str) -> None:
+    data = mdsx.Dataset(far, columns=["text"])
+    for shard in range(SHARDS):
+        assert data.shards.fetch(shard) is None
+    requests()
+    assert lengths(data, "text") == expected("text")
+    assert {request.key for request in requests()} == {"_lengths/text.u32"}  # looked for
+
+
+def test_no_more_is_read_than_needed(subject: Subject, folder: Path, far: str) -> None:
+    assert lengths(mdsx.Dataset(far), "text") == expected("text")
+    asked = requests()[1:]
+    size = sum((each.stop or (folder / each.key).stat().st_size) - each.start for each in asked)
+    index = Shards(far).index
+    if subject.ours:
+        assert size == int(index.counts.sum()) * index.schema.row_size
+    if subject.reads is Reads.SHARDS:
+        assert sorted(request.key for request in asked) == sorted(index.name(shard) for shard in range(SHARDS))
+
+
+def test_a_file_of_lengths_serves_each_format(folder: Path, far: str) -> None:
+    found = mdsx.write_lengths(folder, "text")
+    assert (found.samples, found.sum) == (COUNT, sum(expected("text")))
+    assert lengths(mdsx.Dataset(far, columns={"other name": "text"}), "other name") == expected("text")
+    key = "_lengths/text.u32"
+    assert requests() == [Request(key, 4 * COUNT, None), Request(key, 0, 4 * COUNT)]
+    assert lengths(mdsx.Dataset(folder), "text") == expected("text")
+    assert not mdsx.verify(folder).damages
+
+
+def test_a_column_without_lengths_is_refused(subject: Subject, folder: Path) -> None:
+    with pytest.raises(mdsx.UsageError, match=r"no such column.*text"):
+        lengths(mdsx.Dataset(folder), "absent")
+    with pytest.raises(mdsx.UsageError, match="text"):
+        mdsx.write_lengths(folder, "absent")
+
+
+def test_a_truncated_shard_is_found(folder: Path) -> None:
+    index = Shards(folder).index
+    path = folder / index.name(2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(mdsx.MdsxError, match=path.name):
+        lengths(mdsx.Dataset(folder), "text")

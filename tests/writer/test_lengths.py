@@ -1,0 +1,88 @@
+"""A writer's lengths: with resumes, with parts, and after a repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mdsx
+from mdsx.shards import View, lengths_of
+
+COLUMNS = {"tokens": "uint16[*]", "id": "int32"}
+KEY = "_lengths/tokens.u32"
+
+
+def samples(first: int, stop: int) -> list[dict[str, object]]:
+    return [{"tokens": np.zeros(number % 50, np.uint16), "id": number} for number in range(first, stop)]
+
+
+def write(
+    url: Path,
+    first: int = 0,
+    stop: int = 200,
+    *,
+    compression: str | None = None,
+    resume: bool = False,
+    fails: bool = False,
+) -> None:
+    with mdsx.Writer(url, COLUMNS, shard_size=2000, compression=compression, lengths=["tokens"], resume=resume) as out:
+        for each in samples(first + out.samples, stop):
+            out.write(each)
+        if fails:
+            raise KeyError
+
+
+def lengths(url: Path) -> list[int]:
+    view = View([mdsx.Dataset(url).excerpt])
+    shards = np.repeat(np.arange(len(view.counts)), view.counts)
+    stored = np.concatenate([np.arange(count) for count in view.counts])
+    found: list[int] = lengths_of(view, "tokens").of(shards, stored).tolist()
+    return found
+
+
+def test_a_resumed_writer_writes_the_lengths_of_all_samples(tmp_path: Path) -> None:
+    write(tmp_path / "whole", compression="zstd")
+    with pytest.raises(KeyError):
+        write(tmp_path / "resumed", stop=120, fails=True, compression="zstd")
+    assert not (tmp_path / "resumed" / KEY).exists()
+    write(tmp_path / "resumed", compression="zstd", resume=True)
+    assert (tmp_path / "resumed" / KEY).read_bytes() == (tmp_path / "whole" / KEY).read_bytes()
+
+
+def test_a_column_without_lengths_is_refused_at_once(tmp_path: Path) -> None:
+    for wrong in (["absent"], "tokens"):
+        with pytest.raises(mdsx.UsageError):
+            mdsx.Writer(tmp_path / "data", COLUMNS, lengths=wrong)
+    assert not (tmp_path / "data").exists()
+
+
+def test_merge_joins_the_lengths_of_the_parts(tmp_path: Path) -> None:
+    for part in range(3):
+        write(tmp_path / f"part-{part:05d}", 70 * part, 70 * part + 70)
+    mdsx.merge(tmp_path)
+    joined = (tmp_path / KEY).read_bytes()
+    assert lengths(tmp_path) == [number % 50 for number in range(210)]
+    mdsx.write_lengths(tmp_path, "tokens")
+    assert (tmp_path / KEY).read_bytes() == joined
+    (tmp_path / KEY).unlink()
+    (tmp_path / "part-00001" / KEY).unlink()
+    mdsx.merge(tmp_path, overwrite=True)
+    assert not (tmp_path / KEY).exists()
+
+
+def test_after_a_repair_the_lengths_are_read_from_the_rows(tmp_path: Path) -> None:
+    write(tmp_path)
+    shard = tmp_path / "shard.00001.mdsx"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    done = mdsx.repair(tmp_path, drop_damaged=True)
+    assert done.written
+    kept = [int(each["id"]) % 50 for each in mdsx.Dataset(tmp_path)]
+    assert len(kept) == 199
+    with pytest.warns(UserWarning, match="mdsx lengths .* --column tokens"):
+        assert lengths(tmp_path) == kept
+    mdsx.write_lengths(tmp_path, "tokens")
+    assert lengths(tmp_path) == kept
