@@ -11,7 +11,7 @@ from mdsx.format.filenames import is_name
 from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count
 from mdsx.format.index_parser import MdsxFormat, parse_index
-from mdsx.format.inputs import Refused, describe, each
+from mdsx.format.inputs import Refused, as_array, describe, each
 from mdsx.format.length_file import STORED_LENGTH, LengthIdentity, LengthTrailer
 from mdsx.format.lengths import (
     MAX_LENGTH,
@@ -97,6 +97,7 @@ __all__ = [
     "Values",
     "ValuesDecoder",
     "WholeShards",
+    "as_array",
     "batch_error",
     "build_index",
     "check_length",

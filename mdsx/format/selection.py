@@ -90,14 +90,19 @@ class Rows:
     @cached_property
     def heap_sizes(self) -> NDArray[np.uint64]:
         """uint64 [n]: the size of each row's heap."""
-        sizes = np.array([len(selection.heap) for selection in self.selections], np.uint64)
+        sizes = np.array([len(heap) for heap in self.heaps], np.uint64)
         return sizes[self.source]
 
     @cached_property
     def heap_addresses(self) -> NDArray[np.int64]:
         """int64 [n]: where each row's heap is in memory."""
-        found = [np.frombuffer(selection.heap, np.uint8).ctypes.data for selection in self.selections]
+        found = [np.frombuffer(heap, np.uint8).ctypes.data for heap in self.heaps]
         return np.array(found, np.int64)[self.source]
+
+    @cached_property
+    def heaps(self) -> list[memoryview]:
+        """The heap of each selection."""
+        return [selection.heap for selection in self.selections]
 
     def file(self, row: int) -> str | None:
         return self.selections[int(self.source[row])].file

@@ -3,7 +3,7 @@
 from mdsx.format import Selection
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
-from mdsx.shards.gather import Columns, as_samples, joined, present
+from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.length_file import LengthFile, put_length_file
 from mdsx.shards.lengths import Lengths, column_of, lengths_of, write_length_file
 from mdsx.shards.shards import Shards
@@ -20,6 +20,7 @@ __all__ = [
     "Lengths",
     "Selection",
     "Shards",
+    "StoredValues",
     "View",
     "Warmed",
     "as_samples",

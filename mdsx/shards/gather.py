@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -43,12 +44,14 @@ def gather(
     *,
     views: bool = False,
     join: bool = False,
+    stored: bool = False,
 ) -> Iterator[Columns]:
     """Yield columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
     `places[i]` is the place in the result of sample i of all sources, concatenated. With `views`, values of `bytes`,
     `jpeg` and `png` columns are memory views of the shards, not copies. With `join`, variable-size columns are not
-    decoded: they are JoinedValues. Raise CorruptError that names the sample.
+    decoded: they are JoinedValues. With `stored`, they are StoredValues, neither decoded nor copied. Raise CorruptError
+    that names the sample.
     """
     rows = _rows(sources, places)
     located = _locate(sources, rows) if sources else [_nowhere(column) for column in schema.columns]
@@ -58,8 +61,8 @@ def gather(
         if isinstance(addresses, np.ndarray)
     }
     varying = {
-        number: _Values(rows, values, values_decoder(_stored(schema.columns[number]), views=views))
-        for number, values in enumerate(located)
+        number: _Values(rows, values, column, values_decoder(_stored(column), views=views))
+        for number, (column, values) in enumerate(zip(schema.columns, located, strict=True))
         if isinstance(values, Values)
     }
     for start, stop in pairwise(accumulate(sizes, initial=0)):
@@ -68,7 +71,9 @@ def gather(
             if number in fixed
             else varying[number].join(start, stop)
             if join
-            else varying[number].decode(start, stop, column.name)
+            else StoredValues(varying[number], start, stop)
+            if stored
+            else varying[number].decode(start, stop)
             for number, column in enumerate(schema.columns)
         }
 
@@ -139,23 +144,24 @@ def _place(whole: NDArray[np.int64] | Values, part: NDArray[np.int64] | Values, 
         whole[here] = part  # type: ignore[index, assignment]  # excerpts of a view have columns of the same types
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Values:
     """The values of a variable-size column, and how to decode them."""
 
     rows: Rows
     extents: Values
+    column: Column
     decoder: ValuesDecoder
 
-    def decode(self, start: int, stop: int, name: str) -> list[object]:
-        """Return the values of samples [start, stop) of the column `name`."""
+    def decode(self, start: int, stop: int) -> list[object]:
+        """Return the values of samples [start, stop)."""
         wanted, nulls = np.arange(start, stop), self.extents.nulls
         if nulls is not None:
             wanted = wanted[~nulls[start:stop]]
         try:
             values = self.decoder(self._pieces(wanted))
         except CorruptError:
-            self._blame(wanted, name)
+            self._blame(wanted)
             raise
         if len(wanted) == stop - start:
             return values
@@ -175,21 +181,75 @@ class _Values:
             b"".join(self._pieces(wanted)), np.concatenate((np.zeros(1, np.int64), sizes.cumsum())), nulls
         )
 
+    @cached_property
+    def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Of a column of one-dimensional arrays: where the items of each value begin in its heap, how many there are
+        (0 of null), and which values are damaged."""
+        kind, (starts, stops, nulls) = self.column.type, self.extents
+        head = 4 * kind.stars
+        begins = starts + head
+        counts, rest = np.divmod(stops - begins, kind.item_dtype.itemsize)
+        wrong = (rest != 0) | (counts < 0)
+        there = ~wrong if nulls is None else ~(wrong | nulls)
+        if head:
+            (claimed,) = read_records((self.rows.heap_addresses + starts)[there], np.dtype("<u4"), [int(there.sum())])
+            wrong[there] = claimed != counts[there]
+        else:
+            wrong |= counts != (kind.shape or (0,))[0]
+        if nulls is not None:
+            counts[nulls], wrong[nulls] = 0, False
+        return begins, counts, wrong
+
     def _pieces(self, wanted: NDArray[np.int64]) -> Iterator[memoryview]:
         cuts = map(slice, self.extents.starts[wanted].tolist(), self.extents.stops[wanted].tolist())
-        heaps = [selection.heap for selection in self.rows.selections]
+        heaps = self.rows.heaps
         if len(heaps) == 1:
             return map(heaps[0].__getitem__, cuts)
         return map(memoryview.__getitem__, map(heaps.__getitem__, self.rows.source[wanted].tolist()), cuts)
 
-    def _blame(self, wanted: NDArray[np.int64], name: str) -> None:
+    def _blame(self, wanted: NDArray[np.int64]) -> None:
         """Raise the decoder's error again, with the sample and column."""
         for row, piece in zip(wanted.tolist(), self._pieces(wanted), strict=True):
             try:
                 self.decoder([piece])
             except CorruptError as error:
-                place = f"sample {self.rows.samples[row]}, column {name!r}"
+                place = f"sample {self.rows.samples[row]}, column {self.column.name!r}"
                 raise CorruptError(str(error), file=self.rows.file(row), place=place) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredValues:
+    """Values of a variable-size column where they are stored: neither decoded nor copied."""
+
+    _column: _Values
+    _start: int
+    _stop: int
+
+    def decode(self) -> list[object]:
+        """Return the values. Raise CorruptError that names the sample."""
+        return self._column.decode(self._start, self._stop)
+
+    def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the items of each value begin in its heap, and how many there are (0 of null), int64 [n].
+
+        The column has one-dimensional arrays of numbers. Raise CorruptError that names the sample.
+        """
+        here = slice(self._start, self._stop)
+        begins, counts, wrong = self._column.items
+        if wrong[here].any():
+            first = self._start + int(wrong[here].argmax())
+            self._column.decode(first, first + 1)
+        return begins[here], counts[here]
+
+    @property
+    def heaps(self) -> list[memoryview]:
+        """Return the heaps that these values are in, and maybe others."""
+        return self._column.rows.heaps
+
+    @property
+    def sources(self) -> NDArray[np.int64]:
+        """Return which of the heaps each value is in, int64 [n]."""
+        return self._column.rows.source[self._start : self._stop]
 
 
 def present(schema: Schema, columns: Mapping[str, Any]) -> Columns:

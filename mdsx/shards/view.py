@@ -304,14 +304,16 @@ class View:
         *,
         views: bool = False,
         join: bool = False,
+        stored: bool = False,
     ) -> Iterator[Columns]:
         """Columns, in storage form, of the first `sizes[0]` samples of a result, of the next `sizes[1]`, and so on.
 
         `found` are shards and samples of them, `places[i]` the place in the result of sample i of all of them, joined.
         `views`: encoded bytes as memory views of the shards. `join`: variable-size columns as JoinedValues.
+        `stored`: as StoredValues.
         """
         parts = [self.part(shard) for shard, _ in found]
-        batches = self._gathered(found, parts, places, sizes, views=views, join=join)
+        batches = self._gathered(found, parts, places, sizes, views=views, join=join, stored=stored)
         if self.component_column is None:
             yield from batches
             return
@@ -331,18 +333,19 @@ class View:
         *,
         views: bool,
         join: bool,
+        stored: bool,
     ) -> Iterator[Columns]:
         if len(self._columns) == 1:
             (columns,) = self._columns
             sources = [(each, columns.stored[part]) for (_, each), part in zip(found, parts, strict=True)]
-            return gather(columns.schema, sources, places, sizes, views=views, join=join)
+            return gather(columns.schema, sources, places, sizes, views=views, join=join, stored=stored)
         groups = np.split(places, np.cumsum([len(each.take) for _, each in found])[:-1])
         batches = []
         for columns in self._columns:
             here = [number for number, part in enumerate(parts) if part in columns.stored]
             sources = [(found[number][1], columns.stored[parts[number]]) for number in here]
             own = np.concatenate([np.zeros(0, np.int64), *(groups[number] for number in here)])
-            batches.append(gather(columns.schema, sources, own, sizes, views=views, join=join))
+            batches.append(gather(columns.schema, sources, own, sizes, views=views, join=join, stored=stored))
         names = [column.name for column in self._stored.columns]
         return (_ordered(names, each) for each in zip(*batches, strict=True))
 

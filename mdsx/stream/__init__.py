@@ -9,6 +9,7 @@ from mdsx.stream.groups import GroupBatching, Plan
 from mdsx.stream.layouts import Layout, MaxTokens, Pack, RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.meter import Meter
+from mdsx.stream.packed import Packing, packed_samples
 from mdsx.stream.prefetch import warn_of_small_cache
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import NOTHING, Iteration, Run
@@ -28,6 +29,7 @@ __all__ = [
     "OrderIdentity",
     "Pace",
     "Pack",
+    "Packing",
     "Place",
     "Plan",
     "RankGroups",
@@ -38,6 +40,7 @@ __all__ = [
     "WorkerShare",
     "batches_ahead",
     "no_groups",
+    "packed_samples",
     "place_of",
     "warn_of_small_cache",
     "warn_of_spread",

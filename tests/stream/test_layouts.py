@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import mdsx
+from mdsx.order import Grouping
 from mdsx.stream import RankGroups
 
 BOTH = [mdsx.Pack, mdsx.MaxTokens]
@@ -90,3 +91,11 @@ def test_groups_without_some_samples_keep_their_rows() -> None:
     assert [part.tolist() for part in found[:3]] == [[0, 1, 1, 2], [0, 0], [3, 1]]
     assert found[3:] == (9, 40)
     assert groups.kept(np.zeros(0, np.int64)).edges.tolist() == [0, 0, 0, 0]
+
+
+def test_a_layout_says_how_samples_are_grouped() -> None:
+    assert mdsx.Pack(4096, length="x", oversize="split").grouping(1000.0) == Grouping("pack", 4096, 2048, "split")
+    assert mdsx.Pack(2**17, length="x").grouping(1000.0).window == 32768
+    assert mdsx.Pack(2**17, length="x", window=100).grouping(None).window == 100
+    rule = mdsx.MaxTokens(65536, length="x", max_samples=9).grouping(None)
+    assert rule == Grouping("max_tokens", 65536, 2048, max_samples=9)

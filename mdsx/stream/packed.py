@@ -1,0 +1,405 @@
+"""Groups of samples -> batches: the values in rows or one after the other, and where each sample is in them.
+
+One copy brings values from where they are stored to their rows: Python cuts and joins memory views, two cheap
+operations for each sample and column. All that need not be done for each batch is done for a run of them at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from operator import getitem
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.format import ColumnType, Schema, as_array
+from mdsx.shards import Columns, StoredValues
+from mdsx.stream.casts import cast, castable, first_outside
+from mdsx.stream.layouts import MAX_CAPACITY, Layout, MaxTokens, Pack, RankGroups, pad_items, pad_of
+
+ADDED = ("segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "lengths", "global_samples", "global_tokens")
+"""The keys that packing adds to a batch."""
+
+PlaceOf = Callable[[int], str]
+"""The name, for messages, of one of the given samples, by its number among them."""
+
+
+class Packing:
+    """Makes packed batches of the columns of `schema`, as `layout` says; made once for a loader.
+
+    In a batch, packed columns are arrays in storage form (`bool` as uint8, `bfloat16` as uint16); `types` has their
+    types. Other columns are lists of values, as `View.gather` decodes them, in one list per row.
+
+    Raises:
+        UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
+    """
+
+    def __init__(self, schema: Schema, layout: Layout, length_column: str | None) -> None:
+        """`length_column`: the column that the lengths are of; None if they were given."""
+        kinds = {column.name: column.type for column in schema.columns}
+        self._hows = _hows({name: kind.base if _is_packed(kind) else None for name, kind in kinds.items()}, layout)
+        self._kinds = kinds
+        self._layout, self._length_column = layout, length_column
+
+    @property
+    def types(self) -> dict[str, ColumnType]:
+        """Return the type of each packed column in a batch."""
+        return _types(self._hows)
+
+    def batches(
+        self, columns: Columns, steps: Sequence[RankGroups], place_of: PlaceOf = "sample {}".format
+    ) -> Iterator[Columns]:
+        """Yield the batch of each step, from the samples of all of them, in the order of their groups.
+
+        `columns` are in storage form, as `View.gather` yields them with `stored`, or decoded. A batch has arrays of its
+        own. An error may come with an earlier batch of `steps` than its own.
+
+        Raises:
+            UsageError: A value has another length than its sample, or does not fit its type in the batch.
+            CorruptError: A value is damaged.
+        """
+        sources = {
+            name: _source(kind, columns[name]) if self._hows[name] else _listed(kind, columns[name])
+            for name, kind in self._kinds.items()
+        }
+        return _batches(sources, self._hows, steps, self._layout, self._length_column, place_of)
+
+
+def packed_samples(
+    samples: Sequence[Mapping[str, Any]],
+    groups: RankGroups,
+    layout: Layout,
+    length_column: str | None,
+    *,
+    like: Mapping[str, Any] | None = None,
+    place_of: PlaceOf = "sample {}".format,
+) -> tuple[Columns, dict[str, ColumnType]]:
+    """Return the batch of transformed samples, and the types of its packed columns (see `Packing.types`).
+
+    A key is packed if its values are one-dimensional arrays or tensors of numbers. `like`: a sample that shows keys and
+    types if there is none.
+
+    Raises:
+        UsageError: Samples have different keys or types, or a value has another length than its sample.
+    """
+    first = samples[0] if samples else like or {}
+    bases = {name: _base(value) for name, value in first.items()}
+    hows, sources = _hows(bases, layout), dict[str, Any]()
+    for number, sample in enumerate(samples):
+        if sample.keys() != first.keys():
+            raise UsageError(
+                "the samples of a batch have different keys",
+                place=place_of(number),
+                found=shown(sorted(sample, key=str)),
+                expected=shown(sorted(first, key=str)),
+                hint="give each sample the same keys, with None where it has no value",
+            )
+    for name, base in bases.items():
+        values = [sample[name] for sample in samples]
+        if base is None:
+            sources[name] = values
+            continue
+        for number, value in enumerate(values):
+            if _base(value) != base:
+                raise UsageError(
+                    "the values of a key have different types",
+                    place=f"{place_of(number)}, {name!r}",
+                    found=_base(value) or type(value).__name__,
+                    expected=f"a one-dimensional array of {base}, as in {place_of(0)}",
+                    hint="return the same types for every sample",
+                )
+        sources[name] = _source(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
+    (batch,) = _batches(sources, hows, [groups], layout, length_column, place_of)
+    return batch, _types(hows)
+
+
+class _How(NamedTuple):
+    """How a column is packed: the type of its stored values, of those in the batch, and the pad value as an item."""
+
+    source: str
+    target: str
+    pad: NDArray[Any]
+
+
+def _hows(bases: Mapping[str, str | None], layout: Layout) -> dict[str, _How | None]:
+    """Return how each column is packed, from its type if it is. Raise UsageError for what cannot be."""
+    dtypes, pads = layout.dtypes or {}, layout.pad_value if isinstance(layout.pad_value, Mapping) else {}
+    hows = dict[str, _How | None]()
+    for name, source in bases.items():
+        if name in ADDED:
+            message = f"a packed batch has a key {name!r} of its own"
+            raise UsageError(message, place=f"column {name!r}", hint="rename the column by columns={new name: name}")
+        target = source and dtypes.get(name, source)
+        if source and target and not castable(source, target):
+            raise UsageError(
+                "a column cannot have this type in the batch",
+                place=f"dtypes, column {name!r}",
+                found=f"{source} to {target}",
+                expected="integers to integers or floats, floats to floats",
+            )
+        hows[name] = _How(source, target, pad_items(target, pad_of(layout, name), name)) if source and target else None
+    for argument, names in (("dtypes", dtypes), ("pad_value", pads)):
+        if unknown := [name for name in names if not hows.get(name)]:
+            there = ", ".join(name for name, how in hows.items() if how)
+            expected = there or "none, as no column is one-dimensional and of numbers"
+            raise UsageError("this is no packed column", place=f"{argument}, column {unknown[0]!r}", expected=expected)
+    return hows
+
+
+def _is_packed(kind: ColumnType) -> bool:
+    return kind.scalar and kind.shape is not None and len(kind.shape) == 1
+
+
+def _base(value: Any) -> str | None:
+    """Return the type of a value that is packed, or None."""
+    if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+        found = as_array(value)
+        if found is not None and found[0].ndim == 1 and ColumnType(found[1]).scalar:
+            return found[1]
+    return None
+
+
+class _Source(NamedTuple):
+    """Values of a packed column: value i has `counts[i]` items from byte `begins[i]` of `heaps[sources[i]]` on.
+
+    `check()` raises for damaged values.
+    """
+
+    begins: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    heaps: list[memoryview]
+    sources: NDArray[np.int64] | int
+    check: Callable[[], object]
+
+
+def _source(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> _Source:
+    if isinstance(values, StoredValues):
+        return _Source(*values.items(), values.heaps, values.sources, values.decode)
+    if isinstance(values, list):
+        arrays = [np.zeros(0, kind.item_dtype) if value is None else value for value in values]
+        counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        values = np.concatenate(arrays) if arrays else np.zeros(0, kind.item_dtype)
+    else:
+        counts = np.full(len(values), values.shape[1], np.int64)
+    items = np.ascontiguousarray(values, None if values.dtype == np.bool_ else kind.item_dtype).reshape(-1)
+    return _Source((np.cumsum(counts) - counts) * items.itemsize, counts, [items.view(np.uint8).data], 0, list)
+
+
+def _listed(kind: ColumnType, values: StoredValues | NDArray[Any] | list[Any]) -> list[Any]:
+    """Return values as a sample has them, in storage form but for bools."""
+    if isinstance(values, StoredValues):
+        return values.decode()
+    if isinstance(values, np.ndarray) and kind.base == "bool":
+        values = values.view(np.bool_)
+        return values.tolist() if values.ndim == 1 else list(values)
+    return list(values)
+
+
+def _types(hows: Mapping[str, _How | None]) -> dict[str, ColumnType]:
+    return {name: ColumnType(how.target, (None,)) for name, how in hows.items() if how is not None}
+
+
+def _batches(
+    sources: Mapping[str, Any],
+    hows: Mapping[str, _How | None],
+    steps: Sequence[RankGroups],
+    layout: Layout,
+    length_column: str | None,
+    place_of: PlaceOf,
+) -> Iterator[Columns]:
+    """Yield the batches of steps from the _Source of each packed column, and the values of the others."""
+    firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
+    packed = {name: source for name, source in sources.items() if hows[name]}
+    _check_lengths(packed, firsts, sizes, layout, length_column, place_of)
+    rows = _Rows(layout, steps, sizes)
+    columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}
+    for groups, part in zip(steps, rows.parts, strict=True):
+        batch = {
+            name: columns[name].batch(part) if name in columns else rows.lists(source, part)
+            for name, source in sources.items()
+        }
+        yield batch | rows.keys(part) | {"global_samples": groups.step_samples, "global_tokens": groups.step_values}
+
+
+class _Column:
+    """A packed column of a run of batches: where the items of each of its stretches are."""
+
+    def __init__(
+        self, name: str, how: _How, source: _Source, firsts: NDArray[np.int64], rows: _Rows, place_of: PlaceOf
+    ) -> None:
+        self._name, self._how, self._rows, self._place_of, self._check = name, how, rows, place_of, source.check
+        self._kind, self._cast = ColumnType(how.source), how.source != how.target
+        size = self._kind.nbytes
+        padding = (bytes(size) if self._cast else how.pad.tobytes()) * rows.longest_gap
+        self._heaps = [*source.heaps, memoryview(padding)]
+        which, starts = np.full(len(rows.counts), len(source.heaps)), np.zeros(len(rows.counts), np.int64)
+        which[rows.at], starts[rows.at] = source.sources, source.begins + firsts * size
+        self._which: list[int] = which.tolist()
+        self._starts: list[int] = starts.tolist()
+        self._stops: list[int] = (starts + rows.counts * size).tolist()
+
+    def batch(self, part: _Part) -> NDArray[Any]:
+        """Return the rows of a batch."""
+        here, how = part.stretches, self._how
+        heaps = map(self._heaps.__getitem__, self._which[here])
+        pieces: Any = map(getitem, heaps, map(slice, self._starts[here], self._stops[here]))
+        items = np.frombuffer(bytearray().join(pieces), self._kind.item_dtype)
+        if how.source == "bool" and items.size and int(items.max()) > 1:
+            self._check()
+        if not self._cast:
+            return items.reshape(part.shape)
+        if (wrong := first_outside(items, how.source, how.target)) is not None:
+            raise UsageError(
+                "a value does not fit the column's type in the batch",
+                place=f"{self._place_of(self._rows.sample_at(part, wrong))}, column {self._name!r}",
+                found=int(items[wrong]),
+                expected=how.target,
+                hint="give a wider type by dtypes=",
+            )
+        found = cast(items, how.source, how.target).reshape(part.shape)
+        if np.any(how.pad):
+            self._rows.pad(found, part, how.pad)
+        return found
+
+
+def _check_lengths(
+    sources: Mapping[str, _Source],
+    firsts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    layout: Layout,
+    length_column: str | None,
+    place_of: PlaceOf,
+) -> None:
+    """Raise an error if a value has not the length by which its sample was grouped, as far as that is known.
+
+    A sample whose piece has L values may be longer, unless that is an error. Then all packed columns must agree.
+    """
+    ends = firsts + sizes
+    if all(np.array_equal(source.counts, ends) for source in sources.values()):
+        return
+    whole = layout.oversize == "error" or sizes < layout.capacity
+    known = sources.get(length_column or "") or next(iter(sources.values()))
+    for name, source in sources.items():
+        expected = ends
+        wrong = np.where(whole, source.counts != ends, source.counts < ends)
+        if not wrong.any():
+            wrong, expected = source.counts != known.counts, known.counts
+        if wrong.any():
+            first = int(wrong.argmax())
+            place = f"{place_of(first)}, column {name!r}"
+            found, length = int(source.counts[first]), int(expected[first])
+            if name == length_column:
+                message = "the value has another length than the lengths of the dataset say"
+                raise CorruptError(message, place=place, found=found, expected=length)
+            raise UsageError(
+                "a packed column has a value of another length than the sample",
+                place=place,
+                found=found,
+                expected=f"{length}, by {'the given lengths' if length_column is None else repr(length_column)}",
+                hint="choose other columns by columns=",
+            )
+
+
+class _Part(NamedTuple):
+    """What one batch has of a run: samples, rows, stretches; and the shape of its values."""
+
+    samples: slice
+    rows: slice
+    stretches: slice
+    shape: tuple[int, ...]
+
+
+class _Rows:
+    """Where the values of a run's samples are in rows: in *stretches*, one of each of a row's samples, then, unless the
+    batch is flat, one of padding up to the row's width."""
+
+    parts: list[_Part]
+    counts: NDArray[np.int64]  # how many values each stretch has
+    at: NDArray[np.int64]  # which stretch each sample is
+    longest_gap: int  # of padding
+
+    def __init__(self, layout: Layout, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> None:
+        self._layout, self._sizes = layout, sizes
+        self._flat = isinstance(layout, Pack) and layout.layout == "flat"
+        samples = _ends_of(len(groups.sizes) for groups in steps)
+        rows = samples if isinstance(layout, MaxTokens) else _ends_of(len(groups.edges) - 1 for groups in steps)
+        self.parts, widths = list[_Part](), list[int]()
+        for groups, (first, after), (row, end) in zip(steps, pairwise(samples), pairwise(rows), strict=True):
+            stretches, shape = slice(first, after), tuple[int, ...]()
+            if self._flat:
+                shape = (int(groups.sizes.sum()),)
+            else:
+                width = layout.capacity if isinstance(layout, Pack) else _width(layout, groups.sizes)
+                stretches, shape = slice(first + row, after + end), (end - row, width)
+                widths += [width] * (end - row)
+            self.parts.append(_Part(slice(first, after), slice(row, end), stretches, shape))
+        self._numbers = np.arange(max((math.prod(part.shape) for part in self.parts), default=0), dtype=np.int32)
+        if isinstance(layout, MaxTokens):
+            self._edges = np.arange(rows[-1] + 1)
+        else:
+            starts = np.repeat(samples[:-1], np.diff(rows))
+            self._edges = np.append(0, np.concatenate([groups.edges[1:] for groups in steps]) + starts)
+        self.counts, self.at, self.longest_gap = sizes, np.arange(len(sizes)), 0
+        if not self._flat:
+            self._gaps = np.array(widths, np.int64) - np.diff(_ends(sizes)[self._edges])
+            self.longest_gap = int(self._gaps.max(initial=0))
+            row_of = np.repeat(np.arange(rows[-1]), np.diff(self._edges))
+            self._segments = np.zeros(len(sizes) + rows[-1], np.int32)
+            self._segments[self.at + row_of] = self.at + 1 - self._edges[row_of]
+            self.at += row_of
+            self.counts = np.empty(len(self._segments), np.int64)
+            self.counts[self.at], self.counts[self._edges[1:] + np.arange(rows[-1])] = sizes, self._gaps
+
+    def keys(self, part: _Part) -> Columns:
+        """Return the keys of a batch that say which value belongs to which sample."""
+        sizes = self._sizes[part.samples]
+        if isinstance(self._layout, MaxTokens):
+            return {"lengths": sizes.copy()}
+        counts = self.counts[part.stretches]
+        ends = np.cumsum(counts)
+        positions = (counts - ends).astype(np.int32).repeat(counts)  # minus where each stretch begins
+        positions += self._numbers[: len(positions)]
+        if not self._flat:
+            segments = self._segments[part.stretches].repeat(counts)
+            return {"segment_ids": segments.reshape(part.shape), "position_ids": positions.reshape(part.shape)}
+        if part.shape[0] > MAX_CAPACITY:
+            hint = "give fewer rows by batch_size="
+            raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{MAX_CAPACITY}", hint=hint)
+        longest = int(sizes.max(initial=0))
+        return {"position_ids": positions, "cu_seqlens": _ends(sizes).astype(np.int32), "max_seqlen": longest}
+
+    def lists(self, values: list[Any], part: _Part) -> list[Any]:
+        """Return one list of values per row; one value per sample if rows have one, or there are no rows."""
+        if self._flat or isinstance(self._layout, MaxTokens):
+            return values[part.samples]
+        edges = self._edges[part.rows.start : part.rows.stop + 1].tolist()
+        return [values[start:stop] for start, stop in pairwise(edges)]
+
+    def pad(self, items: NDArray[Any], part: _Part, value: NDArray[Any]) -> None:
+        """Set the padding of the items of a batch."""
+        for row, gap in zip(items, [] if self._flat else self._gaps[part.rows].tolist(), strict=not self._flat):
+            if gap:
+                row[-gap:] = value
+
+    def sample_at(self, part: _Part, item: int) -> int:
+        """Return the sample that an item of a batch is of."""
+        stretch = np.searchsorted(np.cumsum(self.counts[part.stretches]), item, side="right")
+        return int(np.searchsorted(self.at, part.stretches.start + stretch))
+
+
+def _width(layout: MaxTokens, sizes: NDArray[np.int64]) -> int:
+    step = layout.pad_to_multiple_of
+    return -(-int(sizes.max(initial=0)) // step) * step
+
+
+def _ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each of some stretches begins, and where the last one ends."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+
+
+def _ends_of(sizes: Iterable[int]) -> list[int]:
+    return list(accumulate(sizes, initial=0))
