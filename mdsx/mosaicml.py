@@ -27,7 +27,7 @@ _CACHE = {
 }
 _URL = {
     "remote": "give the URL first, as in {call}('s3://bucket/corpus')",
-    "split": "give its URL, or take a share of the samples: mdsx.Dataset(url).select(0.0, 0.9)",
+    "split": "give its URL, or split it: train, valid = mdsx.Dataset(url).split(0.9, 0.1)",
 }
 
 DATASET = {

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 import mdsx
 from mdsx.order import DatasetCourse, Order
-from mdsx.shards import View
+from mdsx.shards import View, lengths_of
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
 N = 200
@@ -223,6 +223,15 @@ def test_damage_in_either_is_skipped(folders: tuple[Path, Path], tmp_path: Path)
     assert loader.stats().skipped == 2
     with pytest.raises(mdsx.CorruptError, match="scores"):
         zipped[100]
+
+
+def test_lengths_may_come_from_any_of_them(zipped: mdsx.Dataset) -> None:
+    view = View([zipped.excerpt])
+    shards, samples = view.at(3)[0].index.counts, np.array([0, 5])
+    first = int(shards[:3].sum())
+    for column, row in (("name", score), ("image", image)):
+        found = lengths_of(view, column).of(np.array([3, 3]), samples)
+        assert found.tolist() == [len(row(first + number)[column] or "") for number in samples.tolist()]
 
 
 def edges(counts: Sequence[int]) -> list[tuple[int, int]]:
