@@ -5,6 +5,7 @@ A loader's cells run in one process of its environment, started by `run_loader`.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -71,6 +72,7 @@ def run_loader(
 def run_cells(spec: str, directory: str, chosen: list[Any], seed: int, limit: float) -> Iterator[Any]:
     loader = peer(spec)
     loader.warm()
+    gc.freeze()  # else the first garbage collection of each rank passes over all that was imported
     matrix = _Matrix(loader, Path(directory), seed, limit)
     for cell in msgspec.convert(chosen, list[Cell]):
         yield msgspec.to_builtins(matrix.run(cell))

@@ -6,6 +6,7 @@ resumes from it, on any number of ranks and workers and with any batch size.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -105,6 +106,7 @@ if __name__ == "__main__":
     import torch._dynamo  # optimizers need it, and it takes seconds: once, for all ranks
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # what torchrun calls
 
+    gc.freeze()  # else the first garbage collection of each rank and worker passes over all of that
     given = Run(**json.loads(sys.argv[1]))
     torchrun = LaunchConfig(1, 1, given.ranks, start_method="fork", rdzv_backend="c10d", rdzv_endpoint="localhost:0")
     torchrun.local_addr = "127.0.0.1"

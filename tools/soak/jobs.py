@@ -5,6 +5,7 @@ Their processes are forked from a server that has imported what they need.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -49,6 +50,7 @@ class Process(ForkServerProcess):
         return self
 
     def run(self) -> None:
+        gc.freeze()  # else its first garbage collection passes over all that the server imported
         end_with_parent()  # in case all of it is killed
         parent = multiprocessing.parent_process()
         if parent is None or not parent.is_alive():  # killed before the line above
