@@ -6,9 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xxhash
 
 from mdsx.format import filenames, frames, index, rows, schema, shard, strict_json, types
+from mdsx.order import Grouping
+from mdsx.stream.group_state import GroupIdentity
+from mdsx.stream.groups import GroupPlace
 from tests.vectors import generate
 
 SPEC = (Path(__file__).parents[2] / "format-spec.md").read_text(encoding="utf-8")
@@ -57,6 +62,15 @@ def test_the_worked_trailer_of_lengths_is_the_golden_files() -> None:
 def test_the_worked_state_is_in_the_vectors() -> None:
     vectors = json.loads((GOOD.parent / "runs-v1.json").read_text())
     assert json.loads("".join(block("state"))) in [vector["value"] for vector in vectors["state"]]
+
+
+def test_the_worked_state_of_groups_is_the_codes() -> None:
+    state = json.loads("".join(block("groups-state")))["groups"]
+    lengths = np.array([7, 2, 12, 5, 3, 4, 0, 6, 9, 1, 10, 3, 8, 2], "<u4")
+    identity = GroupIdentity(
+        Grouping("pack", 10, 4, "split"), {"hash": xxhash.xxh3_128_hexdigest(lengths.tobytes())}, None
+    )
+    assert json.dumps(state) == json.dumps(identity.state(GroupPlace(step=0, epoch=0, window=0, taken=4)))
 
 
 @pytest.mark.parametrize(

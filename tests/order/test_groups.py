@@ -172,6 +172,30 @@ def test_groups_of_a_mixture_follow_the_specification(
         )
 
 
+def test_groups_follow_the_worked_example() -> None:
+    lengths = np.array([7, 2, 12, 5, 3, 4, 0, 6, 9, 1, 10, 3, 8, 2])
+    sequence: list[tuple[int, list[tuple[int, int]]]] = []
+    for number, (start, stop) in enumerate(windows(0, 14, 14, 8)):
+        found = group_window(
+            Grouping("pack", 10, 4, "split"),
+            lengths[start:stop],
+            np.arange(start, stop) % 2,
+            seed=7,
+            epoch=0,
+            window=number,
+            shuffle=True,
+            lane_count=2,
+        )
+        items = list(zip((found.items + start).tolist(), found.firsts.tolist(), strict=True))
+        edges = pairwise(found.edges.tolist())
+        sequence += [(lane, items[a:b]) for lane, (a, b) in zip(found.lanes.tolist(), edges, strict=True)]
+    rows = [[(2, 10), (6, 0)], [(1, 0), (3, 0)], [(2, 0)], [(5, 0), (7, 0)], [(0, 0), (4, 0)]]
+    rows += [[(12, 0)], [(10, 0)], [(9, 0), (11, 0), (13, 0)], [(8, 0)]]
+    assert [row for _, row in sequence] == rows
+    order = step_order(np.array([[lane for lane, _ in sequence[4:8]]]), 2)[0].tolist()
+    assert [sequence[4 + place][1] for place in order] == [rows[4], rows[5], rows[7], rows[6]]
+
+
 # --- promises
 
 
