@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of the tools, some of which take a minute: at the end, other test processes would wait."""
+    """Begin with the tests of the tools. Some take a minute: at the end, other test processes would wait for them."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/tools/"))
 
 
