@@ -44,7 +44,7 @@ def sound_columns(
     select: SelectOne,
     *,
     views: bool,
-    join: bool = False,
+    stored: bool = False,
 ) -> tuple[Columns, NDArray[np.int64], dict[int, CorruptError]]:
     """Return the columns of the sound ones of `samples`, their places in `samples`, and the error at each other
     place."""
@@ -61,20 +61,20 @@ def sound_columns(
     for place in wrong:
         del found[place]
     try:
-        columns = _gather(view, found, views=views, join=join)
+        columns = _gather(view, found, views=views, stored=stored)
     except CorruptError:  # in a value
         for place, sources in list(found.items()):
             try:
-                _gather(view, {place: sources}, views=True)  # decoded, which checks more than `join` does
+                _gather(view, {place: sources}, views=True)  # decoded, which checks more than `stored` does
             except CorruptError as error:
                 wrong[place] = error
                 del found[place]
-        columns = _gather(view, found, views=views, join=join)
+        columns = _gather(view, found, views=views, stored=stored)
     return columns, np.array(sorted(found), np.int64), wrong
 
 
-def _gather(view: View, found: dict[int, list[tuple[int, Selection]]], *, views: bool, join: bool = False) -> Columns:
+def _gather(view: View, found: dict[int, list[tuple[int, Selection]]], *, views: bool, stored: bool = False) -> Columns:
     sources = [(number, source) for number, place in enumerate(sorted(found)) for source in found[place]]
     numbers = np.array([number for number, _ in sources], np.int64)
-    (columns,) = view.gather([source for _, source in sources], numbers, [len(found)], views=views, join=join)
+    (columns,) = view.gather([source for _, source in sources], numbers, [len(found)], views=views, stored=stored)
     return columns

@@ -43,7 +43,7 @@ class Packing:
         kinds = {column.name: column.type for column in schema.columns}
         self._hows = _hows({name: kind.base if _is_packed(kind) else None for name, kind in kinds.items()}, layout)
         self._kinds = kinds
-        self._layout, self._length_column = layout, length_column
+        self.layout, self.length_column = layout, length_column
 
     @property
     def types(self) -> dict[str, ColumnType]:
@@ -66,7 +66,7 @@ class Packing:
             name: _source(kind, columns[name]) if self._hows[name] else _listed(kind, columns[name])
             for name, kind in self._kinds.items()
         }
-        return _batches(sources, self._hows, steps, self._layout, self._length_column, place_of)
+        return _batches(sources, self._hows, steps, self.layout, self.length_column, place_of)
 
 
 def packed_samples(

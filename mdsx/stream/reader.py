@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     samples: NDArray[np.int64]
     stand_in: bool = False  # the rank has none: this is another rank's sample
     damaged: Sequence[Failure] = ()  # samples left out
-    groups: RankGroups | None = None  # of these samples, if the loader batches groups
+    groups: Sequence[RankGroups] = ()  # of these samples, for each task; empty for batches of samples
 
 
 class _Runtime:
@@ -63,8 +63,8 @@ class _Runtime:
 
 class RankReader:
     """Reads the batches of `rank`. `processes`: how many read from the same cache on this node; `views`: return encoded
-    bytes as memory views of the shards; `join`: variable-size columns as JoinedValues; `stand_in`: read a batch's first
-    sample if the rank has none; `skip`: `read_each` leaves out damaged samples."""
+    bytes as memory views of the shards; `stored`: return variable-size columns as StoredValues; `stand_in`: read a
+    batch's first sample if the rank has none; `skip`: `read_each` leaves out damaged samples."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RankReader:
         pace: Pace | None = None,
         processes: int = 1,
         views: bool = False,
-        join: bool = False,
+        stored: bool = False,
         stand_in: bool = False,
         skip: bool = False,
     ) -> None:
@@ -86,7 +86,7 @@ class RankReader:
         self.rank = rank
         self._pace = Pace() if pace is None else pace
         self._processes = processes
-        self._views, self._join = views, join
+        self._views, self._stored = views, stored
         self._stand_in = stand_in
         self._skip = skip
         self._runtime_or_none: _Runtime | None = None
@@ -115,18 +115,20 @@ class RankReader:
             prefetcher.reading(start, stop, wanted, self._first_reads)
         runtime.begun = True
         positions -= begin
-        edges, groups = pairwise(accumulate(sizes, initial=0)), (task.groups for task in tasks)
+        groups = [[task.groups.groups] if task.groups is not None else [] for task in tasks]
+        if joined:
+            groups = [[each for of_task in groups for each in of_task]]
+        edges = pairwise(accumulate(sizes, initial=0))
         try:
-            for columns, (low, high), step in zip(
-                self.view.gather(found, places, sizes, views=self._views, join=self._join), edges, groups, strict=False
-            ):
+            gathered = self.view.gather(found, places, sizes, views=self._views, stored=self._stored)
+            for columns, (low, high), steps in zip(gathered, edges, groups, strict=True):
                 yield Batch(
                     columns,
                     positions[low:high],
                     shards[low:high],
                     samples[low:high],
                     next(stand_ins),
-                    groups=None if step is None else step.groups,
+                    groups=steps,
                 )
         finally:  # also if the caller stops at the last batch
             del found  # a selection is a lease
@@ -157,7 +159,7 @@ class RankReader:
         """Return the rank's share of `task` without damaged samples. Raise the errors of whole shards."""
         share = self.batching.rank_share([task], self.course, self.rank)
         stand_in = self._stand_in and not share.counts[0]
-        groups = None if task.groups is None else task.groups.groups
+        groups = [task.groups.groups] if task.groups is not None and not stand_in else []
         positions = share.spares if stand_in else share.positions
         return self._read_sound(share, positions, stand_in=stand_in, groups=groups)
 
@@ -172,7 +174,7 @@ class RankReader:
                 yield batch
 
     def _read_sound(
-        self, share: RankShare, positions: NDArray[np.int64], *, stand_in: bool, groups: RankGroups | None = None
+        self, share: RankShare, positions: NDArray[np.int64], *, stand_in: bool, groups: Sequence[RankGroups] = ()
     ) -> Batch:
         """Return the undamaged samples at `positions`, counted over all epochs, while the task of `share` is read."""
         runtime = self._runtime(share.first)
@@ -181,7 +183,7 @@ class RankReader:
         samples = self.view.stored(shards, samples)
         try:
             columns, kept, wrong = sound_columns(
-                self.view, shards, samples, self._select_each, views=self._views, join=self._join
+                self.view, shards, samples, self._select_each, views=self._views, stored=self._stored
             )
         finally:
             self._let_go(runtime, share.done, np.unique(self.view.expand(shards, samples)[0]).tolist())
@@ -189,7 +191,7 @@ class RankReader:
             Failure(int(positions[place]), int(shards[place]), int(samples[place]), wrong[place])
             for place in sorted(wrong)
         ]
-        groups = groups if groups is None or stand_in else groups.kept(kept)
+        groups = [each.kept(kept) for each in groups]
         return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups)
 
     def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:

@@ -8,6 +8,7 @@ or made twice, do not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from mdsx.dataset import Sample
 from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, as_samples, present
-from mdsx.stream import Batch, Failure, place_of
+from mdsx.stream import Batch, Failure, Layout, Pack, Packing, packed_samples, place_of
 from mdsx.torch.collation import Uneven, emptied, listed, with_mask
 from mdsx.torch.collation import collate as default_collate
 
@@ -25,6 +26,9 @@ Collate = Callable[[list[Any]], Any]
 OnError = Literal["raise", "skip"]
 
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
+
+
+_PLAIN = ColumnType("int32")  # of keys that packing adds: their arrays are tensors as they are
 
 
 class Short(NamedTuple):
@@ -68,6 +72,65 @@ def assemble_sound(
             batch, samples = _stand_in(schema, transform, stand_ins(), failures)
         made = _from_samples(batch, samples, collate, uneven)
     return Short(made, skipped_lines(failures)) if failures and ours else made
+
+
+class PackedBatch(NamedTuple):
+    """A batch of groups before it becomes tensors."""
+
+    columns: Columns  # in storage form
+    types: dict[str, ColumnType]  # of the packed ones
+    skipped: tuple[str, ...] = ()
+
+
+def pack_run(batch: Batch, packing: Packing) -> Iterator[PackedBatch]:
+    """Yield the packed rows, or length-bounded batch, of each step in `batch`, without its damaged samples."""
+    for columns in packing.batches(batch.columns, batch.groups, partial(_named, batch)):
+        yield PackedBatch(columns, packing.types, skipped_lines(batch.damaged))
+
+
+def pack_transformed(
+    schema: Schema, batch: Batch, transform: Transform, packing: Packing, *, skip: bool
+) -> PackedBatch:
+    """Return the packed batch of one step, from samples through `transform`; with `skip`, without those that fail."""
+    (groups,), failures = batch.groups, list(batch.damaged)
+    results = list(_transformed_each(schema, batch, transform) if skip else transformed(schema, batch, transform))
+    places = [place for place, each in enumerate(results) if not isinstance(each, Failure)]
+    failures += [each for each in results if isinstance(each, Failure)]
+    columns, types = packed_samples(
+        [results[place] for place in places],
+        groups.kept(np.array(places, np.int64)),
+        packing.layout,
+        packing.length_column,
+        place_of=lambda number: _named(batch, places[number]),
+    )
+    return PackedBatch(columns, types, skipped_lines(failures))
+
+
+def packed_tensors(schema: Schema | None, batch: PackedBatch, layout: Layout) -> dict[str, Any] | Short:
+    """Return a batch of groups as tensors and lists; a Short if samples were left out. `schema` is None after a
+    transform, which may change types."""
+    kinds = {} if schema is None else {column.name: column.type for column in schema.columns}
+    nested = isinstance(layout, Pack) and layout.layout == "rows"
+    found = {
+        name: _packed_column(values, batch.types.get(name), kinds.get(name), nested)
+        for name, values in batch.columns.items()
+    }
+    return Short(found, batch.skipped) if batch.skipped else found
+
+
+def _named(batch: Batch, number: int) -> str:
+    return place_of(*_numbers(batch, number))
+
+
+def _packed_column(values: Any, packed: ColumnType | None, kind: ColumnType | None, nested: bool) -> Any:
+    """Return a key of a packed batch as a tensor, a list of values, or, if `nested`, of lists of values."""
+    if isinstance(values, np.ndarray | torch.Tensor):
+        return _tensor(packed or _PLAIN, values)
+    if not isinstance(values, list):
+        return values
+    rows = values if nested else [values]
+    found = [listed(row) if kind is None else _column(kind, row) for row in rows]
+    return found if nested else found[0]
 
 
 def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:

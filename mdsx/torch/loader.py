@@ -27,7 +27,21 @@ from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
 from mdsx.order import Phases, Weight
 from mdsx.process import Owner, at_fork
 from mdsx.progress import StatusLine
-from mdsx.stream import Batching, Iteration, Meter, Place, Steps, Task, batches_ahead
+from mdsx.stream import (
+    Batching,
+    GroupBatching,
+    Iteration,
+    Layout,
+    MaxTokens,
+    Meter,
+    Pack,
+    Place,
+    Plan,
+    Run,
+    Steps,
+    Task,
+    batches_ahead,
+)
 from mdsx.torch.assembly import Collate, OnError, Short
 from mdsx.torch.collation import VALID, Uneven
 from mdsx.torch.dataset import StreamingDataset
@@ -61,7 +75,12 @@ class StreamingDataLoader:
 
     Args:
         dataset: What to read.
-        batch_size: Samples per rank. The global batch is that times the world size.
+        batch_size: Samples per rank, or packed rows. The global batch is that times the world size. It is not given
+            with `mdsx.MaxTokens`.
+        batching: `mdsx.Pack` or `mdsx.MaxTokens`: packed rows or length-bounded batches instead of batches of samples,
+            see docs/batches.md. A `transform` is applied to each sample before it is packed.
+        epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
+            epoch into the next: none is left out.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
             the ranks as a shorter batch.
         collate_fn: From a list of samples to a batch. The default is `mdsx.torch.collate` if the dataset has a
@@ -88,8 +107,10 @@ class StreamingDataLoader:
     def __init__(
         self,
         dataset: StreamingDataset,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
+        batching: Layout | None = None,
+        epoch_steps: int | None = None,
         drop_last: bool = True,
         collate_fn: Collate | None = None,
         uneven: Uneven = "empty",
@@ -101,6 +122,7 @@ class StreamingDataLoader:
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
+        batch_size = _rows(batch_size, batching, epoch_steps, collate_fn, uneven)
         if dataset._batch_size is not None and dataset._batch_size != batch_size:
             raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset._batch_size)
         if dataset._drop_last is not None and dataset._drop_last != drop_last:
@@ -131,6 +153,9 @@ class StreamingDataLoader:
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
         self._data.on_error = on_error
         self._data.collate = collate_fn
+        if batching is not None:
+            self._data.group(batching, epoch_steps)
+            self._run = self._run_of_groups(dataset._run)
         self._progress = progress
         self._meter = Meter()
         if uneven == "repeat" and not self._data.per_sample and VALID in dataset.columns:
@@ -140,7 +165,7 @@ class StreamingDataLoader:
         self._workers = Workers(num_workers, worker_options)
         if num_workers == 0 and (prefetch_factor is not None or worker_options.get("persistent_workers")):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
-        if (known := self._data.known_batching(batch_size, drop_last)) is not None:
+        if (known := self._data.known_steps(batch_size, drop_last)) is not None:
             self._check_tail(known)
         dataset._loaders.add(self)
 
@@ -164,7 +189,7 @@ class StreamingDataLoader:
         iteration = self._iteration
         if iteration is not None and self._run.has(iteration):
             return iteration.batching
-        return self._data.batching(self.batch_size, self.drop_last)
+        return self._data.steps(self.batch_size, self.drop_last, self._meter.counters)
 
     @property
     def epoch(self) -> int:
@@ -173,13 +198,30 @@ class StreamingDataLoader:
 
     @property
     def remaining(self) -> int:
-        """Return the number of batches left in that epoch."""
+        """Return the number of batches left in that epoch. Raise TypeError as `len` does."""
         return self._batching.count(self._run.coming[1])
 
     def __len__(self) -> int:
-        """Return the number of batches of a whole epoch, the same on every rank."""
+        """Return the number of batches of a whole epoch, the same on every rank.
+
+        With `batching`, raise a TypeError if that is not known: it depends on the lengths of all samples. `plan` counts
+        them, and `epoch_steps` fixes it.
+        """
         batching = self._batching
         return batching.count(batching.start(*self._run.coming))
+
+    def plan(self, epoch: int | None = None) -> Plan:
+        """Return what an epoch of groups has (default: that of the next batch), from a pass over the lengths.
+
+        Afterwards `len(loader)` and `remaining` are known for that epoch.
+
+        Raises:
+            UsageError: The loader has no `batching`.
+        """
+        batching = self._batching
+        if not isinstance(batching, GroupBatching):
+            raise UsageError("only a loader with batching= has a plan", hint="len(loader) is its number of batches")
+        return batching.plan(self._run.coming[1].epoch if epoch is None else epoch)
 
     def stats(self) -> Stats:
         """Return what this loader has done so far on this rank, in all its processes. It takes some microseconds.
@@ -210,7 +252,7 @@ class StreamingDataLoader:
 
         Loading it gives the rest of the epoch, also if the epoch was left.
         """
-        return self._data.identity.state(self._run.epoch, self._run.position)
+        return self._data.state(self._run.epoch, self._run.position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next pass continue at `state`, on any number of ranks and workers, with any batch size.
@@ -221,7 +263,7 @@ class StreamingDataLoader:
             StateError: The state is of another dataset or order. The error names the field.
         """
         before = self._data.phases
-        epoch, position, phases = self._data.identity.check(state)
+        epoch, position, phases = self._data.check(state)
         self._data.use_phases(phases)  # first, as it may refuse them
         self._run.load(epoch, position)
         self._close_if_left()
@@ -232,14 +274,14 @@ class StreamingDataLoader:
 
         Give a list in the order of the components, or a mapping from their names. Each component continues where it is.
         The proportions hold up to the next entry of the mixture's schedule, if there is one. A mixture in runs (`run=`)
-        changes with its next run. Call it on every rank at the same position, between two batches or two epochs. The
-        state holds the proportions.
+        changes with its next run; with `batching`, a mixture changes at the end of the window (see docs/batches.md).
+        Call it on every rank at the same position, between two batches or two epochs. The state holds the proportions.
 
         Raises:
             UsageError: The dataset is no mixture, or the proportions do not fit its components.
         """
         before = self._data.phases
-        self._data.reweight(proportions, self._run.epoch * self._data.course.epoch_samples + self._run.position)
+        self._data.reweight(proportions, self._data.reached(self._run.epoch, self._run.position))
         self._restart_if_changed(before)
 
     def _restart_if_changed(self, before: Phases) -> None:
@@ -260,13 +302,27 @@ class StreamingDataLoader:
             self._current = ref(iteration)
 
     def __iter__(self) -> Iterator[Any]:
-        batching = self._data.batching(self.batch_size, self.drop_last)
+        batching = self._data.steps(self.batch_size, self.drop_last, self._meter.counters)
         self._check_tail(batching)
         batching.check(self._run.coming[0])
         return _Epoch(self, batching)
 
-    def _check_tail(self, batching: Batching) -> None:
+    def _run_of_groups(self, before: Run) -> Run:
+        """Return a run of groups that begins at the dataset's epoch."""
+        if before.position:
+            hint = "give the state to load_state_dict() of the loader"
+            raise UsageError("the dataset has a position, which a loader with batching= does not take over", hint=hint)
+        assert self._data.groups is not None
+        groups = self._data.groups
+        continuous = groups.epoch_steps is not None
+        run = Run(shuffled=self._data.shuffle, start=groups.first_place, continuous=continuous)
+        run.set_epoch(before.epoch)
+        return run
+
+    def _check_tail(self, batching: Steps) -> None:
         """Raise UsageError if a rank will have no samples in a batch and `collate_fn` cannot make an empty one."""
+        if not isinstance(batching, Batching):
+            return
         position = self._run.coming[1]
         size = batching.last_size(position)
         if self.collate_fn is None or self._data.uneven == "repeat" or self._checked_tail:
@@ -286,7 +342,7 @@ class StreamingDataLoader:
             return self._workers.batches(self._data, batching, epoch, place, self._meter)
         data = self._data
         data.warn_of_costs(batching)
-        reader = data.reader(batching, stand_in=data.one_by_one)
+        reader = data.reader(batching, stand_in=data.needs_stand_ins)
         return batches_ahead(
             reader,
             batching.tasks(epoch, place),
@@ -321,18 +377,52 @@ class StreamingDataLoader:
             here = loader()
             if here is None:
                 return ""
-            total = batching.count(batching.start(epoch, here._run.position))
-            done = total - batching.count(here._run.position) if here._run.epoch == epoch else total
             recent.append(here.stats())
-            return f"epoch {epoch}: {done:,}/{total:,} batches, {recent[-1] - recent[0]}"
+            return f"epoch {epoch}: {_progress(batching, epoch, here._run)}{recent[-1] - recent[0]}"
 
         return StatusLine(text)
+
+
+def _rows(
+    batch_size: int | None, batching: Layout | None, epoch_steps: int | None, collate_fn: Collate | None, uneven: Uneven
+) -> int:
+    """Return the samples or rows of a rank's batch. Raise UsageError for arguments that do not fit each other."""
+    if batching is None:
+        if epoch_steps is not None:
+            hint = "for batches of samples, give the dataset epoch_samples="
+            raise UsageError("epoch_steps needs batching=", hint=hint)
+    elif not isinstance(batching, Pack | MaxTokens):
+        raise UsageError("batching must be an mdsx.Pack or an mdsx.MaxTokens", found=shown(batching))
+    elif isinstance(batching, Pack) and collate_fn is not None:
+        raise UsageError(
+            "packed rows are made by mdsx.Pack, not by a collate_fn",
+            hint="change samples by the dataset's transform=, and batches in the loop",
+        )
+    elif uneven == "repeat":
+        raise UsageError("uneven='repeat' is for batches of samples", hint="an empty batch of groups has 0 rows")
+    if isinstance(batching, MaxTokens):
+        if batch_size is not None:
+            raise UsageError("mdsx.MaxTokens says how large batches are", found=f"batch_size={shown(batch_size)}")
+        return 1
+    if batch_size is None:
+        raise UsageError("batch_size is not given")
+    return batch_size
+
+
+def _progress(batching: Steps, epoch: int, run: Run) -> str:
+    """Return how many of an epoch's batches were handed out, if that is known."""
+    try:
+        total = batching.count(batching.start(epoch, run.position))
+        done = total - batching.count(run.position) if run.epoch == epoch else total
+    except TypeError:  # in groups
+        return ""
+    return f"{done:,}/{total:,} batches, "
 
 
 class _Epoch(Iteration):
     """One iteration over the rest of an epoch; dead in a forked child, which has none of its threads."""
 
-    def __init__(self, loader: StreamingDataLoader, batching: Batching) -> None:
+    def __init__(self, loader: StreamingDataLoader, batching: Steps) -> None:
         super().__init__(loader._run, batching, "loader", warns=loader._data.warns)
         _alive.add(self)
         self._owner = Owner()
@@ -359,12 +449,16 @@ class _Epoch(Iteration):
             error.add_note(self._way_past(error, *self._run.place(self)))
 
     def _way_past(self, error: Exception, epoch: int, position: int) -> str:
-        task = self.batching.task(epoch, position)
-        cured, after = self._loader._data.skip_cures(error, task, self.batching), task.stop
+        data, task = self._loader._data, self.batching.task(epoch, position)
+        cured = data.skip_cures(error, task, self.batching)
+        after: dict[str, Any] = {"position": task.stop}
+        if task.groups is not None:
+            state = data.state(*self.batching.after(task))
+            after = {name: state[name] for name in ("epoch", "position", "groups")}
         skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
         return (
             f"mdsx: this batch failed {_FAILURES} times in a row or more; {skip}to leave out the whole batch, load the "
-            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), 'position': {after}}})"
+            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), **{after}}})"
         )
 
     def close(self) -> None:

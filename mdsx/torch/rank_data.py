@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,36 @@ from mdsx.dataset import Dataset, Sample
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Phases, Shuffle, Weight
+from mdsx.process import Counters
 from mdsx.shards import View
 from mdsx.stream import (
     Batch,
     Batching,
+    GroupSource,
+    Layout,
     OrderIdentity,
     Pace,
+    Packing,
+    Place,
     RankReader,
     Steps,
     Task,
+    no_groups,
     warn_of_small_cache,
     warn_of_spread,
 )
 from mdsx.torch.assembly import (
     Collate,
     OnError,
+    PackedBatch,
     assemble,
     assemble_sound,
     check_empty,
     failed_in_collate,
     failed_in_transform,
+    pack_run,
+    pack_transformed,
+    packed_tensors,
 )
 from mdsx.torch.collation import Uneven
 from mdsx.torch.ranks import Ranks
@@ -70,6 +81,8 @@ class RankData:
         self.uneven: Uneven = "empty"
         self.on_error: OnError = "raise"
         self.collate: Collate | None = None
+        self.groups: GroupSource | None = None
+        self.packing: Packing | None = None  # makes batches of groups, if no collate_fn does
         self._ranks = ranks
         self._pace = Pace()
 
@@ -79,6 +92,15 @@ class RankData:
     def copy(self) -> RankData:
         """Return the same samples in the same order, to read at a separate pace."""
         return copy(self)
+
+    def group(self, layout: Layout, epoch_steps: int | None) -> None:
+        """Hand out groups of samples."""
+        if self.course.run is not None:
+            hint = "leave out run= of the mixture, or batching= of the loader"
+            raise UsageError("a mixture in runs cannot be grouped", found=f"run={self.course.run}", hint=hint)
+        self.groups = GroupSource(self.view, layout, epoch_steps, seed=self.seed, shuffle=self.shuffle)
+        if self.collate is None:
+            self.packing = Packing(self.view.schema, layout, layout.length if isinstance(layout.length, str) else None)
 
     @property
     def ranks(self) -> tuple[int, int]:
@@ -126,15 +148,45 @@ class RankData:
             self.course = self.course.with_phases(phases)
 
     def batching(self, batch_size: int, drop_last: bool) -> Batching:
-        """Return how an epoch is cut into batches over ranks."""
+        """Return how an epoch is cut into batches of samples over ranks."""
         return Batching(self.course.epoch_samples, batch_size, self.ranks[1], drop_last)
 
-    def known_batching(self, batch_size: int, drop_last: bool) -> Batching | None:
-        """Return `batching` if the ranks are known, else None."""
-        try:
+    def steps(self, batch_size: int, drop_last: bool, counters: Counters | None = None) -> Steps:
+        """Return how an epoch is cut into batches over ranks: of samples, or of groups."""
+        if self.groups is None:
             return self.batching(batch_size, drop_last)
+        rank, ranks = self.ranks
+        return self.groups.batching(
+            self.course, batch_size, rank=rank, world_size=ranks, drop_last=drop_last, counters=counters
+        )
+
+    def known_steps(self, batch_size: int, drop_last: bool) -> Steps | None:
+        """Return `steps` if the ranks are known, else None."""
+        try:
+            return self.steps(batch_size, drop_last)
         except UsageError:  # the ranks are not known yet
             return None
+
+    def state(self, epoch: int, place: Place) -> dict[str, Any]:
+        """Return the state of a run at (epoch, place)."""
+        if self.groups is None:
+            return self.identity.state(epoch, place)
+        return self.groups.state(self.identity, self.course, epoch, place)
+
+    def check(self, state: Mapping[str, Any]) -> tuple[int, Place, Phases]:
+        """Return (epoch, place, phases) of a state of this order. Raise StateError that names the field."""
+        if self.groups is not None:
+            return self.groups.check(self.identity, self.course, state)
+        if isinstance(state, Mapping) and "groups" in state:
+            no_groups(state["groups"])
+            state = {name: value for name, value in state.items() if name != "groups"}
+        return self.identity.check(state)
+
+    def reached(self, epoch: int, place: Place) -> int:
+        """Return the first position, counted over all epochs, whose order may still change."""
+        if self.groups is None:
+            return int(epoch * self.course.epoch_samples + place)
+        return self.groups.reached(self.course, place)
 
     def reader(
         self, batching: Steps, workers: int = 0, *, views: bool | None = None, stand_in: bool = False
@@ -153,6 +205,7 @@ class RankData:
             pace=self._pace,
             processes=processes,
             views=views,
+            stored=self.packing is not None and self.transform is None,
             stand_in=stand_in,
             skip=self.on_error == "skip",
         )
@@ -173,6 +226,17 @@ class RankData:
         """Whether each batch is completed where it is read."""
         return self.per_sample or self.uneven == "repeat"
 
+    @property
+    def needs_stand_ins(self) -> bool:
+        """Whether a rank without samples needs one to make its batch."""
+        return self.one_by_one and self.packing is None
+
+    def for_worker(self) -> RankData:
+        """Return what a worker process needs: it makes batches, and plans none."""
+        data = self.copy()
+        data.groups = None
+        return data
+
     def batch_bytes(self, batching: Steps) -> int:
         """Return the average bytes of a batch, at least 1."""
         return max(self.view.sample_bytes * batching.step_samples // batching.world_size, 1)
@@ -185,8 +249,35 @@ class RankData:
         """Return `batch` as a training loop gets it."""
         return assemble(self.view.schema, batch, self.transform, self.collate, self.uneven)
 
+    def packed(self, reader: RankReader, run: list[Task]) -> Iterator[PackedBatch]:
+        """Yield the batch of groups of each task; before a batch's error, those before it."""
+        assert self.packing is not None
+        if self.transform is not None:
+            skip = self.on_error == "skip"
+            for batch in reader.read_each(run):
+                yield pack_transformed(self.view.schema, batch, self.transform, self.packing, skip=skip)
+            return
+        try:
+            made = list(pack_run(next(reader.read(run, joined=True)), self.packing))
+        except Exception as error:
+            if len(run) > 1:
+                made = []
+            elif self.on_error == "skip" and isinstance(error, CorruptError):
+                made = list(pack_run(reader.read_sound(run[0]), self.packing))
+            else:
+                raise
+        yield from made or chain.from_iterable(self.packed(reader, [task]) for task in run)
+
+    def packed_tensors(self, batch: PackedBatch) -> Any:
+        """Return a batch of groups as tensors and lists, or a Short."""
+        assert self.packing is not None
+        return packed_tensors(None if self.transform else self.view.schema, batch, self.packing.layout)
+
     def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
         """Yield for each task of a run what a loader gets: a batch, or Short."""
+        if self.packing is not None:
+            yield from map(self.packed_tensors, self.packed(reader, run))
+            return
         if self.on_error == "raise":
             yield from (self.assemble(batch) for batch in reader.read_each(run))
             return
@@ -202,7 +293,7 @@ class RankData:
             return True
         if not isinstance(error, CorruptError):
             return False
-        reader = self.reader(batching, stand_in=self.one_by_one)
+        reader = self.reader(batching, stand_in=self.needs_stand_ins)
         try:  # samples may be damaged, or the whole shard wrong
             reader.read_sound(task)
         except Exception:

@@ -127,7 +127,7 @@ class Slots:
                     reached = start + values.nbytes
                     np.frombuffer(memory[start:reached], values.dtype).reshape(values.shape)[...] = values
                     placed[name] = _Array(start, values.dtype.str, values.shape)
-            elif pieces := [value for value in values if isinstance(value, memoryview)]:
+            elif isinstance(values, list) and (pieces := [value for value in values if isinstance(value, memoryview)]):
                 ends = list(accumulate(map(len, pieces), initial=start))
                 if ends[-1] <= size:
                     reached = ends[-1]

@@ -20,14 +20,16 @@ from torch.utils.data import Dataset as TorchDataset
 from mdsx.errors import CorruptError, UsageError
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import joined
-from mdsx.stream import Batch, Meter, Place, RankReader, Steps, Task
-from mdsx.torch.assembly import Short, skipped_lines, tensors
+from mdsx.stream import Batch, GroupBatching, Meter, Place, RankReader, Steps, Task
+from mdsx.torch.assembly import PackedBatch, Short, skipped_lines, tensors
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.rank_data import RankData
 from mdsx.torch.slots import SharedMemory, Slots
 from mdsx.warn import leave_warnings_to_others
 
 _ROW = 8 * len(Counter)  # bytes of a worker's counts
+_ID = 4  # bytes of a segment id or a position id
+_PAGE = 4096
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
 
 
@@ -99,6 +101,7 @@ class Workers:
                     self.forget()
                 raise
             finally:
+                asks.stop()
                 stay = workers.persistent_workers and self._started is not None
                 with ending_soon(None if stay else answers):
                     del answers, workers
@@ -108,13 +111,16 @@ class Workers:
     def _start(self, data: RankData, batching: Steps) -> tuple[DataLoader[Any], _Asks]:
         """Start new processes unless they persist: the old ones may still write to their slots."""
         if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
-            size = data.together(batching)
-            slots = None if data.one_by_one else Slots(self._number * _SLOTS, _slot_bytes(data, batching, size))
+            packs = data.packing is not None
+            size = 1 if packs else data.together(batching)
+            slots = None
+            if packs or not data.one_by_one:
+                slots = Slots(self._number * _SLOTS, _slot_bytes(data, batching, size))
             asks = _Asks(self._number, size, slots)
             data.warn_of_costs(batching)
-            views = slots is not None or data.zero_copy
-            reader = data.reader(batching, self._number, views=views, stand_in=data.one_by_one)
-            worker = _Worker(data, reader, slots)
+            views = not packs and (slots is not None or data.zero_copy)
+            reader = data.reader(batching, self._number, views=views, stand_in=data.needs_stand_ins)
+            worker = _Worker(data.for_worker(), reader, slots)
             memory = SharedMemory(self._number * _ROW)
             self._counted = _Counted.before(self._counted, memory)
             options = {**self._options, "worker_init_fn": _BeginWorker(self._options.get("worker_init_fn"), memory)}
@@ -153,7 +159,11 @@ def _rows(memory: SharedMemory) -> memoryview:
 
 
 def _slot_bytes(data: RankData, batching: Steps, batches: int) -> int:
-    """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes."""
+    """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes; or for a batch
+    of groups."""
+    if data.packing is not None and isinstance(batching, GroupBatching):
+        value = sum(kind.nbytes for kind in data.packing.types.values()) + 2 * _ID
+        return batching.rows * data.packing.layout.capacity * value + _PAGE
     columns = [column.type for column in data.view.schema.columns]
     samples = batching.step_samples // batching.world_size + 1
     fixed = sum(kind.nbytes * samples + 64 for kind in columns if kind.fixed_size)
@@ -175,6 +185,10 @@ class _Asks:
         self._tasks = batching.tasks(epoch, place)
         self._asked.clear()
 
+    def stop(self) -> None:
+        """Ask for no more, and plan no more."""
+        self._tasks = iter(())
+
     def batches(self, answer: _Answer, data: RankData) -> Iterator[tuple[Task, Any]]:
         """Yield the tasks of the next answer with their batches, or raise its error."""
         run = self._asked.popleft()
@@ -190,6 +204,9 @@ class _Asks:
             yield run[0], batch
             return
         columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
+        if answer.packed is not None:
+            yield run[0], data.packed_tensors(answer.packed._replace(columns=columns))
+            return
         columns = tensors(data.view.schema, columns)
         edges = pairwise(accumulate(answer.sizes, initial=0))
         for task, (start, stop), skipped in zip(run, edges, answer.skipped or repeat(()), strict=False):
@@ -263,6 +280,7 @@ class _Answer(NamedTuple):
     slot: int | None = None
     broken: bool = False  # only the run's first batches are here, because a later one failed
     skipped: Sequence[tuple[str, ...]] = ()  # samples left out of each batch; empty if there are none at all
+    packed: PackedBatch | None = None  # a batch of groups, without its columns
 
 
 class _Worker(TorchDataset[_Answer]):
@@ -283,6 +301,9 @@ class _Worker(TorchDataset[_Answer]):
         run, slots = ask.run, self._slots
         if slots is None:
             return _Answer(_packed(next(self._data.assembled(self._reader, run))))
+        if self._data.packing is not None:
+            packed = next(self._data.packed(self._reader, run))
+            return _Answer(slots.put(ask.slot, packed.columns), (), ask.slot, packed=packed._replace(columns={}))
         try:
             columns = next(self._reader.read(run, joined=True)).columns
         except Exception as error:

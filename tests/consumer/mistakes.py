@@ -19,6 +19,6 @@ mdsx.convert_tars("x.tar", "data", on_error="ignore")  # type: ignore[arg-type] 
 mdsx.convert_tars("x.tar", "data", key_after="dot")  # type: ignore[call-arg]  # wrong
 StreamingDataset("data", num_canonical_nodes=8)  # type: ignore[call-arg]  # wrong
 StreamingDataset("data", shuffle="py1e")  # type: ignore[arg-type]  # wrong
-StreamingDataLoader(data, 32, True)  # type: ignore[call-arg]  # wrong
+StreamingDataLoader(data, 32, True)  # type: ignore[arg-type, call-arg]  # wrong
 StreamingDataLoader(data, 32, shuffle=True)  # type: ignore[call-arg]  # wrong
 StreamingDataLoader(data, 32, persistent_workers="yes")  # type: ignore[arg-type]  # wrong

@@ -600,7 +600,7 @@ def test_numbers_must_be_integers(local_url: str, name: str, value: Any) -> None
 
 def test_arguments_after_the_batch_size_are_keyword_only(local_url: str) -> None:
     with pytest.raises(TypeError, match="positional"):
-        StreamingDataLoader(StreamingDataset(local_url), BATCH, True)  # type: ignore[call-arg]
+        StreamingDataLoader(StreamingDataset(local_url), BATCH, True)  # type: ignore[arg-type, call-arg]
     with pytest.raises(mdsx.UsageError, match="seed"):
         StreamingDataset(local_url, seed=True)
 
