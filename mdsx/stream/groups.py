@@ -1,7 +1,7 @@
 """How epochs are cut into steps of groups: packed rows, or length-bounded batches.
 
 A step takes the next groups of the epoch's sequence: `rows` for each rank. A thread plans ahead; a plan needs lengths
-only. The place of a run is (window, groups taken from it), so a run can go on with another number of rows or ranks.
+only. The place of a run is (window, groups taken from it), so a run can continue with another number of rows or ranks.
 """
 
 from __future__ import annotations
