@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mdsx.arrow import to_table
 from mdsx.errors import CorruptError, UsageError, shown
@@ -91,7 +91,7 @@ class Dataset:
     @overload
     def select(self, samples: float, stop: float, *, seed: int = 0) -> Dataset: ...
     @overload
-    def select(self, samples: range | slice | Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset: ...
+    def select(self, samples: range | slice | ArrayLike) -> Dataset: ...
     def select(self, samples: Any, stop: float | None = None, *, seed: int = 0) -> Dataset:
         """Return some of the samples as a dataset of their own, without copying anything.
 

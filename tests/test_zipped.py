@@ -191,6 +191,7 @@ def test_the_shards_of_all_go_through_the_cache(folders: tuple[Path, Path], tmp_
     if limit == "1MB":
         cached = {path.parent.name for path in (tmp_path / "cache").rglob("*.mdsx")}
         assert cached == {part.fingerprint for part in parts}
+        assert loader.stats().cache_misses == sum(len(part.shards.index.counts) for part in parts)
 
 
 def test_other_formats_are_joined(folders: tuple[Path, Path], tmp_path: Path) -> None:

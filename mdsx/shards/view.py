@@ -209,9 +209,9 @@ class View:
         """Return the numbers in their shards of the view's `samples` of `shards`."""
         if all(not excerpt.subset.name for excerpt in self.excerpts):
             return samples
-        numbers = np.empty_like(samples)
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
+        numbers, order = np.empty_like(samples), np.argsort(shards)
+        found, firsts = np.unique(shards[order], return_index=True)
+        for shard, here in zip(found.tolist(), np.split(order, firsts[1:]), strict=False):
             component = self.part(shard)
             number = shard - int(self.firsts[component])
             numbers[here] = self.excerpts[component].subset.samples(number, samples[here])

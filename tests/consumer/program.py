@@ -48,6 +48,10 @@ def read(url: str) -> None:
     assert_type(ds[:9], list[dict[str, Any]])
     assert_type(ds[[3, 1]], list[dict[str, Any]])
     assert_type(ds.select(0.0, 0.9).select_columns({"ids": "tokens"}), mdsx.Dataset)
+    assert_type(ds.select([1, 5]).select(range(2)).select(torch.tensor([True, False])), mdsx.Dataset)
+    assert_type(ds.split(0.9, 0.1, by="tokens"), tuple[mdsx.Dataset, ...])
+    assert_type(ds.filter(lambda tokens: len(tokens) > 1, ["tokens"]), mdsx.Dataset)
+    assert_type(mdsx.zip(ds, url), mdsx.Dataset)
     assert_type(ds.columns, Mapping[str, str])
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import UsageError
-from mdsx.order import AllSamples, Subset, select_fraction, select_run
+from mdsx.order import AllSamples, Marks, Subset, chosen, chosen_of, select_chosen, select_fraction, select_run
+from mdsx.order.hashing import mixed
 from tests.order import reference
 from tests.order.strategies import uint64
 
@@ -97,6 +98,48 @@ def test_shards_larger_than_a_hash_block_work() -> None:
     first = 2**20 - 50
     expected = [n for n in range(first, size) if reference.in_selection(n, 0, Fraction(1, 4), Fraction(1))]
     assert [n for n in whole if n >= first] == expected
+
+
+@pytest.mark.parametrize("kept", [2**22, 10])
+@pytest.mark.parametrize("form", ["dense", "sparse", "runs", "both ends"])
+def test_lists_are_kept_in_every_form(form: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen, "_KEPT", kept)
+    stored = np.array([70_000, 5, 0, 300, 66_000])
+    places = np.arange(int(stored.sum()))
+    hashes = mixed(places.astype(np.uint64))
+    mask = {
+        "dense": hashes % np.uint64(3) != 0,
+        "sparse": hashes % np.uint64(100) == 0,
+        "runs": places // 1000 % 2 == 1,
+        "both ends": (places == 0) | (places == places[-1]),
+    }[form]
+    subset = select_chosen(AllSamples(stored), stored, chosen_of(mask, len(mask)))
+    assert numbers(subset, stored) == np.flatnonzero(mask).tolist() == numbers(subset, stored)
+    again = pickle.loads(pickle.dumps(subset))
+    assert again.name == subset.name
+    for shard in (4, 0):
+        some = np.arange(int(subset.counts[shard]))[::-7]
+        assert again.samples(shard, some).tolist() == subset.samples(shard, some).tolist()
+
+
+def test_a_list_takes_a_bit_for_each_sample_at_most() -> None:
+    stored = np.full(100, 100_000)
+    total = 10**7
+    for step in (2, 10, 1000):
+        subset = select_chosen(AllSamples(stored), stored, chosen_of(range(1, total, step), total))
+        assert len(pickle.dumps(subset)) < total / 8 + 10_000
+    assert len(pickle.dumps(subset)) < 4 * total / 1000 + 10_000  # 32 bits each, if they are few
+
+
+@given(counts, st.data())
+def test_marks_choose_as_a_mask_does(stored: list[int], data: st.DataObject) -> None:
+    size = sum(stored)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), np.bool_)
+    marks, edges = Marks(), sorted(data.draw(st.lists(st.integers(0, size), max_size=5)))
+    for start, stop in itertools.pairwise([0, *edges, size]):
+        marks.add(mask[start:stop])
+    subset = select_chosen(AllSamples(stored), np.asarray(stored, np.int64), marks)
+    assert numbers(subset, stored) == np.flatnonzero(mask).tolist()
 
 
 def test_every_selection_has_its_own_name() -> None:

@@ -18,6 +18,7 @@ import mdsx
 from mdsx.order.hashing import G, key, mix64
 from mdsx.process import Counter, Counters, work_for
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.terminal import terminal
 from tools.servers.s3 import S3Server
 
 N = 300
@@ -233,6 +234,15 @@ def test_batches_have_at_most_the_size_that_was_given(data: mdsx.Dataset) -> Non
     data.filter(all_of, ["id"], batched=True, batch_size=7)
     assert max(sizes) == 7
     assert sum(sizes) == N
+
+
+def test_a_line_shows_the_progress(data: mdsx.Dataset) -> None:
+    with terminal() as sent:
+        data.filter(lambda number: True, ["id"], progress=True)
+        data.split(1.0, by="id", progress=True)
+    shown = "".join(sent)
+    assert f"filter: {N} of {N} samples" in shown
+    assert f"split: {N} of {N} samples" in shown
 
 
 def test_errors_of_the_function_name_the_sample(data: mdsx.Dataset) -> None:
