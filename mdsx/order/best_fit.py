@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mdsx.order.sorting import stable_order
 
 _TOGETHER = 2**17  # items in a round, about
-_FEW = 768  # a round costs as much as placing that many items one by one
+_FEW = 512  # a round costs as much as placing that many items one by one
 
 
 def pack(

@@ -5,6 +5,8 @@ of this folder compare with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import ceil
 from typing import NamedTuple
 
 from tests.order.reference import ceil_div, key, permutation
@@ -19,6 +21,15 @@ class Rule(NamedTuple):
     window: int
     oversize: str = "error"
     max_samples: int | None = None
+
+
+def default_window(capacity: int, mean: float | None) -> int:
+    """Return the default w."""
+    least = max(2048, 128 * ceil(Fraction(capacity) / Fraction(mean))) if mean else 2048
+    window = 1
+    while window < least:
+        window *= 2
+    return window
 
 
 def epoch_windows(start: int, stop: int, cut: int | None, size: int) -> list[list[int]]:

@@ -29,8 +29,11 @@ from mdsx.order import (
 from tests.order import reference, reference_groups
 from tests.order.reference_groups import Rule
 from tests.order.strategies import uint64
+from tests.vectors import group_epochs
 
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "groups-v1.json").read_text())
+FILES = Path(__file__).parents[1] / "vectors"
+VECTORS: dict[str, Any] = json.loads((FILES / "groups-v1.json").read_text())
+EPOCHS: dict[str, Any] = json.loads((FILES / "group-epochs-v1.json").read_text())
 
 
 def listed(groups: GroupSequence) -> list[reference_groups.Group]:
@@ -75,6 +78,31 @@ def test_rank_shares_follow_the_vectors(number: int) -> None:
     places = [rank * len(step) // world for rank in range(world + 1)]
     shares = [[step[i] for i in order[first:last]] for first, last in pairwise(places)]
     assert shares == vector["value"]
+
+
+@pytest.mark.parametrize("number", range(len(EPOCHS["epochs"])))
+def test_groups_of_epochs_follow_the_vectors(number: int) -> None:
+    vector = dict(EPOCHS["epochs"][number])
+    counts, seed, expected = vector.pop("counts"), int(vector.pop("seed")), vector.pop("value")
+    options = {name: vector.pop(name) for name in ("lanes", "shuffle_block")}
+    order: Order | MixtureOrder
+    if "weights" in vector:
+        order = MixtureOrder(counts, vector.pop("weights"), seed, **options)
+    else:
+        order = Order(counts, seed=seed, shuffle=vector.pop("shuffle"), **options)
+    found = [listed(window) for window in Groups(order, vector.pop("lengths"), **vector)]
+    assert json.loads(json.dumps(found)) == expected
+
+
+@pytest.mark.parametrize(
+    "vector", EPOCHS["default_window"], ids=lambda vector: f"{vector['capacity']}-{vector['mean']}"
+)
+def test_default_windows_follow_the_vectors(vector: dict[str, Any]) -> None:
+    assert default_window(vector["capacity"], vector["mean"]) == vector["value"]
+
+
+def test_vectors_of_epochs_follow_the_specification() -> None:
+    assert group_epochs.text() == (FILES / "group-epochs-v1.json").read_text()
 
 
 # --- the specification
@@ -281,13 +309,6 @@ def test_length_bounded_batches_have_little_padding(lanes: int) -> None:
     longest = np.maximum.reduceat(batches.sizes, batches.edges[:-1])
     places = (longest * np.diff(batches.edges)).sum()
     assert 1 - lengths.sum() / places <= 0.06
-
-
-def test_default_windows_grow_with_the_samples_of_a_group() -> None:
-    assert default_window(4096, None) == default_window(4096, 989.2) == 2048
-    assert default_window(65536, 989.2) == 16384
-    assert default_window(131072, 989.2) == 32768
-    assert default_window(16 * 3 + 1, 3.0) == default_window(17, 1.0) == 4096  # 128 * 17 rounded up
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import zstandard
 
 from tests.format import reference
-from tests.vectors import bad_frames, bad_indexes, bad_shards, disagree, good, mixtures, phases, runs
+from tests.vectors import bad_frames, bad_indexes, bad_shards, disagree, good, group_epochs, mixtures, phases, runs
 from tests.vectors.vector import Bad, Good
 
 HERE = Path(__file__).parent
@@ -43,7 +43,8 @@ dataset of `disagree/`, the index and the shard are right, but the index describ
 
 `order-v1.json` has vectors of the order and of mixtures, `phases-v1.json` of mixtures whose weights change, and of
 selections by fraction, `mixtures-v1.json` of mixtures in runs and of schedules, and `runs-v1.json` of everything else
-in a run. `groups-v1.json` is not generated. format-spec.md describes all of them.
+in a run. `group-epochs-v1.json` has vectors of groups in whole epochs; `groups-v1.json`, also of groups, is not
+generated. format-spec.md describes all of them.
 
 """
 
@@ -109,6 +110,7 @@ def main() -> None:
     (HERE / "phases-v1.json").write_text(phases.text(), encoding="utf-8")
     (HERE / "runs-v1.json").write_text(runs.text(), encoding="utf-8")
     (HERE / "mixtures-v1.json").write_text(mixtures.text(), encoding="utf-8")
+    (HERE / "group-epochs-v1.json").write_text(group_epochs.text(), encoding="utf-8")
     print(f"wrote {len(made)} files of {sum(len(vector.data) for vector in made)} bytes")
 
 
