@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.errors import MissingError
 from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer
 from mdsx.storage import map_whole
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
@@ -71,10 +72,13 @@ class LengthTable:
     def in_place(
         cls, identity: LengthIdentity, counts: NDArray[np.int64], path: Path, trailer: LengthTrailer
     ) -> LengthTable:
-        """Return the table that a local file of lengths is."""
+        """Return the table that a local file of lengths is; one in memory if it was removed or replaced."""
         table = cls(identity, counts)
+        try:
+            table.lengths = np.frombuffer(map_whole(path), STORED_LENGTH, int(counts.sum()))
+        except (MissingError, ValueError):
+            return cls.in_memory(identity, counts)
         table._marks = trailer.hashes
-        table.lengths = np.frombuffer(map_whole(path), STORED_LENGTH, int(counts.sum()))
         return table
 
     def missing(self, shards: Iterable[int]) -> list[int]:

@@ -292,6 +292,29 @@ def test_a_full_cache_leaves_lengths_in_memory(far: Path) -> None:
     assert not list((far / "cache").rglob("*.u32"))
 
 
+def test_a_removed_cache_leaves_lengths_in_memory(far: Path) -> None:
+    view = View([open_far(far).excerpt])
+    lengths, first = lengths_of(view, "tokens"), np.zeros(len(view.counts), np.int64)
+    shards = np.arange(len(view.counts))
+    expected = [EXPECTED["tokens"](int(number)) for number in np.cumsum(view.counts) - view.counts]
+    assert lengths.of(shards[:2], first[:2]).tolist() == expected[:2]
+    shutil.rmtree(far / "cache")
+    assert lengths.of(shards, first).tolist() == expected
+    assert not (far / "cache").exists()
+
+
+def test_a_file_of_lengths_that_is_removed_is_no_loss(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", lengths=["tokens"])
+    view, zero = View([data.excerpt]), np.zeros(1, np.int64)
+    lengths = lengths_of(view, "tokens")
+    assert lengths.of(zero, zero).tolist() == [EXPECTED["tokens"](0)]  # it is mapped
+    (tmp_path / "data" / "_lengths" / "tokens.u32").unlink()
+    shard = np.array([2])
+    assert lengths.of(shard, zero).tolist() == [EXPECTED["tokens"](int(view.counts[:2].sum()))]
+    again = lengths_of(view, "tokens")
+    assert again.of(shard, zero).tolist() == lengths.of(shard, zero).tolist()
+
+
 def read_all(folder: Path, seed: int) -> list[int]:
     """Read the lengths of all samples in many calls, in an order of this process."""
     shards_module.open_storage = far_disk.open_far  # type: ignore[attr-defined]
