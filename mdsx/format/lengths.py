@@ -7,8 +7,8 @@
 | `number` | integers that are not nullable | the value |
 
 Of other columns, samples have no length. Lengths are known without reading any value of variable size, so the checksums
-of samples cannot be compared. But the heap has no gaps, so the extents of all samples must follow one another: this
-finds a damaged one.
+of samples cannot be compared. But the row key shows whose rows they are, and the heap has no gaps, so the extents of
+all samples must follow one another: this finds a damaged one.
 """
 
 from __future__ import annotations

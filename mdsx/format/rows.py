@@ -163,6 +163,14 @@ def row_key(schema: Schema, checksums: NDArray[np.uint64]) -> int:
     return key
 
 
+def check_row_key(schema: Schema, rows: NDArray[Any], key: int, file: str | None) -> None:
+    """Raise CorruptError unless these are the rows of the shard with this row key, as far as their checksums show."""
+    if (found := row_key(schema, rows["checksum"] ^ np.uint64(key))) != key:
+        raise CorruptError(
+            "the rows are damaged", file=file, place="row key", found=f"{found:016x}", expected=f"{key:016x}"
+        )
+
+
 def shard_checksums(shard: ShardView) -> NDArray[np.uint64]:
     """Return the checksums of a shard's samples, without the row key. Their heap bytes must be in order."""
     rows, heaps = shard.rows.view(np.uint8), None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError, UsageError
 from mdsx.format.lengths import lengths_of_rows
-from mdsx.format.rows import check_row, heap_extents
+from mdsx.format.rows import check_row, check_row_key, heap_extents
 from mdsx.format.schema import HEADER_SIZE, MAX_ROW_SIZE, MAX_SCHEMA_SIZE, Schema, up
 from mdsx.format.selection import RowLayout, Selection
 
@@ -225,6 +225,7 @@ class ShardView:
 
     def lengths(self, column: int) -> NDArray[np.int64]:
         """Return the lengths of all samples, int64 [n], without reading the heap. Raise CorruptError."""
+        check_row_key(self.schema, self.rows, self.row_key, self.file)
         return lengths_of_rows(self.schema, self.rows, len(self.heap), column, file=self.file)
 
     def _check(self, samples: NDArray[np.int64]) -> None:

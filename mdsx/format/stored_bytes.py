@@ -18,7 +18,7 @@ from mdsx.errors import CorruptError
 from mdsx.format.frames import FRAME_SIZE, FrameReader, decompress_frame, parse_seek_table, seek_table_size
 from mdsx.format.lengths import lengths_of_rows
 from mdsx.format.protocol import Range, Reading
-from mdsx.format.rows import check_row, heap_extents, row_key
+from mdsx.format.rows import check_row, check_row_key, heap_extents
 from mdsx.format.selection import RowLayout, Selection
 from mdsx.format.shard import Layout, parse_header
 
@@ -165,11 +165,8 @@ class ShardRanges:
 
     def lengths(self, column: int) -> Reading[NDArray[np.int64]]:
         """Return the lengths of all samples, int64 [n], from their rows."""
-        layout, file = self._layout, self._file
-        first, size = layout.rows_offset, layout.samples * layout.schema.row_size
-        (data,) = yield from self._raw.read([(first, first + size)])
-        rows = np.frombuffer(data, dtype=layout.schema.row_dtype)
-        return lengths_of_rows(layout.schema, rows, layout.heap_size, column, file=file)
+        layout, found = self._layout, (yield from self.rows())
+        return lengths_of_rows(layout.schema, found.rows, layout.heap_size, column, file=self._file)
 
     def rows(self) -> Reading[Selection]:
         """Select all samples from the rows alone. Only fixed-size values can be read from it.
@@ -180,11 +177,8 @@ class ShardRanges:
         layout, file = self._layout, self._file
         schema, start = layout.schema, layout.rows_offset
         (data,) = yield from self._raw.read([(start, start + layout.samples * schema.row_size)])
-        rows, expected = np.frombuffer(data, dtype=schema.row_dtype), layout.row_key
-        if (found := row_key(schema, rows["checksum"] ^ self._key)) != expected:
-            raise CorruptError(
-                "the rows are damaged", file=file, place="row key", found=f"{found:016x}", expected=f"{expected:016x}"
-            )
+        rows = np.frombuffer(data, dtype=schema.row_dtype)
+        check_row_key(schema, rows, int(self._key), file)
         return Selection(RowLayout(schema), file, np.arange(len(rows)), rows, np.arange(len(rows)), memoryview(b""))
 
     def check(self) -> Reading[None]:
