@@ -2,13 +2,14 @@
 
 from mdsx.format import Selection
 from mdsx.shards.choices import choose_by, split
+from mdsx.shards.excerpt import ColumnChoice, Excerpt
 from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.length_file import LengthFile, put_length_file
 from mdsx.shards.lengths import Lengths, column_of, lengths_of, write_length_file
 from mdsx.shards.shards import Shards
 from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
-from mdsx.shards.view import ColumnChoice, Excerpt, View
+from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
 
 __all__ = [

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.order import Marks, Subset, Weight, select_chosen, select_fraction, share_edges, shares_of
 from mdsx.progress import StatusLine
+from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.gather import Columns, as_samples, values_of
 from mdsx.shards.scan import scan
 from mdsx.shards.value_hashes import check_splits, value_hashes
-from mdsx.shards.view import Excerpt, View
+from mdsx.shards.view import View
 
 _RUN = 2**16  # samples
 

@@ -30,12 +30,13 @@ from mdsx.format import (
     length_rule,
 )
 from mdsx.process import REQUESTS, Owner, Share, find_local_ranks
+from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.joins import Join
 from mdsx.shards.length_file import LengthFile, ShardLengths, put_length_file
 from mdsx.shards.length_table import LengthTable
 from mdsx.shards.shards import Shards
 from mdsx.shards.stored import StoredShards
-from mdsx.shards.view import Excerpt, View
+from mdsx.shards.view import View
 from mdsx.storage import Storage
 
 _AT_ONCE = 64  # shards

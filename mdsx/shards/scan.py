@@ -23,7 +23,7 @@ from mdsx.shards.view import View
 _RUN_BYTES = 2**24
 _AHEAD = 6  # runs
 _WORTH_CHECKING = 4  # check a shard as a whole, which is fast, if a fourth of it is read
-_ROWS_KEPT = 8  # shards whose rows are kept, beside those of the runs that are under way
+_ROWS_KEPT = 2  # shards of each dataset whose rows are kept, beside those of the runs that are under way
 
 
 class Run(NamedTuple):
@@ -73,15 +73,14 @@ class _Scanner:
     def _samples(self, most: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield the samples of each run, numbered as stored."""
         view = self._view
+        size = min(most, max(int(_RUN_BYTES / max(self._sample_bytes(), 1.0)), 1))
         for shard, count in enumerate(view.counts.tolist()):
-            size = min(most, max(int(_RUN_BYTES / max(self._bytes, 1)), 1))
             for start in range(0, count, size):
                 numbers = np.arange(start, min(start + size, count))
                 yield shard, view.stored(np.full(len(numbers), shard), numbers)
 
-    @property
-    def _bytes(self) -> float:
-        """Bytes of a sample, on average."""
+    def _sample_bytes(self) -> float:
+        """Return the bytes of a sample that are read, on average."""
         total = 0.0
         for part, fixed in zip(self._view.parts, self._fixed, strict=True):
             index = part.shards.index
@@ -102,7 +101,7 @@ class _Scanner:
         if rows is None:
             shards, number = self._view.at(shard)
             rows = self._rows[shard] = self.pool.submit(shards.rows, number)
-            if len(self._rows) > _ROWS_KEPT:
+            if len(self._rows) > _ROWS_KEPT * len(self._view.parts):
                 self._rows.popitem(last=False)
         self._rows.move_to_end(shard)
         return rows

@@ -7,105 +7,19 @@ and `stored` which ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, UsageError, shown
-from mdsx.format import Decoder, Schema, Selection
-from mdsx.order import AllSamples, Subset
+from mdsx.errors import CorruptError, UsageError
+from mdsx.format import Schema, Selection
+from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.joins import Join, SideNeeds
 from mdsx.shards.shards import Shards
 from mdsx.storage.cache import Needs, Verdict
-
-ColumnChoice = Sequence[str] | Mapping[str, str]
-"""Names of columns, or a mapping: new name -> name in the dataset."""
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """Some samples and columns of one dataset, or of several that are joined by the numbers of their samples.
-
-    Column k is column `columns[k]` of the dataset with number `homes[k]`: 0 is `shards`, i is `sides[i - 1]`. The
-    subset and the order are those of `shards`.
-    """
-
-    shards: Shards
-    subset: Subset
-    schema: Schema
-    columns: tuple[int, ...]
-    homes: tuple[int, ...]
-    sides: tuple[Shards, ...] = ()
-
-    @classmethod
-    def whole(cls, shards: Shards) -> Excerpt:
-        """All samples and columns."""
-        columns = tuple(range(len(shards.schema.columns)))
-        return cls(shards, AllSamples(shards.index.counts), shards.schema, columns, (0,) * len(columns))
-
-    def choose(self, columns: ColumnChoice) -> Excerpt:
-        """Return an excerpt of only `columns`, in order, maybe renamed. Raise UsageError for an unknown column."""
-        if isinstance(columns, str):
-            raise UsageError("columns are a list of names, or a mapping of names", found=shown(columns))
-        asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-        schema, numbers = self.schema.choose(asked)
-        homes = tuple(self.homes[number] for number in numbers)
-        datasets, stored = list(self.datasets), [self.columns[number] for number in numbers]
-        for home in range(len(datasets)):
-            here = [place for place, found in enumerate(homes) if found == home]
-            if here or len(datasets) == 1:
-                datasets[home], chosen = datasets[home].project([stored[place] for place in here])
-                for place, number in zip(here, chosen, strict=True):
-                    stored[place] = number
-        return replace(
-            self, shards=datasets[0], schema=schema, columns=tuple(stored), homes=homes, sides=tuple(datasets[1:])
-        )
-
-    def join(self, other: Excerpt) -> Excerpt:
-        """Return an excerpt with the columns of both, of the same samples."""
-        homes = tuple(home + 1 + len(self.sides) for home in other.homes)
-        return replace(
-            self,
-            schema=Schema.of((*self.schema.columns, *other.schema.columns)),
-            columns=(*self.columns, *other.columns),
-            homes=(*self.homes, *homes),
-            sides=(*self.sides, *other.datasets),
-        )
-
-    @property
-    def datasets(self) -> tuple[Shards, ...]:
-        """The shards of all datasets that are joined."""
-        return (self.shards, *self.sides)
-
-    @property
-    def read(self) -> tuple[int, ...]:
-        """The numbers of the datasets that have any of the columns."""
-        return tuple(sorted(set(self.homes))) or (0,)
-
-    def check_caches(self) -> None:
-        """Raise UsageError if a cache cannot hold the largest shard of a dataset that is read."""
-        for number in self.read:
-            self.datasets[number].check_cache()
-
-    @cached_property
-    def decoder(self) -> Decoder:
-        """Decodes single samples into the excerpt's columns. Only without sides."""
-        names = [column.name for column in self.schema.columns]
-        return self.shards.index.decoder(dict(zip(names, self.columns, strict=True)))
-
-    @property
-    def fingerprint(self) -> str:
-        """The dataset's fingerprint, or another one if datasets are joined, or only some of the samples chosen."""
-        fingerprint, name = self.shards.index.fingerprint, self.subset.name
-        if self.sides:
-            lines = "\n".join(["zip", *(shards.index.fingerprint for shards in self.datasets)])
-            fingerprint = xxhash.xxh3_128_hexdigest(lines.encode())
-        return xxhash.xxh3_128_hexdigest(f"{fingerprint}\n{name}".encode()) if name else fingerprint
 
 
 class Part(NamedTuple):
