@@ -26,11 +26,11 @@ class GroupStep(NamedTuple):
 
     positions: NDArray[np.int64]  # of its groups' samples, joined
     groups: RankGroups
-    spare: int  # a position of the step
-    first: int  # of its first group's window
+    first: int  # position of its first group's window
     stop: int  # the end of its last group's window
     done: int  # the position before which no later step reads
-    after: tuple[Any, ...]  # (epoch, GroupPlace) after the step
+    next_epoch: int
+    after: Any  # the GroupPlace after the step, in that epoch
 
 
 class Task(NamedTuple):

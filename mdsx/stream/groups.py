@@ -17,6 +17,7 @@ from mdsx.order import Course
 from mdsx.process import Counters, work_for
 from mdsx.stream.background import Background
 from mdsx.stream.batching import GroupStep, RankShare, Task, check_epoch
+from mdsx.stream.layouts import RankGroups
 from mdsx.stream.planning import Block, Planner, cut_steps
 
 _BLOCKS_AHEAD = 1  # besides the one being planned and the one being read
@@ -47,6 +48,17 @@ class Plan(NamedTuple):
     """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
     fill: float
     """The share of the groups' places that have a value: the rest is padding."""
+
+
+class _Step(NamedTuple):
+    """A step, and the place after it if the epoch has more."""
+
+    positions: NDArray[np.int64]
+    groups: RankGroups
+    first: int
+    stop: int
+    done: int
+    after: GroupPlace
 
 
 class GroupBatching:
@@ -148,20 +160,18 @@ class GroupBatching:
     def _steps(self, epoch: int, place: GroupPlace, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps of `blocks`. None is the end of the order's epoch."""
         left: Block | None = None  # groups that do not fill a step
-        held: tuple[GroupStep, GroupPlace] | None = None  # the last step so far: it may be the epoch's last
+        held: _Step | None = None  # the last step so far: it may be the epoch's last
         step, fixed = place.step, self.epoch_steps
         for block in blocks:
             if block is None and fixed is not None:
                 continue
             if block is None:
                 if left is not None and not self.drop_last:
-                    size = len(left.lanes)
                     if held is not None:
-                        yield self._task(epoch, held[0], (epoch, held[1]))
-                    ((short, _),) = self._cut_steps(left, size)
-                    yield self._task(epoch, short, (epoch + 1, self.start(epoch + 1, None)))
-                elif held is not None:
-                    yield self._task(epoch, held[0], (epoch + 1, self.start(epoch + 1, None)))
+                        yield self._task(epoch, held, epoch, held.after)
+                    (held,) = self._cut_steps(left, len(left.lanes))
+                if held is not None:
+                    yield self._task(epoch, held, epoch + 1, self.start(epoch + 1, None))
                 return
             left = block if left is None else left + block
             steps = self._cut_steps(left, self.size)
@@ -169,19 +179,19 @@ class GroupBatching:
                 if fixed is not None:
                     step += 1
                     over = step == fixed
-                    after = found[1]._replace(step=0 if over else step)
-                    yield self._task(epoch, found[0], (epoch + over, after))
+                    after = found.after._replace(step=0 if over else step)
+                    yield self._task(epoch, found, epoch + over, after)
                     if over:
                         return
                     continue
                 if held is not None:
-                    yield self._task(epoch, held[0], (epoch, held[1]))
+                    yield self._task(epoch, held, epoch, held.after)
                 held = found
             rest = len(left.lanes) - len(steps) * self.size
             left = left.after(len(steps) * self.size) if rest else None
 
-    def _cut_steps(self, block: Block, size: int) -> list[tuple[GroupStep, GroupPlace]]:
-        """Return the steps of `size` groups that the block has whole, and the place after each."""
+    def _cut_steps(self, block: Block, size: int) -> list[_Step]:
+        """Return the steps of `size` groups that the block has whole."""
         planned = cut_steps(block, size, self.lanes, self.rank, self.world_size)
         found, origins = [], iter(block.origins)
         origin, passed = next(origins), 0  # groups of it in earlier steps
@@ -199,15 +209,17 @@ class GroupBatching:
                 after = GroupPlace(0, origin.epoch + 1, 0, 0)
             else:
                 after = GroupPlace(0, origin.epoch, origin.window + 1, 0)
-            spare = int(positions[0]) if len(positions) else first
-            found.append((GroupStep(positions, groups, spare, first, stop, done, ()), after))
+            found.append(_Step(positions, groups, first, stop, done, after))
             if passed == origin.groups and (following := next(origins, None)) is not None:
                 origin, passed = following, 0
         return found
 
-    def _task(self, epoch: int, step: GroupStep, after: tuple[int, GroupPlace]) -> Task:
-        start = step.first % self.samples
-        return Task(epoch, start, start + step.stop - step.first, step._replace(after=after))
+    def _task(self, epoch: int, step: _Step, next_epoch: int, after: GroupPlace) -> Task:
+        positions, groups, first, stop, done, _ = step
+        start = first % self.samples
+        return Task(
+            epoch, start, start + stop - first, GroupStep(positions, groups, first, stop, done, next_epoch, after)
+        )
 
     def task(self, epoch: int, place: GroupPlace) -> Task:
         """Return the step that begins at `place`."""
@@ -220,8 +232,7 @@ class GroupBatching:
     def after(self, task: Task) -> tuple[int, GroupPlace]:
         """Return (epoch, place) after `task`."""
         assert task.groups is not None
-        epoch, place = task.groups.after
-        return epoch, place
+        return task.groups.next_epoch, task.groups.after
 
     def share(self, task: Task, rank: int) -> int:
         """Return how many samples begin in the rank's groups of `task`. Only this rank's are known."""
@@ -235,7 +246,7 @@ class GroupBatching:
         return RankShare(
             np.concatenate([step.positions for step in steps]),
             np.array([len(step.positions) for step in steps], np.int64),
-            np.array([step.spare for step in steps], np.int64),
+            np.array([step.first for step in steps], np.int64),
             first // self.samples * self.samples,
             first,
             max(step.stop for step in steps),

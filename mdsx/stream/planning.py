@@ -74,13 +74,6 @@ class Block(NamedTuple):
         )
 
 
-class Planned(NamedTuple):
-    """One rank's groups in a step."""
-
-    positions: NDArray[np.int64]  # of their samples, counted over all epochs
-    groups: RankGroups
-
-
 class Planner:
     """Plans the groups of the samples of `view` in the order of `course`."""
 
@@ -136,8 +129,10 @@ class Planner:
         return lengths
 
 
-def cut_steps(block: Block, size: int, lanes: int, rank: int, world_size: int) -> list[Planned]:
-    """Return what `rank` has of each step of `size` groups, as many as the block has whole."""
+def cut_steps(
+    block: Block, size: int, lanes: int, rank: int, world_size: int
+) -> list[tuple[NDArray[np.int64], RankGroups]]:
+    """Return the positions and groups that `rank` has of each step of `size` groups, for all whole steps."""
     count = len(block.lanes) // size
     if not count:
         return []
@@ -149,9 +144,10 @@ def cut_steps(block: Block, size: int, lanes: int, rank: int, world_size: int) -
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     items = np.arange(edges[-1]) + np.repeat(block.edges[chosen] - edges[:-1], sizes)
     positions, firsts, values = block.positions[items], block.firsts[items], block.sizes[items]
-    at = block.edges[: count * size + 1 : size]
-    totals = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(block.sizes)])[at]).tolist()
-    begun = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(block.firsts == 0)])[at]).tolist()
+    at = block.edges[: count * size : size]
+    ends = slice(0, int(block.edges[count * size]))
+    totals = np.add.reduceat(block.sizes[ends], at).tolist()
+    begun = np.add.reduceat(block.firsts[ends] == 0, at, dtype=np.int64).tolist()
     bounds = edges[::rows].tolist() if rows else [0] * (count + 1)
     steps = []
     for step in range(count):
@@ -163,5 +159,5 @@ def cut_steps(block: Block, size: int, lanes: int, rank: int, world_size: int) -
             begun[step],
             totals[step],
         )
-        steps.append(Planned(positions[low:high], groups))
+        steps.append((positions[low:high], groups))
     return steps
