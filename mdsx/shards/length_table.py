@@ -16,10 +16,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import MissingError
-from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer
+from mdsx.format import STORED_LENGTH, LengthIdentity, LengthTrailer, StoredIndex
 from mdsx.storage import map_whole
 from mdsx.storage.cache import CacheDirectory, CacheKey, Verdict
 
@@ -41,15 +42,14 @@ class LengthTable:
         self._cache: tuple[CacheDirectory, CacheKey] | None = None
 
     @classmethod
-    def in_cache(
-        cls, identity: LengthIdentity, counts: NDArray[np.int64], cache: CacheDirectory, url: str
-    ) -> LengthTable:
+    def in_cache(cls, identity: LengthIdentity, index: StoredIndex, cache: CacheDirectory, url: str) -> LengthTable:
         """Return the table that the cache has, or makes now; one in memory if it has no room."""
+        counts = index.counts
         marks, size = _MARK.itemsize * len(counts), STORED_LENGTH.itemsize * int(counts.sum())
-        key, deadline = (
-            CacheKey(identity.fingerprint, identity.digest, marks + size, lengths=True),
-            time.monotonic() + _PATIENCE,
-        )
+        hasher = xxhash.xxh3_128(identity.digest.encode())
+        hasher.update(index.raw_hashes.tobytes())  # some formats' fingerprints do not show other contents
+        key = CacheKey(identity.fingerprint, hasher.hexdigest(), marks + size, lengths=True)
+        deadline = time.monotonic() + _PATIENCE
         found = cache.fetch(key, None, source=url) if size else Verdict.NO_ROOM
         while found is Verdict.BUSY and time.monotonic() < deadline:
             time.sleep(_PAUSE)

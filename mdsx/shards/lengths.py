@@ -273,7 +273,7 @@ class _Process:
     def table(self) -> LengthTable:
         shards, identity, counts = self._shards, self._identity, self._counts
         if shards.cache is not None:
-            return LengthTable.in_cache(identity, counts, shards.cache, shards.storage.url)
+            return LengthTable.in_cache(identity, shards.index, shards.cache, shards.storage.url)
         path = shards.beside.path(filenames.lengths(identity.column))
         if shards.mapped_in_place and path is not None and self.file is not None:
             return LengthTable.in_place(identity, counts, path, self.file.trailer)

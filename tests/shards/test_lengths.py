@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import mdsx
 from mdsx import warn
 from mdsx.format import filenames
-from mdsx.shards import Lengths, View, lengths_of
+from mdsx.shards import Lengths, View, length_file, lengths_of
 from mdsx.shards import shards as shards_module
 from mdsx.storage.cache import clear, contents_of
 from tests.fork_server import call_all
@@ -195,6 +195,21 @@ def test_with_a_file_only_its_trailer_and_ranges_of_it_are_read(far: Path) -> No
     assert requests() == [Request(key, 2000, None), Request(key, 4 * int(stops[1]), 4 * int(stops[2]))]
     assert all_lengths(data, "tokens") == [EXPECTED["tokens"](number) for number in range(500)]
     assert {request.key for request in requests()} == {key}
+
+
+@pytest.mark.parametrize(("gap", "most", "expected"), [(10**6, 10**6, 1), (0, 10**6, 3), (10**6, 1, 4)])
+def test_requests_join_near_shards_up_to_a_size(
+    far: Path, monkeypatch: pytest.MonkeyPatch, gap: int, most: int, expected: int
+) -> None:
+    mdsx.write_lengths(far / "data", "tokens")
+    monkeypatch.setattr(length_file, "_GAP", gap)
+    monkeypatch.setattr(length_file, "_MOST", most)
+    view = View([open_far(far).excerpt])
+    shards, zeros = np.array([5, 0, 2, 3]), np.zeros(4, np.int64)
+    firsts = np.cumsum(view.counts) - view.counts
+    found = lengths_of(view, "tokens").of(shards, zeros)
+    assert found.tolist() == [EXPECTED["tokens"](int(firsts[shard])) for shard in shards]
+    assert len(requests()[1:]) == expected
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])

@@ -10,7 +10,8 @@ import pytest
 import mdsx
 from mdsx.format import Reads
 from mdsx.shards import Shards, View, index_keys, lengths_of
-from tests.shards.formats.far_disk import FarDisk, Request
+from tests.mds import plain
+from tests.shards.formats.far_disk import SCHEME, FarDisk, Request
 from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, Subject, sample
 
 
@@ -69,6 +70,13 @@ def test_a_file_of_lengths_serves_each_format(folder: Path, far: str) -> None:
     assert requests() == [Request(key, 4 * COUNT, None), Request(key, 0, 4 * COUNT)]
     assert lengths(mdsx.Dataset(folder), "text") == expected("text")
     assert not mdsx.verify(folder).damages
+
+
+@pytest.mark.parametrize("hashes", [[], ["sha1"]])
+def test_datasets_with_equal_indexes_do_not_share_lengths(tmp_path: Path, hashes: list[str]) -> None:
+    for name, sizes in (("one", [1, 3, 2]), ("other", [3, 1, 2])):
+        plain.write_dataset(tmp_path / name, {"x": "str"}, [[{"x": "x" * size} for size in sizes]], hashes)
+        assert lengths(mdsx.Dataset(f"{SCHEME}{tmp_path / name}"), "x") == sizes
 
 
 def test_a_column_without_lengths_is_refused(subject: Subject, folder: Path) -> None:

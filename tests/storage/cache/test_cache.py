@@ -66,6 +66,31 @@ def test_every_process_finds_a_fetched_shard(tmp_path: Path) -> None:
     assert os.stat(tmp_path / "cache").st_mode & 0o777 == 0o700
 
 
+def test_a_file_of_lengths_is_zeros_that_all_holders_fill_in(tmp_path: Path) -> None:
+    cache, wanted = CacheDirectory(tmp_path / "cache", 3 * SIZE), CacheKey("f" * 32, "1" * 32, SIZE, lengths=True)
+    assert not cache.write(wanted, [(0, b"x")])
+    first, second = cache.fetch(wanted, None), CacheDirectory(tmp_path / "cache").fetch(wanted, None)
+    assert not isinstance(first, Verdict)
+    assert not isinstance(second, Verdict)
+    assert first[:] == bytes(SIZE)
+    assert cache.write(wanted, [(SIZE - 2, b"yz"), (0, b"x")])
+    assert (second[0], second[SIZE - 2 :]) == (ord("x"), b"yz")
+    assert usage(cache) == SIZE
+    path = cache.path(wanted)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    fetch(cache, 1)
+    fetch(cache, 2)
+    assert fetch(cache, 3) is not Verdict.NO_ROOM  # instead of another shard: lengths in use stay
+    assert path.exists()
+    del first, second
+    gc.collect()
+    assert not isinstance(fetch(cache, 4, size=3 * SIZE), Verdict)
+    assert not path.exists()
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(bytes(SIZE))
+    assert not cache.write(wanted, [(0, b"x")])
+
+
 def test_eviction_is_by_last_use_and_spares_leases(tmp_path: Path) -> None:
     cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
     leases = {number: fetch(cache, number) for number in (1, 2, 3)}
