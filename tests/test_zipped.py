@@ -6,18 +6,22 @@ import pickle
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow
 import pytest
 import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 import mdsx
 from mdsx.order import DatasetCourse, Order
 from mdsx.shards import View, lengths_of
 from mdsx.torch import StreamingDataLoader, StreamingDataset
+from tests.mds import plain
 
 N = 200
 IMAGES = {"id": "int64", "image": "bytes"}
@@ -204,6 +208,52 @@ def test_other_formats_are_joined(folders: tuple[Path, Path], tmp_path: Path) ->
     assert zipped[7]["name"] == "name 00007"
     assert sorted(read(stream(zipped))) == list(range(N))
     assert len(zipped.filter(lambda score: score < 0.5, ["score"], batched=True)) == N // 2
+
+
+def test_packed_rows_have_the_columns_of_all(tmp_path: Path) -> None:
+    rows = [{"id": number, "text": f"text {number}"} for number in range(90)]
+    plain.write_dataset(tmp_path / "mds", {"id": "int", "text": "str"}, [rows[:40], rows[40:]])
+    tokens = {"tokens": "uint16[*]"}
+    write(tmp_path / "tokens", tokens, lambda n: {"tokens": np.full(n % 9 + 1, n)}, size=600, count=90)
+    data = mdsx.zip(tmp_path / "mds", tmp_path / "tokens").filter(lambda number: number % 2 == 0, ["id"])
+    packed = mdsx.Pack(16, length="tokens")
+    loader = StreamingDataLoader(StreamingDataset(data), batch_size=2, batching=packed, drop_last=False)
+    found = list[int]()
+    for batch in loader:
+        for row, ids in enumerate(batch["id"]):
+            values, segments = batch["tokens"][row], batch["segment_ids"][row]
+            assert [values[segments == place + 1].unique().tolist() for place in range(len(ids))] == [[n] for n in ids]
+            found += map(int, ids)
+    assert sorted(found) == list(range(0, 90, 2))
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_any_shards_and_any_part_are_joined_by_number(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 40))
+    with TemporaryDirectory() as folder:
+        names = ["a", "b", "c"][: data.draw(st.integers(2, 3))]
+        for number, name in enumerate(names):
+            columns = {f"{name}0": "int32", f"{name}1": "str"}
+            with mdsx.Writer(f"{folder}/{name}", columns, shard_size=data.draw(st.integers(400, 1500))) as out:
+                for sample in range(count):
+                    out.write({f"{name}0": sample * 10 + number, f"{name}1": name * sample})
+        everything: list[dict[str, Any]] = [{} for _ in range(count)]
+        for number, name in enumerate(names):
+            for sample, values in enumerate(everything):
+                values.update({f"{name}0": sample * 10 + number, f"{name}1": name * sample})
+        zipped = mdsx.zip(*(f"{folder}/{name}" for name in names))
+        assert list(zipped) == everything
+        columns_of = data.draw(st.lists(st.sampled_from(list(everything[0])), min_size=1, unique=True))
+        chosen = data.draw(st.sets(st.integers(0, count - 1), min_size=1).map(sorted))
+        part = zipped.select_columns(columns_of).select(chosen)
+        expected = [{name: everything[number][name] for name in columns_of} for number in chosen]
+        assert list(part) == expected
+        loader = StreamingDataLoader(StreamingDataset(part, shuffle=False), batch_size=len(chosen))
+        (batch,) = loader
+        assert {name: list(column) for name, column in batch.items()} == {
+            name: [sample[name] for sample in expected] for name in columns_of
+        }
 
 
 def damage(folder: Path, value: bytes) -> None:

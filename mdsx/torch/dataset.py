@@ -44,8 +44,8 @@ class StreamingDataset(IterableDataset[Any]):
     it, at the same position.
 
     Args:
-        dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection, or an
-            `mdsx.Mixture`.
+        dataset: A URL (path, `file://...`, `s3://bucket/prefix`), an `mdsx.Dataset`, which may be a selection or what
+            `mdsx.zip` returns, or an `mdsx.Mixture`.
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         seed: The seed of the order, an unsigned 64-bit integer.
         shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
