@@ -5,6 +5,7 @@ MdsxError
 │   ├── CorruptError         ... because they are damaged: fetch or write them again
 │   └── UnsupportedError     ... or because they are newer than this reader: upgrade
 ├── MissingError             a dataset, shard, part or object does not exist
+├── SkippedError             more samples failed than a run may leave out (max_skipped)
 ├── TransportError           storage did not answer, refused, or failed midway
 │   ├── ForbiddenError       ... refused: credentials or permissions
 │   ├── TruncatedError       ... sent fewer bytes than it announced
@@ -30,6 +31,7 @@ __all__ = [
     "MdsxError",
     "MissingError",
     "SampleError",
+    "SkippedError",
     "StateError",
     "TransportError",
     "TruncatedError",
@@ -146,6 +148,10 @@ class UnsupportedError(FormatError):
 
 class MissingError(MdsxError):
     """A dataset, shard, part or object does not exist."""
+
+
+class SkippedError(MdsxError):
+    """More samples failed than a run may leave out."""
 
 
 class TransportError(MdsxError):

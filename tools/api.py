@@ -22,8 +22,10 @@ CHAPTERS = {
     "Read": ("Dataset", "zip", "Cache"),
     "Train": (
         "torch.StreamingDataset",
+        "torch.DatasetOptions",
         "torch.RankOptions",
         "torch.StreamingDataLoader",
+        "torch.LoaderOptions",
         "torch.WorkerOptions",
         "torch.collate",
     ),

@@ -25,6 +25,7 @@ from mdsx.order.grouping import (
     windows,
 )
 from mdsx.order.groups import Groups, GroupSequence
+from mdsx.order.hashing import sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER
@@ -67,6 +68,7 @@ __all__ = [
     "group_window",
     "lane_spread",
     "same_samples",
+    "sample_seeds",
     "select_chosen",
     "select_fraction",
     "select_run",

@@ -44,6 +44,15 @@ def keys(parent: int, parts: NDArray[np.int64]) -> NDArray[np.uint64]:
     return mixed(parts.astype(np.uint64) + np.uint64((parent + G) & _MASK))
 
 
+def sample_seeds(seed: int, epochs: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the seed of the sample at each of `positions` of `epochs`: `key(seed, 8, epoch, position)`."""
+    seeds = np.empty(len(positions), np.uint64)
+    for epoch in np.unique(epochs).tolist():
+        here = epochs == epoch
+        seeds[here] = keys(key(seed, 8, epoch), positions[here])
+    return seeds
+
+
 def ranks(keys: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the sort keys of permutations with `keys` at `places`; the two broadcast. Distinct for distinct places."""
     return mixed((places.astype(np.uint64) + np.uint64(1)) * np.uint64(G) + keys)

@@ -13,15 +13,29 @@ from mdsx.stream.packed import Packing, packed_samples
 from mdsx.stream.prefetch import warn_of_small_cache
 from mdsx.stream.reader import Batch, RankReader
 from mdsx.stream.run import NOTHING, Iteration, Run
+from mdsx.stream.sample_info import (
+    INFO_FIELDS,
+    NOTHING_ADDED,
+    Info,
+    SampleInfo,
+    generator,
+    info_columns,
+    info_records,
+    takes_generator,
+)
+from mdsx.stream.skipping import check_skipped, checked_share
 from mdsx.stream.state import OrderIdentity, WorkerShare
 
 __all__ = [
+    "INFO_FIELDS",
     "NOTHING",
+    "NOTHING_ADDED",
     "Batch",
     "Batching",
     "Failure",
     "GroupBatching",
     "GroupSource",
+    "Info",
     "Iteration",
     "Layout",
     "MaxTokens",
@@ -35,13 +49,20 @@ __all__ = [
     "RankGroups",
     "RankReader",
     "Run",
+    "SampleInfo",
     "Steps",
     "Task",
     "WorkerShare",
     "batches_ahead",
+    "check_skipped",
+    "checked_share",
+    "generator",
+    "info_columns",
+    "info_records",
     "no_groups",
     "packed_samples",
     "place_of",
+    "takes_generator",
     "warn_of_small_cache",
     "warn_of_spread",
 ]

@@ -38,6 +38,7 @@ class Meter:
         self.batches = 0
         self.samples = 0
         self.skipped = 0
+        self.first_skipped: tuple[str, ...] = ()
         self._began: float | None = None
 
     def begin(self) -> None:

@@ -20,6 +20,7 @@ from mdsx.format import ColumnType, Schema, as_array
 from mdsx.shards import Columns, StoredValues
 from mdsx.stream.casts import cast, castable, first_outside
 from mdsx.stream.layouts import MAX_CAPACITY, Layout, MaxTokens, Pack, RankGroups, pad_items, pad_of
+from mdsx.stream.sample_info import info_records
 
 ADDED = ("segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "lengths", "global_samples", "global_tokens")
 """The keys that packing adds to a batch."""
@@ -38,12 +39,13 @@ class Packing:
         UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
     """
 
-    def __init__(self, schema: Schema, layout: Layout, length_column: str | None) -> None:
-        """`length_column`: the column that the lengths are of; None if they were given."""
+    def __init__(self, schema: Schema, layout: Layout, length_column: str | None, info: str | None = None) -> None:
+        """`length_column`: the column that the lengths are of; None if they were given. `info`: the column that says
+        where each sample is from (see sample_info.py)."""
         kinds = {column.name: column.type for column in schema.columns}
         self._hows = _hows({name: kind.base if _is_packed(kind) else None for name, kind in kinds.items()}, layout)
         self._kinds = kinds
-        self.layout, self.length_column = layout, length_column
+        self.layout, self.length_column, self._info = layout, length_column, info
 
     @property
     def types(self) -> dict[str, ColumnType]:
@@ -62,10 +64,12 @@ class Packing:
             UsageError: A value has another length than its sample, or does not fit its type in the batch.
             CorruptError: A value is damaged.
         """
-        sources = {
+        sources: dict[str, Any] = {
             name: _source(kind, columns[name]) if self._hows[name] else _listed(kind, columns[name])
             for name, kind in self._kinds.items()
         }
+        if self._info is not None:
+            sources[self._info] = info_records(columns[self._info])
         return _batches(sources, self._hows, steps, self.layout, self.length_column, place_of)
 
 
@@ -213,7 +217,7 @@ def _batches(
 ) -> Iterator[Columns]:
     """Yield the batches of steps from the _Source of each packed column, and the values of the others."""
     firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
-    packed = {name: source for name, source in sources.items() if hows[name]}
+    packed = {name: source for name, source in sources.items() if hows.get(name)}
     _check_lengths(packed, firsts, sizes, layout, length_column, place_of)
     rows = _Rows(layout, steps, sizes)
     columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}

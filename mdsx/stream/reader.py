@@ -24,6 +24,7 @@ from mdsx.stream.damaged import Failure, sound_columns
 from mdsx.stream.layouts import RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.prefetch import Prefetcher, prefetcher_of
+from mdsx.stream.sample_info import NOTHING_ADDED, SampleInfo
 
 _WORTH_FETCHING = 4  # fetch a shard whole if a run needs a fourth of it
 _FIRST_READS = 2**14  # positions of a rank to look at after a jump
@@ -48,6 +49,8 @@ class Batch(NamedTuple):
     stand_in: bool = False  # the rank has none: this is another rank's sample
     damaged: Sequence[Failure] = ()  # samples left out
     groups: Sequence[RankGroups] = ()  # of these samples, for each task; empty for batches of samples
+    info: str | None = None  # one more column: where each sample is from (see sample_info.py)
+    seeds: NDArray[np.uint64] | None = None  # of each sample, for a transform that takes a generator
 
 
 class _Runtime:
@@ -64,7 +67,8 @@ class _Runtime:
 class RankReader:
     """Reads the batches of `rank`. `processes`: how many read from the same cache on this node; `views`: return encoded
     bytes as memory views of the shards; `stored`: return variable-size columns as StoredValues; `stand_in`: read a
-    batch's first sample if the rank has none; `skip`: `read_each` leaves out damaged samples."""
+    batch's first sample if the rank has none; `skip`: `read_each` leaves out damaged samples; `info`: what is added to
+    samples."""
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class RankReader:
         stored: bool = False,
         stand_in: bool = False,
         skip: bool = False,
+        info: SampleInfo | None = None,
     ) -> None:
         self.view = view
         self.course = course
@@ -89,6 +94,7 @@ class RankReader:
         self._views, self._stored = views, stored
         self._stand_in = stand_in
         self._skip = skip
+        self._info = info
         self._runtime_or_none: _Runtime | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -104,6 +110,7 @@ class RankReader:
         stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
         shards, samples = self.course.locate(positions)
         samples = self.view.stored(shards, samples)
+        added = NOTHING_ADDED if self._info is None else self._info.of(positions, shards, samples)
         runtime = self._runtime(start)
         prefetcher, first = runtime.prefetcher, not runtime.begun
         wanted = [] if prefetcher is None else np.unique(self.view.expand(shards, samples)[0]).tolist()
@@ -129,6 +136,7 @@ class RankReader:
                     samples[low:high],
                     next(stand_ins),
                     groups=steps,
+                    **added.to(columns, slice(low, high)),
                 )
         finally:  # also if the caller stops at the last batch
             del found  # a selection is a lease
@@ -179,8 +187,9 @@ class RankReader:
         """Return the undamaged samples at `positions`, counted over all epochs, while the task of `share` is read."""
         runtime = self._runtime(share.first)
         shards, samples = self.course.locate(positions)
-        positions = positions - share.begin
         samples = self.view.stored(shards, samples)
+        added = NOTHING_ADDED if self._info is None else self._info.of(positions, shards, samples)
+        positions = positions - share.begin
         try:
             columns, kept, wrong = sound_columns(
                 self.view, shards, samples, self._select_each, views=self._views, stored=self._stored
@@ -192,7 +201,8 @@ class RankReader:
             for place in sorted(wrong)
         ]
         groups = [each.kept(kept) for each in groups]
-        return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups)
+        of_kept = added.to(columns, kept)
+        return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups, **of_kept)
 
     def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
         runtime = self._runtime()

@@ -13,15 +13,27 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mdsx.dataset import Sample
 from mdsx.format import ColumnType, Schema
 from mdsx.shards import Columns, as_samples, present
-from mdsx.stream import Batch, Failure, Layout, Pack, Packing, packed_samples, place_of
+from mdsx.stream import (
+    Batch,
+    Failure,
+    Layout,
+    Pack,
+    Packing,
+    generator,
+    info_columns,
+    info_records,
+    packed_samples,
+    place_of,
+)
 from mdsx.torch.collation import Uneven, emptied, listed, with_mask
 from mdsx.torch.collation import collate as default_collate
 
-Transform = Callable[[Sample], Any]
+Transform = Callable[..., Any]
 Collate = Callable[[list[Any]], Any]
 OnError = Literal["raise", "skip"]
 
@@ -155,7 +167,10 @@ def _stand_in(
 
 def _from_columns(schema: Schema, batch: Batch, uneven: Uneven) -> Any:
     """A batch of columns."""
-    return _masked(tensors(schema, batch.columns), batch, len(batch.positions), uneven)
+    made = tensors(schema, batch.columns)
+    if batch.info is not None:
+        made[batch.info] = info_tensors(batch.columns[batch.info])
+    return _masked(made, batch, len(batch.positions), uneven)
 
 
 def _from_samples(batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
@@ -192,26 +207,47 @@ def tensors(schema: Schema, columns: Columns) -> Columns:
     return {column.name: _column(column.type, columns[column.name]) for column in schema.columns}
 
 
+def info_tensors(fields: NDArray[np.int64] | torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the fields of `info_column`, [n, 5], as tensors [n]."""
+    return {name: torch.from_numpy(values) for name, values in info_columns(np.asarray(fields)).items()}
+
+
+def _samples(schema: Schema, batch: Batch) -> list[Sample]:
+    samples = as_samples(present(schema, batch.columns), len(batch.positions))
+    if batch.info is not None:
+        for sample, record in zip(samples, info_records(batch.columns[batch.info]), strict=True):
+            sample[batch.info] = record
+    return samples
+
+
 def transformed(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
     """Yield the samples of a batch through `transform`; its exceptions name the sample it was given."""
-    samples = as_samples(present(schema, batch.columns), len(batch.positions))
+    samples = _samples(schema, batch)
     if transform is None:
         yield from samples
         return
     number = 0
     try:  # around all samples: a `try` and a call for each are as slow as a small transform
-        for number, sample in enumerate(samples):  # noqa: B007
-            yield transform(sample)
+        if batch.seeds is None:
+            for number, sample in enumerate(samples):  # noqa: B007
+                yield transform(sample)
+        else:
+            for number, (sample, seed) in enumerate(zip(samples, batch.seeds.tolist(), strict=True)):  # noqa: B007
+                yield transform(sample, generator(seed))
     except Exception as error:
         raise _noted(error, batch, number)  # noqa: B904  it is `error` itself, or has it as its cause
 
 
 def _transformed_each(schema: Schema, batch: Batch, transform: Transform | None) -> Iterator[Any]:
     """The same, with a Failure in place of a sample for which `transform` raises."""
-    samples = as_samples(present(schema, batch.columns), len(batch.positions))
-    for number, sample in enumerate(samples):
+    for number, sample in enumerate(_samples(schema, batch)):
         try:
-            result = sample if transform is None else transform(sample)
+            if transform is None:
+                result: Any = sample
+            elif batch.seeds is None:
+                result = transform(sample)
+            else:
+                result = transform(sample, generator(int(batch.seeds[number])))
         except Exception as error:
             result = Failure(*_numbers(batch, number), _noted(error, batch, number))
         yield result

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import default_collate
 
 from mdsx.errors import UsageError, shown
+from mdsx.stream import Info
 
 Uneven = Literal["empty", "repeat"]
 VALID = "valid"
@@ -51,6 +52,8 @@ def _joined(values: list[Any]) -> Any:
         if not all(isinstance(value, Mapping) and set(value) == set(first) for value in values):
             return values
         joined = {key: _joined([value[key] for value in values]) for key in first}
+        if isinstance(first, Info):
+            return {**joined, "seed": torch.tensor([value["seed"] for value in values], dtype=torch.uint64)}
         return _alike(first, joined)
     if isinstance(first, Sequence):
         if not all(isinstance(value, Sequence) and len(value) == len(first) for value in values):

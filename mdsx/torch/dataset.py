@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, Unpack
 from weakref import WeakSet
 
+import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
@@ -27,6 +28,20 @@ from mdsx.torch.ranks import RankOptions, Ranks
 from mdsx.warn import leave_warnings_to_others
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
+
+
+class DatasetOptions(RankOptions, total=False):
+    """More arguments of `StreamingDataset`, beside those of `RankOptions`.
+
+    Attributes:
+        info_column: The name of one more column, which says where each sample is from: a dict of `epoch`, `position`
+            (in the epoch), `dataset` (the number of a mixture's component, else 0), `sample` (its number as stored in
+            its dataset) and `seed` (64 bits, a function of the order's seed, epoch and position). They are integers in
+            a sample and tensors in a batch of columns: int64 [n], and uint64 [n] for the seed. With `batching`, each
+            row has a list of such dicts.
+    """
+
+    info_column: str | None
 
 
 class StreamingDataset(IterableDataset[Any]):
@@ -53,7 +68,10 @@ class StreamingDataset(IterableDataset[Any]):
             the dataset, and leave out only what `drop_last` drops.
         cache: An `mdsx.Cache`, or its directory.
         transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. `mdsx.torch.collate`
-            joins what it returns.
+            joins what it returns. If it has exactly two required positional parameters, it is called as
+            `transform(sample, rng)` with a NumPy generator made from the sample's seed: it gives the same numbers after
+            a resume, and for any ranks, workers and batch size. Parameters with defaults, `*args`, keywords, and
+            callables without a signature do not count.
         zero_copy: Whether `bytes`, `jpeg` and `png` values are read-only memory views of the mapped shards instead of
             copies. A shard with views stays in memory, and in the cache. Lists of such values are copies.
         batch_size: Samples per rank and batch, for PyTorch's own DataLoader.
@@ -61,7 +79,8 @@ class StreamingDataset(IterableDataset[Any]):
             split over the ranks as a shorter batch. A `StreamingDataLoader` must have the same value, if it is given
             here.
         storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
-        rank_options: `rank`, `world_size` and `replication`, see `mdsx.torch.RankOptions`.
+        options: `info_column`, see `mdsx.torch.DatasetOptions`; `rank`, `world_size` and `replication`, see
+            `mdsx.torch.RankOptions`.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -78,14 +97,14 @@ class StreamingDataset(IterableDataset[Any]):
         shuffle: bool | Shuffle = True,
         epoch_samples: int | None = None,
         cache: CacheLike = None,
-        transform: Callable[[Sample], Any] | None = None,
+        transform: Callable[[Sample], Any] | Callable[[Sample, np.random.Generator], Any] | None = None,
         zero_copy: bool = False,
         batch_size: int | None = None,
         drop_last: bool | None = None,
         storage_options: StorageOptions | None = None,
-        **rank_options: Unpack[RankOptions],
+        **options: Unpack[DatasetOptions],
     ) -> None:
-        if unknown := set(rank_options) - set(RankOptions.__annotations__):
+        if unknown := set(options) - set(DatasetOptions.__annotations__):
             raise TypeError(f"StreamingDataset() got an unexpected keyword argument {min(unknown)!r}")
         if not isinstance(shuffle, bool | Shuffle):
             raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
@@ -108,8 +127,9 @@ class StreamingDataset(IterableDataset[Any]):
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,
-            ranks=Ranks(rank_options),
+            ranks=Ranks(options),
             transform=transform,
+            info_column=options.get("info_column"),
             zero_copy=zero_copy,
         )
         self._run = Run(shuffled=self._data.shuffle)

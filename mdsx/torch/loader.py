@@ -41,6 +41,8 @@ from mdsx.stream import (
     Steps,
     Task,
     batches_ahead,
+    check_skipped,
+    checked_share,
 )
 from mdsx.torch.assembly import Collate, OnError, Short
 from mdsx.torch.collation import VALID, Uneven
@@ -52,6 +54,18 @@ _log = logging.getLogger("mdsx")
 
 _FAILURES = 3  # of one batch in a row, until the error says how to skip it
 _RECENT = 20  # statistics that the progress line remembers, one for each time it is written
+
+
+class LoaderOptions(WorkerOptions, total=False):
+    """More arguments of `StreamingDataLoader`, beside those of `WorkerOptions`.
+
+    Attributes:
+        max_skipped: With on_error="skip": the share of samples that may fail, 0 to 1. `next()` raises a SkippedError
+            once more than this share of the samples read so far on this rank, or of 1,000 if these are fewer, were left
+            out. The counts are those of `stats()`: a resumed program counts from 0.
+    """
+
+    max_skipped: float | None
 
 
 class StreamingDataLoader:
@@ -97,7 +111,8 @@ class StreamingDataLoader:
             shown on rank 0, on stderr, if that is a terminal or a notebook.
         num_workers: 0 prepares batches in a background thread, which is faster unless `transform` is slow; n > 0 in n
             processes. Neither changes which samples are in a batch.
-        worker_options: More about worker processes, see `mdsx.torch.WorkerOptions`.
+        options: `max_skipped`, see `mdsx.torch.LoaderOptions`; and more about worker processes, see
+            `mdsx.torch.WorkerOptions`.
 
     Raises:
         UsageError: An argument is invalid, or differs from the dataset's.
@@ -118,7 +133,7 @@ class StreamingDataLoader:
         pin_memory: bool = False,
         progress: bool = False,
         num_workers: int = 0,
-        **worker_options: Unpack[WorkerOptions],
+        **options: Unpack[LoaderOptions],
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
@@ -132,9 +147,10 @@ class StreamingDataLoader:
                 expected=dataset._drop_last,
                 hint=f"give drop_last={dataset._drop_last} to the loader, or none to the dataset",
             )
-        if unknown := set(worker_options) - set(WorkerOptions.__annotations__):
+        if unknown := set(options) - set(LoaderOptions.__annotations__):
             raise TypeError(f"StreamingDataLoader() got an unexpected keyword argument {min(unknown)!r}")
-        prefetch_factor = worker_options.get("prefetch_factor")
+        max_skipped = options.pop("max_skipped", None)
+        prefetch_factor = options.get("prefetch_factor")
         for name, value, least in (("num_workers", num_workers, 0), ("prefetch_factor", prefetch_factor, 1)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise UsageError(f"{name} must be an integer of at least {least}", found=shown(value))
@@ -152,6 +168,7 @@ class StreamingDataLoader:
         if on_error not in ("raise", "skip"):
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
         self._data.on_error = on_error
+        self._max_skipped = checked_share(max_skipped, on_error)
         self._data.collate = collate_fn
         if batching is not None:
             self._data.group(batching, epoch_steps)
@@ -162,8 +179,8 @@ class StreamingDataLoader:
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
         self._checked_tail = False
         self._current: ref[_Epoch] | None = None  # weak: an iteration ends when its user drops it
-        self._workers = Workers(num_workers, worker_options)
-        if num_workers == 0 and (prefetch_factor is not None or worker_options.get("persistent_workers")):
+        self._workers = Workers(num_workers, options)
+        if num_workers == 0 and (prefetch_factor is not None or options.get("persistent_workers")):
             raise UsageError("prefetch_factor and persistent_workers need num_workers > 0")
         if (known := self._data.known_steps(batch_size, drop_last)) is not None:
             self._check_tail(known)
@@ -357,14 +374,16 @@ class StreamingDataLoader:
         meter, rank = self._meter, self._data.ranks[0]
         pinned = self.pin_memory and torch.cuda.is_available()
         for task, batch in tasks:
-            meter.samples += batching.share(task, rank)
-            meter.batches += 1
+            share = batching.share(task, rank)
+            skipped: tuple[str, ...] = ()
             if type(batch) is Short:
                 batch, skipped = batch
+                check_skipped(self._max_skipped, meter, share, skipped)
                 for line in skipped:
                     _log.warning("on_error='skip' leaves out a sample of epoch %d: %s", task.epoch, line)
-                meter.samples -= len(skipped)
                 meter.skipped += len(skipped)
+            meter.samples += share - len(skipped)
+            meter.batches += 1
             if pinned:
                 batch = pin(batch)  # type: ignore[no-untyped-call]  # PyTorch's own, untyped
             yield task, batch

@@ -5,7 +5,7 @@ It has no position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import chain
@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from mdsx.dataset import Dataset, Sample
+from mdsx.dataset import Dataset
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Phases, Shuffle, Weight
 from mdsx.process import Counters
 from mdsx.shards import View
 from mdsx.stream import (
+    NOTHING_ADDED,
     Batch,
     Batching,
     GroupSource,
@@ -29,9 +30,11 @@ from mdsx.stream import (
     Packing,
     Place,
     RankReader,
+    SampleInfo,
     Steps,
     Task,
     no_groups,
+    takes_generator,
     warn_of_small_cache,
     warn_of_spread,
 )
@@ -39,6 +42,7 @@ from mdsx.torch.assembly import (
     Collate,
     OnError,
     PackedBatch,
+    Transform,
     assemble,
     assemble_sound,
     check_empty,
@@ -67,7 +71,8 @@ class RankData:
         shuffle: bool | Shuffle,
         epoch_samples: int | None,
         ranks: Ranks,
-        transform: Callable[[Sample], Any] | None,
+        transform: Transform | None,
+        info_column: str | None,
         zero_copy: bool,
     ) -> None:
         self.dataset = dataset
@@ -77,6 +82,10 @@ class RankData:
             raise UsageError("seed must be an integer", found=shown(seed))
         self.seed, self.shuffle = int(seed), bool(shuffle)
         self.transform = transform
+        self.info: SampleInfo | None = None
+        seeds = transform is not None and takes_generator(transform)
+        if seeds or info_column is not None:
+            self.info = SampleInfo(view, self.course.epoch_samples, self.seed, column=info_column, seeds=seeds)
         self.zero_copy = zero_copy
         self.uneven: Uneven = "empty"
         self.on_error: OnError = "raise"
@@ -100,7 +109,9 @@ class RankData:
             raise UsageError("a mixture in runs cannot be grouped", found=f"run={self.course.run}", hint=hint)
         self.groups = GroupSource(self.view, layout, epoch_steps, seed=self.seed, shuffle=self.shuffle)
         if self.collate is None:
-            self.packing = Packing(self.view.schema, layout, layout.length if isinstance(layout.length, str) else None)
+            length_column = layout.length if isinstance(layout.length, str) else None
+            info = self.info.column if self.info is not None else None
+            self.packing = Packing(self.view.schema, layout, length_column, info)
 
     @property
     def ranks(self) -> tuple[int, int]:
@@ -208,6 +219,7 @@ class RankData:
             stored=self.packing is not None and self.transform is None,
             stand_in=stand_in,
             skip=self.on_error == "skip",
+            info=self.info,
         )
 
     def warn_of_costs(self, batching: Steps) -> None:
@@ -315,7 +327,8 @@ class RankData:
             if self.on_error == "skip":  # its own batch handles it
                 return
             raise
-        batch = Batch(columns, positions, shards, samples, True)
+        added = NOTHING_ADDED if self.info is None else self.info.of(positions, shards, samples)
+        batch = Batch(columns, positions, shards, samples, True, **added.to(columns, slice(None)))
         assert self.collate is not None
         check_empty(self.view.schema, batch, self.transform, self.collate)
 

@@ -20,8 +20,8 @@ from torch.utils.data import Dataset as TorchDataset
 from mdsx.errors import CorruptError, UsageError
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import joined
-from mdsx.stream import Batch, GroupBatching, Meter, Place, RankReader, Steps, Task
-from mdsx.torch.assembly import PackedBatch, Short, skipped_lines, tensors
+from mdsx.stream import INFO_FIELDS, Batch, GroupBatching, Meter, Place, RankReader, Steps, Task
+from mdsx.torch.assembly import PackedBatch, Short, info_tensors, skipped_lines, tensors
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.rank_data import RankData
 from mdsx.torch.slots import SharedMemory, Slots
@@ -167,6 +167,7 @@ def _slot_bytes(data: RankData, batching: Steps, batches: int) -> int:
     columns = [column.type for column in data.view.schema.columns]
     samples = batching.step_samples // batching.world_size + 1
     fixed = sum(kind.nbytes * samples + 64 for kind in columns if kind.fixed_size)
+    fixed += 8 * len(INFO_FIELDS) * samples + 64 if data.info is not None else 0
     encoded = any(kind.base in ("bytes", "jpeg", "png") for kind in columns)
     return batches * (fixed + (data.batch_bytes(batching) * 3 // 2 if encoded else 0))
 
@@ -207,10 +208,13 @@ class _Asks:
         if answer.packed is not None:
             yield run[0], data.packed_tensors(answer.packed._replace(columns=columns))
             return
-        columns = tensors(data.view.schema, columns)
+        info = data.info.column if data.info is not None else None
+        columns = {**tensors(data.view.schema, columns), **({info: columns[info]} if info is not None else {})}
         edges = pairwise(accumulate(answer.sizes, initial=0))
         for task, (start, stop), skipped in zip(run, edges, answer.skipped or repeat(()), strict=False):
             batch = {name: values[start:stop] for name, values in columns.items()}
+            if info is not None:
+                batch[info] = info_tensors(batch[info])
             yield task, Short(batch, skipped) if skipped else batch
 
     def __iter__(self) -> Iterator[_Ask]:

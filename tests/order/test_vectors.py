@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mdsx.order import ORDER_VERSION, AllSamples, MixtureOrder, Order, select_fraction
-from mdsx.order.hashing import key, mix64, mixed, permutation
+from mdsx.order.hashing import key, mix64, mixed, permutation, sample_seeds
 from tests.order.positions import draws_before, rank_positions
 from tests.vectors import phases
 
@@ -31,6 +31,15 @@ def test_mix64_follows_the_vectors() -> None:
 def test_key_follows_the_vectors() -> None:
     for vector in VECTORS["key"]:
         assert key(*map(int, vector["parts"])) == int(vector["value"])
+
+
+def test_the_seeds_of_samples_are_keys() -> None:
+    epochs, positions = np.array([0, 3, 0, 3, 2**61]), np.array([0, 10**12, 5, 0, 1])
+    seeds = sample_seeds(7, epochs, positions).tolist()
+    assert seeds[:2] == [3169016854468226427, 10264389859409880846]
+    assert seeds == [
+        key(7, 8, epoch, position) for epoch, position in zip(epochs.tolist(), positions.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("vector", VECTORS["permutation"], ids=lambda vector: f"n={vector['n']}")

@@ -39,7 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def loader(
     data: Any, batch_size: int | None = 3, batching: Any = PACK, rank: int = 0, world_size: int = 1, **options: Any
 ) -> StreamingDataLoader:
-    of_data = {name: options.pop(name, None) for name in ("transform", "epoch_samples")}
+    of_data = {name: options.pop(name, None) for name in ("transform", "epoch_samples", "info_column")}
     dataset = StreamingDataset(data, seed=3, rank=rank, world_size=world_size, **of_data)
     rows = None if isinstance(batching, mdsx.MaxTokens) else batch_size
     return StreamingDataLoader(dataset, rows, batching=batching, **options)
@@ -326,3 +326,18 @@ def test_arguments_that_do_not_fit_are_refused(url: str, options: dict[str, Any]
         loader(url, **options)
     with pytest.raises(mdsx.UsageError, match="batch_size"):
         StreamingDataLoader(StreamingDataset(url), 8, batching=TOKENS)
+
+
+@pytest.mark.parametrize("batching", [PACK, SPLIT, TOKENS])
+def test_each_row_says_where_its_samples_are_from(url: str, batching: Any) -> None:
+    found = [
+        list(loader(url, batching=batching, info_column="_info", **options))
+        for options in ({}, {"transform": dict}, {"num_workers": 1})
+    ]
+    assert [batch["_info"] for batch in found[0]] == [batch["_info"] for batch in found[1]]
+    assert [batch["_info"] for batch in found[0]] == [batch["_info"] for batch in found[2]]
+    for batch in found[0]:
+        rows = zip(batch["_info"], batch["id"], strict=True)
+        for records, numbers in rows if batching is not TOKENS else [(batch["_info"], batch["id"])]:
+            assert [info["sample"] for info in records] == list(numbers)
+            assert all(info["epoch"] == info["dataset"] == 0 for info in records)

@@ -100,6 +100,26 @@ def test_a_transform_that_raises_skips_its_sample(sound: Path, workers: int, cap
     assert found.stats().skipped == 2 * len(BAD)
 
 
+def test_more_failures_than_allowed_stop_the_run(sound: Path, caplog: Log) -> None:
+    found = loader(sound, transform=picky, max_skipped=(len(BAD) - 1) / 1000)  # of 1,000 samples at least
+    batches, iterator = list[Any](), iter(found)
+    with pytest.raises(mdsx.SkippedError, match="max_skipped") as caught:
+        batches.extend(iterator)
+    assert "6 of the " in str(caught.value)
+    assert str(caught.value).count("ValueError: no use for") == 3
+    assert [ids(batch) for batch in batches] == expected(sound)[: len(batches)]
+    assert found.stats().skipped < len(BAD)
+    with pytest.raises(mdsx.SkippedError, match="6 of the "):  # the pass is still open
+        next(iterator)
+    resumed = loader(sound, transform=picky, max_skipped=(len(BAD) - 1) / 1000)
+    resumed.load_state_dict(found.state_dict())
+    assert [ids(batch) for batch in resumed] == expected(sound)[len(batches) :]  # it counts from 0
+    caplog.clear()
+    enough = loader(sound, transform=picky, max_skipped=len(BAD) / 1000)
+    assert [ids(batch) for batch in enough] == expected(sound)
+    check_log(caplog, len(BAD), "ValueError: no use for")
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("transform", [None, partial(picky, bad=frozenset())])
 def test_damaged_samples_of_a_local_dataset_are_skipped(

@@ -1,0 +1,101 @@
+"""What a run adds to its samples: where each one is from, and a seed of its own.
+
+The seed depends on (seed, epoch, position) only. So it is the same after a resume, and for any ranks, workers and batch
+size.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from inspect import Parameter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.errors import UsageError
+from mdsx.order import sample_seeds
+from mdsx.shards import Columns, View
+
+INFO_FIELDS = ("epoch", "position", "dataset", "sample", "seed")
+
+
+class Info(dict[str, int]):
+    """The fields of a sample, by name. `mdsx.torch.collate` joins them to tensors of the right types."""
+
+
+class Added(NamedTuple):
+    """What is added to samples; None for what is not asked for."""
+
+    column: str | None
+    fields: NDArray[np.int64] | None  # [n, 5]; a seed is the int64 with its bits
+    seeds: NDArray[np.uint64] | None
+
+    def to(self, columns: Columns, places: slice | NDArray[np.int64]) -> dict[str, Any]:
+        """Add the column of the samples at `places` to `columns`; return the fields `info` and `seeds` of their
+        Batch."""
+        if self.column is not None and self.fields is not None:
+            columns[self.column] = self.fields[places]
+        return {"info": self.column, "seeds": None if self.seeds is None else self.seeds[places]}
+
+
+NOTHING_ADDED = Added(None, None, None)
+
+
+class SampleInfo:
+    """Finds what is added to samples: with `column`, the fields of INFO_FIELDS; with `seeds`, seeds for a transform."""
+
+    def __init__(self, view: View, epoch_samples: int, seed: int, *, column: str | None, seeds: bool) -> None:
+        if column is not None and column in [known.name for known in view.schema.columns]:
+            raise UsageError(f"there is a column {column!r} already", hint="give another info_column=")
+        self.column, self._with_seeds = column, seeds
+        self._view, self._epoch_samples, self._seed = view, epoch_samples, seed
+
+    def of(self, positions: NDArray[np.int64], shards: NDArray[np.int64], samples: NDArray[np.int64]) -> Added:
+        """Return what is added to samples. Positions count over all epochs, shards are numbered in the view, samples as
+        stored."""
+        epochs, places = np.divmod(positions, self._epoch_samples)
+        seeds = sample_seeds(self._seed, epochs, places)
+        if self.column is None:
+            return Added(None, None, seeds)
+        datasets = np.searchsorted(self._view.firsts, shards, side="right") - 1
+        fields = (epochs, places, datasets, self._stored_firsts[shards] + samples, seeds.view(np.int64))
+        return Added(self.column, np.stack(fields, axis=1), seeds if self._with_seeds else None)
+
+    @cached_property
+    def _stored_firsts(self) -> NDArray[np.int64]:
+        """int64 [shards]: the number of each shard's first sample in its dataset."""
+        counts = [excerpt.shards.index.counts for excerpt in self._view.excerpts]
+        return np.concatenate([np.cumsum(each) - each for each in counts])
+
+
+def info_columns(fields: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Return each of the fields by its name: int64 [n], and uint64 [n] for the seed."""
+    columns: dict[str, NDArray[Any]] = dict(zip(INFO_FIELDS, np.ascontiguousarray(fields.T), strict=True))
+    return {**columns, "seed": columns["seed"].view(np.uint64)}
+
+
+def info_records(fields: NDArray[np.int64]) -> list[Info]:
+    """Return the fields of each sample, by name."""
+    columns = [values.tolist() for values in info_columns(fields).values()]
+    return [Info(zip(INFO_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def takes_generator(transform: Callable[..., Any]) -> bool:
+    """Return whether a transform is called with a generator too: if it has exactly two required positional parameters.
+
+    Parameters with defaults, `*args` and keywords do not count. A callable without a signature gets the sample only.
+    """
+    try:
+        parameters = inspect.signature(transform).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is Parameter.empty for each in parameters) == 2
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Return NumPy's generator for a sample's seed."""
+    return np.random.Generator(np.random.PCG64(seed))
