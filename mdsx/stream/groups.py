@@ -133,9 +133,9 @@ class GroupBatching:
         counts = []
         for window in range(len(self.planner.windows(epoch))):
             block = self.planner.block(epoch, window)
-            counts.append(len(block.lanes))
-            samples += int((block.firsts == 0).sum())
-            values += int(block.sizes.sum())
+            counts.append(len(block.groups))
+            samples += int((block.groups.firsts == 0).sum())
+            values += int(block.groups.sizes.sum())
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
         steps = groups // self.size if self.drop_last else -(-groups // self.size)
@@ -169,11 +169,11 @@ class GroupBatching:
                 if left is not None and not self.drop_last:
                     if held is not None:
                         yield self._task(epoch, held, epoch, held.after)
-                    (held,) = self._cut_steps(left, len(left.lanes))
+                    (held,) = self._cut_steps(left, len(left.groups))
                 if held is not None:
                     yield self._task(epoch, held, epoch + 1, self.start(epoch + 1, None))
                 return
-            left = block if left is None else left + block
+            left = block if left is None else left.followed_by(block)
             steps = self._cut_steps(left, self.size)
             for found in steps:
                 if fixed is not None:
@@ -187,12 +187,12 @@ class GroupBatching:
                 if held is not None:
                     yield self._task(epoch, held, epoch, held.after)
                 held = found
-            rest = len(left.lanes) - len(steps) * self.size
+            rest = len(left.groups) - len(steps) * self.size
             left = left.after(len(steps) * self.size) if rest else None
 
     def _cut_steps(self, block: Block, size: int) -> list[_Step]:
         """Return the steps of `size` groups that the block has whole."""
-        planned = cut_steps(block, size, self.lanes, self.rank, self.world_size)
+        planned = cut_steps(block.groups, size, self.lanes, self.rank, self.world_size)
         found, origins = [], iter(block.origins)
         origin, passed = next(origins), 0  # groups of it in earlier steps
         for positions, groups in planned:
@@ -202,7 +202,7 @@ class GroupBatching:
                 origin, passed = next(origins), 0
             passed += missing
             stop = done = origin.stop
-            if passed < origin.groups or not origin.whole:
+            if passed < origin.groups:
                 after = GroupPlace(0, origin.epoch, origin.window, origin.taken + passed)
                 done = origin.start
             elif origin.final:
@@ -275,7 +275,7 @@ def _blocks(planner: Planner, place: GroupPlace, *, endless: bool) -> Iterator[B
     while True:
         for number in range(window, len(planner.windows(epoch))):
             block = planner.block(epoch, number, taken if number == window else 0)
-            if len(block.lanes):
+            if len(block.groups):
                 yield block
         yield None
         if not endless:

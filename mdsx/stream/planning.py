@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import SampleError, StateError
-from mdsx.order import Course, Grouping, Windows, group_window, step_order, windows
+from mdsx.order import Course, Grouping, GroupSequence, Windows, group_window, step_order, windows
 from mdsx.shards import Lengths, View
 from mdsx.stream.layouts import RankGroups
 
 
 class Origin(NamedTuple):
-    """Groups `taken` up to `taken + groups` of a window, which are in a block."""
+    """The groups of a block from `taken` of a window up to its end."""
 
     epoch: int  # of the order
     window: int
@@ -25,53 +25,30 @@ class Origin(NamedTuple):
     groups: int
     start: int  # the window's first position, counted over all epochs
     stop: int
-    whole: bool  # they are the window's last
     final: bool  # the window is its epoch's last
 
 
 class Block(NamedTuple):
-    """Successive groups in the epoch's sequence. Group g has samples `edges[g]` up to `edges[g + 1]`."""
+    """Successive groups of a run, and the windows that they are of."""
 
-    lanes: NDArray[np.int64]  # [G]
-    edges: NDArray[np.int64]  # [G + 1]
-    positions: NDArray[np.int64]  # [m], counted over all epochs
-    firsts: NDArray[np.int64]  # [m]: the first value of the piece in its sample
-    sizes: NDArray[np.int64]  # [m]: the values of the piece
+    groups: GroupSequence
     origins: tuple[Origin, ...]
 
-    def __add__(self, later: object) -> Block:
+    def followed_by(self, later: Block) -> Block:
         """Return the groups of both."""
-        if not isinstance(later, Block):
-            return NotImplemented
-        parts = self, later
-        return Block(
-            np.concatenate([part.lanes for part in parts]),
-            np.concatenate([self.edges, later.edges[1:] + self.edges[-1]]),
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.firsts for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-            self.origins + later.origins,
-        )
+        return Block(self.groups + later.groups, self.origins + later.origins)
 
     def after(self, count: int) -> Block:
         """Return the groups without the first `count`."""
         if not count:
             return self
-        first, left = int(self.edges[count]), []
+        groups, left = self.groups.take(np.arange(count, len(self.groups))), []
         for origin in self.origins:
             passed = min(count, origin.groups)
             count -= passed
             if passed < origin.groups:
                 left.append(origin._replace(taken=origin.taken + passed, groups=origin.groups - passed))
-        number = len(self.lanes) - sum(origin.groups for origin in left)
-        return Block(
-            self.lanes[number:],
-            self.edges[number:] - first,
-            self.positions[first:],
-            self.firsts[first:],
-            self.sizes[first:],
-            tuple(left),
-        )
+        return Block(groups, tuple(left))
 
 
 class Planner:
@@ -106,9 +83,9 @@ class Planner:
         )
         if taken > len(found.lanes):
             raise StateError("more groups were taken from a window than it has", found=taken, expected=len(found.lanes))
-        origin = Origin(epoch, window, 0, len(found.lanes), start, stop, True, window == len(every) - 1)
-        whole = Block(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes, (origin,))
-        return whole.after(taken)
+        origin = Origin(epoch, window, 0, len(found.lanes), start, stop, window == len(every) - 1)
+        groups = GroupSequence(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes)
+        return Block(groups, (origin,)).after(taken)
 
     def _lengths_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         shards, samples = self._course.locate(positions)
@@ -130,34 +107,24 @@ class Planner:
 
 
 def cut_steps(
-    block: Block, size: int, lanes: int, rank: int, world_size: int
+    groups: GroupSequence, size: int, lanes: int, rank: int, world_size: int
 ) -> list[tuple[NDArray[np.int64], RankGroups]]:
     """Return the positions and groups that `rank` has of each step of `size` groups, for all whole steps."""
-    count = len(block.lanes) // size
+    count = len(groups) // size
     if not count:
         return []
-    order = step_order(block.lanes[: count * size].reshape(count, size), lanes)
+    order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
-    chosen = (mine + np.arange(count)[:, None] * size).ravel()
-    sizes = np.diff(block.edges)[chosen]
-    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    items = np.arange(edges[-1]) + np.repeat(block.edges[chosen] - edges[:-1], sizes)
-    positions, firsts, values = block.positions[items], block.firsts[items], block.sizes[items]
-    at = block.edges[: count * size : size]
-    ends = slice(0, int(block.edges[count * size]))
-    totals = np.add.reduceat(block.sizes[ends], at).tolist()
-    begun = np.add.reduceat(block.firsts[ends] == 0, at, dtype=np.int64).tolist()
-    bounds = edges[::rows].tolist() if rows else [0] * (count + 1)
+    own = groups.take((mine + np.arange(count)[:, None] * size).ravel())
+    begins, end = groups.edges[: count * size : size], int(groups.edges[count * size])
+    values = np.add.reduceat(groups.sizes[:end], begins).tolist()
+    samples = np.add.reduceat(groups.firsts[:end] == 0, begins, dtype=np.int64).tolist()
+    bounds = own.edges[::rows].tolist() if rows else [0] * (count + 1)
     steps = []
     for step in range(count):
         low, high = bounds[step], bounds[step + 1]
-        groups = RankGroups(
-            edges[step * rows : (step + 1) * rows + 1] - low,
-            firsts[low:high],
-            values[low:high],
-            begun[step],
-            totals[step],
-        )
-        steps.append((positions[low:high], groups))
+        edges = own.edges[step * rows : (step + 1) * rows + 1] - low
+        found = RankGroups(edges, own.firsts[low:high], own.sizes[low:high], samples[step], values[step])
+        steps.append((own.positions[low:high], found))
     return steps
