@@ -1,14 +1,16 @@
-"""Pack items into rows of a fixed capacity, best-fit decreasing: exactly, but mostly many items at a time.
+"""Pack items into rows of a fixed capacity, best-fit decreasing: exactly, but most items many at a time.
 
-Sweep the values from the capacity down. A row enters a stack when the value reaches its room; an item, when the value
-reaches its weight, takes the row on top: the one with the least room, of those where it fits. Without rows that are
-used twice, items and rows match as brackets do, which NumPy finds for all items of all lanes together. So a *round*
-takes each lane's items of one class, `capacity // weight`: k items of class k fill a row up to less than the weight of
-any of them, and a row that is less than twice as large as the least of them takes only one. At most one row of a lane
-is larger, if there is no lack of small items; it takes the items that no other row takes. Where that row is left with
-room for items of the same class, or there are more such rows, the round ends early and another begins.
+Sweep the values from the capacity down. A row enters a stack when the value reaches its room. An item, when the value
+reaches its weight, takes the row on top: of the rows where it fits, the one with the least room. While each row takes
+one item, items and rows match like brackets, which NumPy finds for all lanes together.
 
-When rounds place few items, the rest of each lane is packed item by item.
+So a *round* places each lane's items of one class, `capacity // weight`. All weights of class k are above
+`low = capacity // (k + 1)`. A row with at most `2 * low + 1` of room takes one item: what it is left with is at most
+`low`. A new row takes k items and is left with at most `low`. Rows with more room are *large*. Mostly a lane has one at
+most, at the bottom of the stack: the one begun last. It takes the items that no other row takes, until it comes back
+with room for items of the same class. There the round ends, and so it does where a second large row is needed.
+
+When a round places few items, the rest of each lane is packed item by item.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from mdsx.order.sorting import stable_order
 
 _TOGETHER = 2**17  # items in a round, about
-_FEW = 512  # a round costs as much as placing that many items one by one
+_FEW = 512  # items that can be placed one by one in the time of a round
 
 
 def pack(

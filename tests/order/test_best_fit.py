@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from mdsx.order import best_fit
 from mdsx.order.sorting import stable_order
+from tests.conftest import Often
 from tests.order.reference_groups import packed
 
 
@@ -26,21 +28,29 @@ def check(lanes: Sequence[Sequence[int]], capacity: int) -> None:
         assert [np.flatnonzero(rows[first:last] == row).tolist() for row in range(count)] == expected
 
 
-@st.composite
-def some_lanes(draw: st.DrawFn) -> tuple[list[list[int]], int]:
-    capacity = draw(st.sampled_from([1, 2, 7, 30, 100, 1000, 2**32 - 1]))
-    few = draw(st.lists(st.integers(1, capacity), min_size=1, max_size=4))
-    small, large = st.integers(1, max(1, capacity // 6)), st.integers(capacity // 2, capacity)
-    weights = draw(
-        st.sampled_from([st.integers(1, capacity), st.sampled_from(few), small, st.one_of(small, large.filter(bool))])
-    )
-    return draw(st.lists(st.lists(weights, max_size=60), min_size=1, max_size=4)), capacity
+def some_lanes(chance: random.Random) -> tuple[list[list[int]], int]:
+    """Return the weights of some lanes, all of one kind of mix, and a capacity."""
+    capacity = chance.choice([1, 2, 7, 50, 100, 1000, 100_000, 2**32 - 1])
+    few = [chance.randint(1, capacity) for _ in range(5)]
+    kinds: list[Callable[[], int]] = [
+        lambda: chance.randint(1, capacity),
+        lambda: chance.choice(few),
+        lambda: int(capacity * chance.random() ** 4),
+        lambda: int(capacity * 0.15 * chance.lognormvariate(0, 1)),
+        lambda: int(capacity * chance.uniform(*chance.choice([(0.55, 0.65), (0.02, 0.1), (0.02, 0.1)]))),
+    ]
+    weight = chance.choice(kinds)
+    sizes = [chance.randint(0, chance.choice([3, 60, 250])) for _ in range(chance.randint(1, 5))]
+    return [[min(max(weight(), 1), capacity) for _ in range(size)] for size in sizes], capacity
 
 
-@given(some_lanes(), st.sampled_from([1, 3, 20]), st.sampled_from([1, 50, 10**6]))
-def test_rounds_place_items_like_single_steps(case: tuple[list[list[int]], int], few: int, together: int) -> None:
-    with patch.object(best_fit, "_FEW", few), patch.object(best_fit, "_TOGETHER", together):
-        check(*case)
+def test_rounds_place_items_like_single_steps(often: Often) -> None:
+    for seed in range(often(60, 3000)):
+        chance = random.Random(seed)
+        lanes, capacity = some_lanes(chance)
+        few, together = chance.choice([1, 1, 3, 30]), chance.choice([1, 200, 10**6])
+        with patch.object(best_fit, "_FEW", few), patch.object(best_fit, "_TOGETHER", together):
+            check(lanes, capacity)
 
 
 @pytest.mark.parametrize("capacity", [4096, 131072])
