@@ -178,7 +178,8 @@ def column_of(schema: Schema, name: str, *, url: str) -> tuple[int, LengthRule]:
     message = "there is no such column" if type is None else f"a column of type '{type}' gives no lengths"
     good = ", ".join(column.name for column in schema.columns if length_rule(column.type))
     expected = good or "arrays of one dimension, bytes, str, json or integers; the dataset has none"
-    raise UsageError(message, file=url, place=f"column {str(name)[:80]!r}", expected=expected)
+    hint = "if columns were chosen (columns=), choose it too" if type is None else None
+    raise UsageError(message, file=url, place=f"column {str(name)[:80]!r}", expected=expected, hint=hint)
 
 
 class _SideLengths:
