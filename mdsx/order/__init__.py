@@ -14,6 +14,7 @@ from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
+    MAX_WINDOW,
     Grouping,
     Kind,
     Oversize,
@@ -38,6 +39,7 @@ __all__ = [
     "MAX_LANES",
     "MAX_PHASES",
     "MAX_SAMPLES",
+    "MAX_WINDOW",
     "NEVER",
     "ORDER_VERSION",
     "AllSamples",

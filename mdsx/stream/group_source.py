@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from mdsx.errors import UsageError, shown
 from mdsx.order import Course, Grouping, Phases
 from mdsx.process import Counters
 from mdsx.shards import Lengths, View, lengths_of
-from mdsx.stream.group_state import GroupIdentity, window_at
+from mdsx.stream.group_state import GroupIdentity, window_at, with_window
 from mdsx.stream.groups import GroupBatching, GroupPlace, first_place
 from mdsx.stream.layouts import Layout
 from mdsx.stream.planning import Planner
@@ -33,15 +32,18 @@ class GroupSource:
         self.layout, self.epoch_steps = layout, epoch_steps
         self.lengths: Lengths = lengths_of(view, layout.length)
         self._view, self._seed, self._shuffle = view, seed, shuffle
+        self._rule: Grouping | None = None
         self._batching: tuple[tuple[object, ...], GroupBatching] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_batching": None}
 
-    @cached_property
+    @property
     def rule(self) -> Grouping:
-        """Return how samples are grouped: the layout's rule with its window."""
-        return self.layout.grouping(self.lengths.mean)
+        """Return how samples are grouped: the layout's rule; its default window is that of a loaded state."""
+        if self._rule is None:
+            self._rule = self.layout.grouping(self.lengths.mean)
+        return self._rule
 
     def first_place(self, epoch: int, before: Any) -> GroupPlace:
         """Return where `epoch` begins in a run that is at `before`."""
@@ -51,7 +53,7 @@ class GroupSource:
         self, course: Course, rows: int, *, rank: int, world_size: int, drop_last: bool, counters: Counters | None
     ) -> GroupBatching:
         """Return how the epochs of `course` are cut: the same object as long as nothing changes."""
-        key = (course, rows, rank, world_size, drop_last)
+        key = (course, self.rule, rows, rank, world_size, drop_last)
         if self._batching is None or self._batching[0] != key:
             mean = self.lengths.mean
             made = GroupBatching(
@@ -64,7 +66,7 @@ class GroupSource:
                 epoch_steps=self.epoch_steps,
                 group_samples=self.rule.capacity / mean if mean else _FEW,
             )
-            if self._batching is not None and self._batching[0][0] is course:
+            if self._batching is not None and self._batching[0][:2] == key[:2]:
                 made.counted = self._batching[1].counted
             self._batching = key, made
         self._batching[1].counters = counters
@@ -91,6 +93,8 @@ class GroupSource:
         """Return (epoch, place, phases) of a state of this run. Raise StateError that names the field."""
         order, window, taken, step, epoch = state, -1, 0, 0, None
         if isinstance(state, Mapping) and "groups" in state:
+            if self.layout.window is None:
+                self._rule = with_window(self.rule, state["groups"])
             window, taken, step, epoch = self._identity.check(state["groups"])
             order = {name: value for name, value in state.items() if name != "groups"}
             if epoch is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mdsx.errors import StateError, shown
-from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, Grouping, Windows
+from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, MAX_WINDOW, Grouping, Windows
 from mdsx.stream.groups import GroupPlace
 
 _NUMBERS = ("window", "taken")
@@ -83,6 +83,12 @@ class GroupIdentity:
             "max_samples": rule.max_samples,
             "lengths": dict(self.lengths),
         }
+
+
+def with_window(rule: Grouping, found: Any) -> Grouping:
+    """Return the rule with the window of a state: the default may be another one since lengths are known."""
+    window = found.get("positions") if isinstance(found, Mapping) else None
+    return replace(rule, window=window) if type(window) is int and 1 <= window <= MAX_WINDOW else rule
 
 
 def window_at(windows: Windows, position: int, window: int, taken: int) -> int:

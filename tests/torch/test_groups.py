@@ -299,6 +299,23 @@ def test_at_the_end_of_a_window_the_groups_may_change(url: str) -> None:
         loader(url, batching=mdsx.Pack(64, length="tokens", window=24)).load_state_dict(state)
 
 
+def test_a_default_window_is_that_of_the_state(tmp_path: Path) -> None:
+    """The default depends on the mean length, which is known after lengths are stored."""
+    path = tmp_path / "data"
+    with mdsx.Writer(path, {"id": "int64", "tokens": "int32[*]", "text": "str"}) as out:
+        for number in range(50):
+            out.write({"id": number, "tokens": np.full(1, number, np.int32), "text": "of its own length"})
+    batching = mdsx.Pack(100, length="tokens")
+    before = loader(str(path), 1, batching, drop_last=False)
+    read, state = [next(iter(before))], before.state_dict()
+    mdsx.write_lengths(path, "tokens")
+    after = loader(str(path), 1, mdsx.Pack(100, length="tokens"), drop_last=False)
+    assert after.state_dict()["groups"]["positions"] != state["groups"]["positions"]
+    after.load_state_dict(state)
+    assert after.state_dict() == state
+    assert sum(pieces(read + list(after)).values()) == 50
+
+
 def test_a_sample_longer_than_a_row_is_named(tmp_path: Path) -> None:
     with mdsx.Writer(tmp_path / "data", {"tokens": "uint16[*]"}) as out:
         for length in (3, 9, 5):
