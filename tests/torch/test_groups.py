@@ -358,3 +358,26 @@ def test_each_row_says_where_its_samples_are_from(url: str, batching: Any) -> No
         for records, numbers in rows if batching is not TOKENS else [(batch["_info"], batch["id"])]:
             assert [info["sample"] for info in records] == list(numbers)
             assert all(info["epoch"] == info["dataset"] == 0 for info in records)
+
+
+def test_a_schedule_in_groups_resumes_exactly(url: str) -> None:
+    parts = [mdsx.Dataset(url).select(0, 200), mdsx.Dataset(url).select(200, 400)]
+
+    def scheduled() -> StreamingDataLoader:
+        schedule: dict[int, Any] = {0: [3, 1], 150: [1, 9], 333: [1, 1]}
+        return loader(mdsx.Mixture(parts, schedule=schedule, epoch_samples=400), drop_last=False)
+
+    whole = scheduled()
+    batches, states = [], []
+    for batch in whole:
+        batches.append(batch["id"])
+        states.append(whole.state_dict())
+    for step in (7, len(batches) // 2, len(batches) - 2):  # in each phase
+        resumed = scheduled()
+        resumed.load_state_dict(states[step])
+        assert [batch["id"] for batch in resumed] == batches[step + 1 :]
+
+
+def test_a_mixture_in_runs_cannot_be_grouped(url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match="in runs cannot be grouped"):
+        loader(mdsx.Mixture([(url, 1)], run=8))
