@@ -22,7 +22,15 @@ from tests import fork_server
 from tools.servers.s3 import S3Server
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/writing.md", "docs/arrow.md", "docs/training.md", "docs/cache.md", "docs/operations.md")
+PAGES = (
+    "README.md",
+    "docs/writing.md",
+    "docs/arrow.md",
+    "docs/training.md",
+    "docs/batches.md",
+    "docs/cache.md",
+    "docs/operations.md",
+)
 """In the order in which a reader needs them: later pages read what earlier ones write. See also test_frameworks.py and
 test_from_mosaicml.py."""
 

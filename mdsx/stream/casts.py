@@ -39,7 +39,7 @@ def first_outside(items: NDArray[Any], source: str, target: str) -> int | None:
     limits = np.iinfo(target)
     if np.can_cast(items.dtype, target, "safe") or (limits.min <= int(items.min()) and int(items.max()) <= limits.max):
         return None
-    return next(place for place, item in enumerate(items.tolist()) if not limits.min <= item <= limits.max)
+    return next(place for place, item in enumerate(items.reshape(-1).tolist()) if not limits.min <= item <= limits.max)
 
 
 def _narrowed(items: NDArray[np.float32]) -> NDArray[np.uint16]:

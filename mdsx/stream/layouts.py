@@ -49,7 +49,8 @@ class Pack:
         oversize: What to do with a sample longer than L. "error": raise. "truncate": take its first L values. "split":
             cut it into pieces of L values and a last shorter one, which are packed like samples.
         layout: "rows": values are [rows, L]. "flat": all values of the rank in one array without padding, with
-            `cu_seqlens` and `max_seqlen`, as kernels for attention of variable length expect.
+            `cu_seqlens` and `max_seqlen`, as kernels for attention of variable length expect. The array's size differs
+            from step to step; other columns are then one list, with a value per sample.
         pad_value: What is after the last value of a row: a number, or a mapping from columns to numbers (0 for the
             others). Labels usually need -100. Each must fit the type that its column has in the batch.
         dtypes: The types of packed columns in the batch, if they differ from the stored ones: column -> "int64",
@@ -147,7 +148,7 @@ class RankGroups(NamedTuple):
     sizes: NDArray[np.int64]
     """[samples]: how many values the group has of it."""
     step_samples: int
-    """Samples of the step over all ranks; each piece of a split sample counts."""
+    """Samples that begin in the step, over all ranks: of a split sample, only the first piece counts."""
     step_values: int
     """Values of the step over all ranks."""
 

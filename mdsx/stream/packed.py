@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, starmap
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -39,18 +39,16 @@ class Packing:
         UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
     """
 
+    types: dict[str, ColumnType]
+    """The type of each packed column in a batch."""
+
     def __init__(self, schema: Schema, layout: Layout, length_column: str | None, info: str | None = None) -> None:
         """`length_column`: the column that the lengths are of; None if they were given. `info`: the column that says
         where each sample is from (see sample_info.py)."""
         kinds = {column.name: column.type for column in schema.columns}
         self._hows = _hows({name: kind.base if _is_packed(kind) else None for name, kind in kinds.items()}, layout)
-        self._kinds = kinds
+        self._kinds, self.types = kinds, _types(self._hows)
         self.layout, self.length_column, self._info = layout, length_column, info
-
-    @property
-    def types(self) -> dict[str, ColumnType]:
-        """Return the type of each packed column in a batch."""
-        return _types(self._hows)
 
     def batches(
         self, columns: Columns, steps: Sequence[RankGroups], place_of: PlaceOf = "sample {}".format
@@ -226,7 +224,8 @@ def _batches(
             name: columns[name].batch(part) if name in columns else rows.lists(source, part)
             for name, source in sources.items()
         }
-        yield batch | rows.keys(part) | {"global_samples": groups.step_samples, "global_tokens": groups.step_values}
+        batch.update(rows.keys(part), global_samples=groups.step_samples, global_tokens=groups.step_values)
+        yield batch
 
 
 class _Column:
@@ -251,20 +250,20 @@ class _Column:
         here, how = part.stretches, self._how
         heaps = map(self._heaps.__getitem__, self._which[here])
         pieces: Any = map(getitem, heaps, map(slice, self._starts[here], self._stops[here]))
-        items = np.frombuffer(bytearray().join(pieces), self._kind.item_dtype)
+        items = np.ndarray(part.shape, self._kind.item_dtype, bytearray().join(pieces))
         if how.source == "bool" and items.size and int(items.max()) > 1:
             self._check()
         if not self._cast:
-            return items.reshape(part.shape)
+            return items
         if (wrong := first_outside(items, how.source, how.target)) is not None:
             raise UsageError(
                 "a value does not fit the column's type in the batch",
                 place=f"{self._place_of(self._rows.sample_at(part, wrong))}, column {self._name!r}",
-                found=int(items[wrong]),
+                found=int(items.flat[wrong]),
                 expected=how.target,
                 hint="give a wider type by dtypes=",
             )
-        found = cast(items, how.source, how.target).reshape(part.shape)
+        found = cast(items, how.source, how.target)
         if np.any(how.pad):
             self._rows.pad(found, part, how.pad)
         return found
@@ -331,17 +330,15 @@ class _Rows:
         self._flat = isinstance(layout, Pack) and layout.layout == "flat"
         samples = _ends_of(len(groups.sizes) for groups in steps)
         rows = samples if isinstance(layout, MaxTokens) else _ends_of(len(groups.edges) - 1 for groups in steps)
-        self.parts, widths = list[_Part](), list[int]()
-        for groups, (first, after), (row, end) in zip(steps, pairwise(samples), pairwise(rows), strict=True):
-            stretches, shape = slice(first, after), tuple[int, ...]()
-            if self._flat:
-                shape = (int(groups.sizes.sum()),)
-            else:
-                width = layout.capacity if isinstance(layout, Pack) else _width(layout, groups.sizes)
-                stretches, shape = slice(first + row, after + end), (end - row, width)
-                widths += [width] * (end - row)
-            self.parts.append(_Part(slice(first, after), slice(row, end), stretches, shape))
-        self._numbers = np.arange(max((math.prod(part.shape) for part in self.parts), default=0), dtype=np.int32)
+        if self._flat:
+            shapes: list[tuple[int, ...]] = [(int(groups.sizes.sum()),) for groups in steps]
+            stretches = samples
+        else:
+            widths = [layout.capacity if isinstance(layout, Pack) else _width(layout, each.sizes) for each in steps]
+            shapes = [(end - start, width) for (start, end), width in zip(pairwise(rows), widths, strict=True)]
+            stretches = [sample + row for sample, row in zip(samples, rows, strict=True)]
+        cuts = [starmap(slice, pairwise(ends)) for ends in (samples, rows, stretches)]
+        self.parts = list(map(_Part, *cuts, shapes))
         if isinstance(layout, MaxTokens):
             self._edges = np.arange(rows[-1] + 1)
         else:
@@ -349,14 +346,18 @@ class _Rows:
             self._edges = np.append(0, np.concatenate([groups.edges[1:] for groups in steps]) + starts)
         self.counts, self.at, self.longest_gap = sizes, np.arange(len(sizes)), 0
         if not self._flat:
-            self._gaps = np.array(widths, np.int64) - np.diff(_ends(sizes)[self._edges])
+            self._gaps = np.repeat(widths, np.diff(rows)) - np.diff(_ends(sizes)[self._edges])
             self.longest_gap = int(self._gaps.max(initial=0))
             row_of = np.repeat(np.arange(rows[-1]), np.diff(self._edges))
-            self._segments = np.zeros(len(sizes) + rows[-1], np.int32)
+            self._segments = np.zeros(stretches[-1], np.int32)
             self._segments[self.at + row_of] = self.at + 1 - self._edges[row_of]
             self.at += row_of
-            self.counts = np.empty(len(self._segments), np.int64)
+            self.counts = np.empty(stretches[-1], np.int64)
             self.counts[self.at], self.counts[self._edges[1:] + np.arange(rows[-1])] = sizes, self._gaps
+        values = [math.prod(shape) for shape in shapes]
+        self._numbers = np.arange(max(values), dtype=np.int32)
+        before = np.repeat(_ends_of(values)[:-1], np.diff(stretches))  # values of earlier batches
+        self._offsets = (before - _ends(self.counts)[:-1]).astype(np.int32)  # minus where a stretch begins in its batch
 
     def keys(self, part: _Part) -> Columns:
         """Return the keys of a batch that say which value belongs to which sample."""
@@ -364,8 +365,7 @@ class _Rows:
         if isinstance(self._layout, MaxTokens):
             return {"lengths": sizes.copy()}
         counts = self.counts[part.stretches]
-        ends = np.cumsum(counts)
-        positions = (counts - ends).astype(np.int32).repeat(counts)  # minus where each stretch begins
+        positions = self._offsets[part.stretches].repeat(counts)
         positions += self._numbers[: len(positions)]
         if not self._flat:
             segments = self._segments[part.stretches].repeat(counts)
