@@ -45,7 +45,9 @@ INTERNAL = {
     "ShardRepair": {"kept"},
 }
 """Members that other packages of mdsx use, and users do not."""
-_ALIASES = re.compile(r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Number|OnError|Sample|Uneven|Weight)\b")
+_ALIASES = re.compile(
+    r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Number|OnError|Sample|Uneven|Weight)\b"
+)
 
 
 def run(given: argparse.Namespace) -> int:

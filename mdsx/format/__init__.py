@@ -44,7 +44,7 @@ from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, S
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
 from mdsx.format.strict_json import parse_json
-from mdsx.format.types import MAX_SPAN, ColumnType, parse_type
+from mdsx.format.types import MAX_SPAN, SCALARS, ColumnType, parse_type
 from mdsx.format.values import IMAGES, dimensions_encoder, value_encoder
 from mdsx.format.values import NULL as ENCODED_NULL
 
@@ -57,6 +57,7 @@ __all__ = [
     "MAX_SHARDS",
     "MAX_SPAN",
     "NULL",
+    "SCALARS",
     "STORED_LENGTH",
     "TABLE_END",
     "Column",

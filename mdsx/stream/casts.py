@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format import ColumnType, numpy_values
+from mdsx.format import SCALARS, ColumnType, numpy_values
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -26,20 +26,25 @@ def cast(items: NDArray[Any], source: str, target: str) -> NDArray[Any]:
         return items
     if source == "bfloat16":
         items = numpy_values(ColumnType(source), items)
+    if source not in _FLOATS and target != "bfloat16":
+        return items.astype(SCALARS[target])
     with np.errstate(over="ignore"):
         if target == "bfloat16":
             return _narrowed(items.astype(np.float32, copy=False))
-        return items.astype(ColumnType(target).item_dtype, copy=False)
+        return items.astype(SCALARS[target], copy=False)
 
 
-def first_outside(items: NDArray[Any], source: str, target: str) -> int | None:
+def always_fits(source: str, target: str) -> bool:
+    """Return whether each number of type `source` is in the range of `target`."""
+    return target in _FLOATS or np.can_cast(SCALARS[source], SCALARS[target], "safe")
+
+
+def first_outside(items: NDArray[Any], target: str) -> int | None:
     """Return the place of the first item that an integer type `target` cannot hold, or None."""
-    if target in _FLOATS or source == target or not items.size:
-        return None
     limits = np.iinfo(target)
-    if np.can_cast(items.dtype, target, "safe") or (limits.min <= int(items.min()) and int(items.max()) <= limits.max):
+    if not items.size or (limits.min <= int(items.min()) and int(items.max()) <= limits.max):
         return None
-    return next(place for place, item in enumerate(items.reshape(-1).tolist()) if not limits.min <= item <= limits.max)
+    return next(place for place, item in enumerate(items.flat) if not limits.min <= int(item) <= limits.max)
 
 
 def _narrowed(items: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mdsx.errors import CorruptError, UsageError, shown
 from mdsx.format import ColumnType, Schema, as_array
 from mdsx.shards import Columns, StoredValues
-from mdsx.stream.casts import cast, castable, first_outside
+from mdsx.stream.casts import always_fits, cast, castable, first_outside
 from mdsx.stream.layouts import MAX_CAPACITY, Layout, MaxTokens, Pack, RankGroups, pad_items, pad_of
 from mdsx.stream.sample_info import info_records
 
@@ -220,7 +220,7 @@ def _batches(
     rows = _Rows(layout, steps, sizes)
     columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}
     for groups, part in zip(steps, rows.parts, strict=True):
-        batch = {
+        batch: Columns = {
             name: columns[name].batch(part) if name in columns else rows.lists(source, part)
             for name, source in sources.items()
         }
@@ -236,6 +236,7 @@ class _Column:
     ) -> None:
         self._name, self._how, self._rows, self._place_of, self._check = name, how, rows, place_of, source.check
         self._kind, self._cast = ColumnType(how.source), how.source != how.target
+        self._fits, self._pads = always_fits(how.source, how.target), bool(np.any(how.pad))
         size = self._kind.nbytes
         padding = (bytes(size) if self._cast else how.pad.tobytes()) * rows.longest_gap
         self._heaps = [*source.heaps, memoryview(padding)]
@@ -255,7 +256,7 @@ class _Column:
             self._check()
         if not self._cast:
             return items
-        if (wrong := first_outside(items, how.source, how.target)) is not None:
+        if not self._fits and (wrong := first_outside(items, how.target)) is not None:
             raise UsageError(
                 "a value does not fit the column's type in the batch",
                 place=f"{self._place_of(self._rows.sample_at(part, wrong))}, column {self._name!r}",
@@ -264,7 +265,7 @@ class _Column:
                 hint="give a wider type by dtypes=",
             )
         found = cast(items, how.source, how.target)
-        if np.any(how.pad):
+        if self._pads:
             self._rows.pad(found, part, how.pad)
         return found
 

@@ -1,4 +1,4 @@
-"""Packed rows and length-bounded batches of texts whose lengths differ: against rows of one length, and their planning."""
+"""Packed rows and length-bounded batches of texts of many lengths: against rows of one length, and their planning."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _planning(samples: int) -> Subject:
     for lanes in (8, 512):
         for capacity in (LENGTH, LONG):
             name = f"packed, L = {capacity:,}, {lanes} lanes"
-            found.append(alone("mdsx", name, plan, lengths, kind="Pack", capacity=capacity, lanes=lanes))
+            found.append(alone("mdsx", name, plan, lengths, batching="Pack", capacity=capacity, lanes=lanes))
         name = f"max tokens, L = 65,536, {lanes} lanes"
-        found.append(alone("mdsx", name, plan, lengths, kind="MaxTokens", capacity=65_536, lanes=lanes))
+        found.append(alone("mdsx", name, plan, lengths, batching="MaxTokens", capacity=65_536, lanes=lanes))
     return Subject(
         name="packed-planning",
         title="Planning the groups of an epoch, from lengths that are kept",
@@ -120,13 +120,13 @@ def read(data: str, batching: str | None) -> Figures:
     return {"tokens/s": tokens / took, "fill": tokens / places, "CPU ns/token": busy / tokens * 1e9}
 
 
-def plan(data: str, kind: str, capacity: int, lanes: int) -> Figures:
+def plan(data: str, batching: str, capacity: int, lanes: int) -> Figures:
     """Plan two epochs, the first of which reads the lengths."""
     from mdsx.torch import StreamingDataLoader, StreamingDataset
 
     dataset = StreamingDataset(data, seed=7, shuffle=mdsx.Shuffle(lanes=lanes))
-    layout = getattr(mdsx, kind)(capacity, length="length")
-    loader = StreamingDataLoader(dataset, ROWS if kind == "Pack" else None, batching=layout)
+    layout = getattr(mdsx, batching)(capacity, length="length")
+    loader = StreamingDataLoader(dataset, ROWS if batching == "Pack" else None, batching=layout)
     _, first = timed(lambda: loader.plan(0))
     found, took = timed(lambda: loader.plan(1))
     return {"samples/s": found.samples / took, "fill": found.fill, "first plan s": first}
