@@ -96,8 +96,9 @@ class PackedBatch(NamedTuple):
 
 def pack_run(batch: Batch, packing: Packing) -> Iterator[PackedBatch]:
     """Yield the packed rows, or length-bounded batch, of each step in `batch`, without its damaged samples."""
+    skipped = skipped_lines(batch.damaged)
     for columns in packing.batches(batch.columns, batch.groups, partial(_named, batch)):
-        yield PackedBatch(columns, packing.types, skipped_lines(batch.damaged))
+        yield PackedBatch(columns, packing.types, skipped)
 
 
 def pack_transformed(
