@@ -121,7 +121,7 @@ def read(data: str, batching: str | None) -> Figures:
 
 
 def plan(data: str, batching: str, capacity: int, lanes: int) -> Figures:
-    """Plan two epochs, the first of which reads the lengths."""
+    """Plan two epochs; the first plan also reads the lengths."""
     from mdsx.torch import StreamingDataLoader, StreamingDataset
 
     dataset = StreamingDataset(data, seed=7, shuffle=mdsx.Shuffle(lanes=lanes))
