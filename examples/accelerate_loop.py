@@ -32,7 +32,7 @@ class Steps:
 
 def main(data: str, run: str) -> None:
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
-    loader = StreamingDataLoader(StreamingDataset(data), BATCH, drop_last=False)
+    loader = StreamingDataLoader(StreamingDataset(data, columns=["id", "tokens"]), BATCH, drop_last=False)
     model = torch.nn.Sequential(torch.nn.Embedding(TOKENS, 16), torch.nn.Linear(16, TOKENS))
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))  # not the loader
     steps = Steps()
@@ -56,7 +56,7 @@ def main(data: str, run: str) -> None:
                 if accelerator.is_main_process:
                     publish(run, f"step-{steps.done}")
 
-    valid = StreamingDataLoader(StreamingDataset(data, shuffle=False), BATCH, drop_last=False)
+    valid = StreamingDataLoader(StreamingDataset(data, columns=["tokens"], shuffle=False), BATCH, drop_last=False)
     losses = list[float]()
     with torch.no_grad():
         for batch in valid:

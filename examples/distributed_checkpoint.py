@@ -44,7 +44,7 @@ class Training:
 def main(data: str, run: str) -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     background = dist.new_group(backend="gloo")  # the checkpoints' own: the model's is in use at the same time
-    loader = StreamingDataLoader(StreamingDataset(data), BATCH, drop_last=False)
+    loader = StreamingDataLoader(StreamingDataset(data, columns=["id", "tokens"]), BATCH, drop_last=False)
     training = Training()
     state = {"training": training, "loader": loader}
     complete = [int(file.parent.name) for file in Path(run).glob("checkpoints/*/.metadata")]  # written last

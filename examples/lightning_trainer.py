@@ -55,7 +55,7 @@ class Model(pl.LightningModule):
 
 
 def main(data: str, run: str) -> None:
-    loader = StreamingDataLoader(StreamingDataset(data), BATCH, drop_last=False)
+    loader = StreamingDataLoader(StreamingDataset(data, columns=["id", "tokens"]), BATCH, drop_last=False)
     save = pl.callbacks.ModelCheckpoint(run, "latest", every_n_train_steps=SAVE, enable_version_counter=False)
     trainer = pl.Trainer(
         max_epochs=EPOCHS,
