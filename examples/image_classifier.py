@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from data import EPOCHS, latest, publish, record
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 
@@ -39,10 +38,8 @@ def main(data: str, run: str) -> None:
     dataset = StreamingDataset(data, columns=columns, transform=augmented)
     loader = StreamingDataLoader(dataset, GLOBAL_BATCH // ranks, drop_last=False)
     torch.manual_seed(0)
-    model = DistributedDataParallel(
-        torch.nn.Sequential(
-            torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(72, 4)
-        )
+    model = torch.nn.Sequential(  # the same on every rank
+        torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(72, 4)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     steps = 0
@@ -59,7 +56,9 @@ def main(data: str, run: str) -> None:
             count = torch.tensor(len(batch["id"]))
             dist.all_reduce(count)  # the last batch of an epoch has fewer
             loss = cross_entropy(model(batch["image"][:, None]), batch["label"], reduction="sum") / count
-            (loss * ranks).backward()  # DDP divides by the ranks
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)  # the sum: DDP takes the mean, so there, use loss * ranks
             optimizer.step()
             optimizer.zero_grad()
             dist.all_reduce(total := loss.detach())

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from data import CAPACITY, EPOCHS, TOKENS, latest, publish, record
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
-from torch.nn.parallel import DistributedDataParallel
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -61,7 +60,7 @@ def main(data: str, run: str) -> None:
         drop_last=False,
     )
     torch.manual_seed(0)
-    model = DistributedDataParallel(Model())
+    model = Model()  # the same on every rank
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     steps = 0
     if (checkpoint := latest(run)) is not None:
@@ -74,9 +73,10 @@ def main(data: str, run: str) -> None:
     while loader.epoch < EPOCHS:
         for batch in loader:
             steps += 1
-            # Divided by the tokens of the step over all ranks, which each batch has; DDP divides by the ranks.
-            loss = loss_sum(model, batch) / batch["global_tokens"]
-            (loss * ranks).backward()
+            loss = loss_sum(model, batch) / batch["global_tokens"]  # of the step, over all ranks
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)  # the sum: DDP takes the mean, so there, use loss * ranks
             optimizer.step()
             optimizer.zero_grad()
             dist.all_reduce(total := loss.detach())

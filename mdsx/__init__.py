@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
     from mdsx.indexing import Indexed, index_parquet
+    from mdsx.loader import Loader
     from mdsx.mixture import Component, Mixture
     from mdsx.order import Groups, GroupSequence, Order, Shuffle
     from mdsx.progress import Progress
@@ -52,6 +53,7 @@ __all__ = [
     "GroupSequence",
     "Groups",
     "Indexed",
+    "Loader",
     "MaxTokens",
     "MdsxError",
     "MemberNames",
@@ -91,6 +93,7 @@ _HOMES = {
     "GroupSequence": "mdsx.order",
     "Groups": "mdsx.order",
     "Indexed": "mdsx.indexing",
+    "Loader": "mdsx.loader",
     "MaxTokens": "mdsx.stream",
     "MemberNames": "mdsx.convert",
     "Mixture": "mdsx.mixture",

@@ -5,12 +5,11 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("mdsx.torch needs PyTorch: pip install 'mdsx[torch]'") from error
 
+from mdsx.loader import RankOptions, Stats
 from mdsx.torch.collation import collate
 from mdsx.torch.dataset import DatasetOptions, StreamingDataset
 from mdsx.torch.loader import LoaderOptions, StreamingDataLoader
 from mdsx.torch.monitors import PrometheusStats, TensorBoardStats
-from mdsx.torch.ranks import RankOptions
-from mdsx.torch.stats import Stats
 from mdsx.torch.workers import WorkerOptions
 
 __all__ = [

@@ -13,21 +13,18 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import StateError, UsageError, shown
+from mdsx.loader import RankOptions, rank_data, transformed
 from mdsx.mixture import Mixture
 from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import Phases, Shuffle, Weight
 from mdsx.process import at_fork
-from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.shards import ColumnChoice
 from mdsx.storage import StorageOptions
-from mdsx.storage.cache import Cache, CacheLike
+from mdsx.storage.cache import CacheLike
 from mdsx.stream import NOTHING, Batching, Iteration, RankReader, Run, Task, WorkerShare
-from mdsx.torch.assembly import transformed
+from mdsx.torch.collation import TENSORS
 from mdsx.torch.dataloader import WorkerStarts, check_batched_once, find_loader, spawning
-from mdsx.torch.rank_data import RankData
-from mdsx.torch.ranks import RankOptions, Ranks
 from mdsx.warn import leave_warnings_to_others
-
-_CONNECTIONS = 32  # about as many as samples of a first batch
 
 
 class DatasetOptions(RankOptions, total=False):
@@ -106,31 +103,19 @@ class StreamingDataset(IterableDataset[Any]):
     ) -> None:
         if unknown := set(options) - set(DatasetOptions.__annotations__):
             raise TypeError(f"StreamingDataset() got an unexpected keyword argument {min(unknown)!r}")
-        if not isinstance(shuffle, bool | Shuffle):
-            raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
-        if isinstance(dataset, Dataset) and cache is not None:
-            raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
-        if isinstance(dataset, Dataset | Mixture):
-            if storage_options is not None:
-                kind = type(dataset).__name__
-                raise UsageError(f"the {kind} is open already", hint=f"give storage_options= to the mdsx.{kind}")
-        else:
-            shards = Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options)
-            dataset = Dataset.of(shards)
-        if isinstance(dataset, Mixture):
-            view = dataset.view(columns, cache)
-        else:
-            view = View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
-        self._data = RankData(
+        self._data = rank_data(
             dataset,
-            view,
+            columns=columns,
             seed=seed,
             shuffle=shuffle,
             epoch_samples=epoch_samples,
-            ranks=Ranks(options),
+            cache=cache,
             transform=transform,
             info_column=options.get("info_column"),
             zero_copy=zero_copy,
+            storage_options=storage_options,
+            rank_options=options,
+            kit=TENSORS,
         )
         self._run = Run(shuffled=self._data.shuffle)
         self._batch_size = batch_size

@@ -18,12 +18,11 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from mdsx.errors import CorruptError, UsageError
+from mdsx.loader import PackedBatch, RankData, Short, presented, presented_info, skipped_lines
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import joined
 from mdsx.stream import INFO_FIELDS, Batch, GroupBatching, Meter, Place, RankReader, Steps, Task
-from mdsx.torch.assembly import PackedBatch, Short, info_tensors, skipped_lines, tensors
 from mdsx.torch.dataloader import ending_soon, next_answer
-from mdsx.torch.rank_data import RankData
 from mdsx.torch.slots import SharedMemory, Slots
 from mdsx.warn import leave_warnings_to_others
 
@@ -206,15 +205,18 @@ class _Asks:
             return
         columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
         if answer.packed is not None:
-            yield run[0], data.packed_tensors(answer.packed._replace(columns=columns))
+            yield run[0], data.presented_groups(answer.packed._replace(columns=columns))
             return
         info = data.info.column if data.info is not None else None
-        columns = {**tensors(data.view.schema, columns), **({info: columns[info]} if info is not None else {})}
+        columns = {
+            **presented(data.kit, data.view.schema, columns),
+            **({info: columns[info]} if info is not None else {}),
+        }
         edges = pairwise(accumulate(answer.sizes, initial=0))
         for task, (start, stop), skipped in zip(run, edges, answer.skipped or repeat(()), strict=False):
             batch = {name: values[start:stop] for name, values in columns.items()}
             if info is not None:
-                batch[info] = info_tensors(batch[info])
+                batch[info] = presented_info(data.kit, batch[info])
             yield task, Short(batch, skipped) if skipped else batch
 
     def __iter__(self) -> Iterator[_Ask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import multiprocessing
 import os
@@ -105,6 +106,7 @@ def _rank(environment: dict[str, str], arguments: list[str], killed_in: int | No
     os.dup2(out, 1)
     os.dup2(out, 2)
     status = 0
+    faulthandler.dump_traceback_later(TIMEOUT - 20, exit=True)
     try:
         data: Any = importlib.import_module("data")
         record = data.record

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import mdsx
+from mdsx.loader import RankOptions, Ranks
 from mdsx.torch import StreamingDataLoader, StreamingDataset
-from mdsx.torch.ranks import RankOptions, Ranks
 from tools.fault_proxy import Exchange, Proxy, Rule
 
 

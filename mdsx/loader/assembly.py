@@ -1,4 +1,4 @@
-"""From columns to what a training loop gets: tensors, or samples through `transform` and `collate_fn`.
+"""From columns to what a training loop gets: arrays, or samples through `transform` and `collate_fn`.
 
 With `on_error="skip"`, samples that are damaged, or for which `transform` raises, are left out. The batch carries them
 as text. The loader logs and counts them when it hands out the batch, so once for each sample: batches prepared in vain,
@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from mdsx.dataset import Sample
 from mdsx.format import ColumnType, Schema
+from mdsx.loader.collation import Listed, Uneven, emptied, with_mask
 from mdsx.shards import Columns, as_samples, present
 from mdsx.stream import (
     Batch,
@@ -30,8 +29,6 @@ from mdsx.stream import (
     packed_samples,
     place_of,
 )
-from mdsx.torch.collation import Uneven, emptied, listed, with_mask
-from mdsx.torch.collation import collate as default_collate
 
 Transform = Callable[..., Any]
 Collate = Callable[[list[Any]], Any]
@@ -40,7 +37,17 @@ OnError = Literal["raise", "skip"]
 _IN_TRANSFORM, _IN_COLLATE = "mdsx: in transform", "mdsx: in collate_fn"
 
 
-_PLAIN = ColumnType("int32")  # of keys that packing adds: their arrays are tensors as they are
+_PLAIN = ColumnType("int32")  # of keys that packing adds: their arrays stay as they are
+_BOOL = ColumnType("bool")
+
+
+class Kit(NamedTuple):
+    """How batches hold values: NumPy's way, or that of another library."""
+
+    array: Callable[[ColumnType, Any], Any]  # from an array in storage form
+    column: Callable[[ColumnType, Any], Any]  # from a column in storage form: an array, or a list
+    listed: Listed
+    collate: Collate
 
 
 class Short(NamedTuple):
@@ -51,15 +58,21 @@ class Short(NamedTuple):
 
 
 def assemble(
-    schema: Schema, batch: Batch, transform: Transform | None, collate: Collate | None, uneven: Uneven = "empty"
+    kit: Kit,
+    schema: Schema,
+    batch: Batch,
+    transform: Transform | None,
+    collate: Collate | None,
+    uneven: Uneven = "empty",
 ) -> Any:
-    """Return the batch of `next()`: columns as tensors and lists, or samples, transformed and collated."""
+    """Return the batch of `next()`: columns as arrays and lists, or samples, transformed and collated."""
     if transform is None and collate is None:
-        return _from_columns(schema, batch, uneven)
-    return _from_samples(batch, list(transformed(schema, batch, transform)), collate, uneven)
+        return _from_columns(kit, schema, batch, uneven)
+    return _from_samples(kit, batch, list(transformed(schema, batch, transform)), collate, uneven)
 
 
 def assemble_sound(
+    kit: Kit,
     schema: Schema,
     batch: Batch,
     transform: Transform | None,
@@ -75,19 +88,19 @@ def assemble_sound(
     if transform is None and collate is None:
         if failures and not len(batch.positions) and uneven == "repeat":
             batch, _ = _stand_in(schema, None, stand_ins(), failures)
-        made = _from_columns(schema, batch, uneven)
+        made = _from_columns(kit, schema, batch, uneven)
     else:
         samples = list[Any]()
         for result in _transformed_each(schema, batch, transform):
             (failures if isinstance(result, Failure) else samples).append(result)
         if failures and not samples:
             batch, samples = _stand_in(schema, transform, stand_ins(), failures)
-        made = _from_samples(batch, samples, collate, uneven)
+        made = _from_samples(kit, batch, samples, collate, uneven)
     return Short(made, skipped_lines(failures)) if failures and ours else made
 
 
 class PackedBatch(NamedTuple):
-    """A batch of groups before it becomes tensors."""
+    """A batch of groups in storage form."""
 
     columns: Columns  # in storage form
     types: dict[str, ColumnType]  # of the packed ones
@@ -119,13 +132,13 @@ def pack_transformed(
     return PackedBatch(columns, types, skipped_lines(failures))
 
 
-def packed_tensors(schema: Schema | None, batch: PackedBatch, layout: Layout) -> dict[str, Any] | Short:
-    """Return a batch of groups as tensors and lists; a Short if samples were left out. `schema` is None after a
+def presented_groups(kit: Kit, schema: Schema | None, batch: PackedBatch, layout: Layout) -> dict[str, Any] | Short:
+    """Return a batch of groups as arrays and lists; a Short if samples were left out. `schema` is None after a
     transform, which may change types."""
     kinds = {} if schema is None else {column.name: column.type for column in schema.columns}
     nested = isinstance(layout, Pack) and layout.layout == "rows"
     found = {
-        name: _packed_column(values, batch.types.get(name), kinds.get(name), nested)
+        name: _packed_column(kit, values, batch.types.get(name), kinds.get(name), nested)
         for name, values in batch.columns.items()
     }
     return Short(found, batch.skipped) if batch.skipped else found
@@ -135,14 +148,14 @@ def _named(batch: Batch, number: int) -> str:
     return place_of(*_numbers(batch, number))
 
 
-def _packed_column(values: Any, packed: ColumnType | None, kind: ColumnType | None, nested: bool) -> Any:
-    """Return a key of a packed batch as a tensor, a list of values, or, if `nested`, of lists of values."""
-    if isinstance(values, np.ndarray | torch.Tensor):
-        return _tensor(packed or _PLAIN, values)
-    if not isinstance(values, list):
+def _packed_column(kit: Kit, values: Any, packed: ColumnType | None, kind: ColumnType | None, nested: bool) -> Any:
+    """Return a key of a packed batch as an array, a list of values, or, if `nested`, of lists of values."""
+    if isinstance(values, int):
         return values
+    if not isinstance(values, list):
+        return kit.array(packed or _PLAIN, values)
     rows = values if nested else [values]
-    found = [listed(row) if kind is None else _column(kind, row) for row in rows]
+    found = [kit.listed(row) if kind is None else kit.column(kind, row) for row in rows]
     return found if nested else found[0]
 
 
@@ -166,22 +179,24 @@ def _stand_in(
     raise error
 
 
-def _from_columns(schema: Schema, batch: Batch, uneven: Uneven) -> Any:
+def _from_columns(kit: Kit, schema: Schema, batch: Batch, uneven: Uneven) -> Any:
     """A batch of columns."""
-    made = tensors(schema, batch.columns)
+    made = presented(kit, schema, batch.columns)
     if batch.info is not None:
-        made[batch.info] = info_tensors(batch.columns[batch.info])
-    return _masked(made, batch, len(batch.positions), uneven)
+        made[batch.info] = presented_info(kit, batch.columns[batch.info])
+    return _masked(kit, made, batch, len(batch.positions), uneven)
 
 
-def _from_samples(batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
+def _from_samples(kit: Kit, batch: Batch, samples: list[Any], collate: Collate | None, uneven: Uneven) -> Any:
     """Return a batch of `samples`, made from those of `batch`."""
-    made = _collated(batch, samples, collate or default_collate, empty=batch.stand_in and uneven == "empty")
-    return _masked(made, batch, len(samples), uneven)
+    made = _collated(batch, samples, collate or kit.collate, empty=batch.stand_in and uneven == "empty")
+    return _masked(kit, made, batch, len(samples), uneven)
 
 
-def _masked(made: Any, batch: Batch, count: int, uneven: Uneven) -> Any:
-    return with_mask(made, count, not batch.stand_in) if uneven == "repeat" else made
+def _masked(kit: Kit, made: Any, batch: Batch, count: int, uneven: Uneven) -> Any:
+    if uneven != "repeat":
+        return made
+    return with_mask(made, kit.array(_BOOL, np.full(count, not batch.stand_in)))
 
 
 def check_empty(schema: Schema, batch: Batch, transform: Transform | None, collate: Collate) -> None:
@@ -203,14 +218,14 @@ def _collated(batch: Batch, samples: list[Any], collate: Collate, *, empty: bool
         raise
 
 
-def tensors(schema: Schema, columns: Columns) -> Columns:
-    """Return columns in storage form as tensors [n, ...], or as lists, with arrays as tensors."""
-    return {column.name: _column(column.type, columns[column.name]) for column in schema.columns}
+def presented(kit: Kit, schema: Schema, columns: Columns) -> Columns:
+    """Return columns in storage form as arrays [n, ...], or as lists."""
+    return {column.name: kit.column(column.type, columns[column.name]) for column in schema.columns}
 
 
-def info_tensors(fields: NDArray[np.int64] | torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the fields of `info_column`, [n, 5], as tensors [n]."""
-    return {name: torch.from_numpy(values) for name, values in info_columns(np.asarray(fields)).items()}
+def presented_info(kit: Kit, fields: Any) -> dict[str, Any]:
+    """Return the fields of `info_column`, int64 [n, 5], as arrays [n]."""
+    return {name: kit.array(_PLAIN, values) for name, values in info_columns(np.asarray(fields)).items()}
 
 
 def _samples(schema: Schema, batch: Batch) -> list[Sample]:
@@ -282,27 +297,3 @@ def _span(batch: Batch) -> str:
     if not len(batch.positions):
         return "a batch of 0 samples"
     return f"{len(batch.positions)} samples from position {batch.positions.min()} to {batch.positions.max()}"
-
-
-def _column(kind: ColumnType, values: Any) -> Any:
-    if isinstance(values, list):
-        if kind.foreign is not None:
-            return listed(values)
-        if not kind.scalar:
-            return values
-        return [_tensor(kind, value) if isinstance(value, np.ndarray) else _scalar(kind, value) for value in values]
-    return _tensor(kind, values)
-
-
-def _tensor(kind: ColumnType, values: np.ndarray[Any, Any] | torch.Tensor) -> torch.Tensor:
-    tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(values)
-    if kind.base == "bfloat16":
-        return tensor.view(torch.bfloat16)
-    return tensor.view(torch.bool) if kind.base == "bool" and tensor.dtype == torch.uint8 else tensor
-
-
-def _scalar(kind: ColumnType, value: Any) -> Any:
-    """A nullable scalar: a Python number or None; bfloat16 arrives as its bits."""
-    if kind.base == "bfloat16" and value is not None:
-        return torch.tensor([int(value)], dtype=torch.uint16).view(torch.bfloat16).item()
-    return value.item() if isinstance(value, np.generic) else value

@@ -5,6 +5,7 @@ It has no position.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -15,10 +16,29 @@ import numpy as np
 
 from mdsx.dataset import Dataset
 from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.loader.assembly import (
+    Collate,
+    Kit,
+    OnError,
+    PackedBatch,
+    Transform,
+    assemble,
+    assemble_sound,
+    check_empty,
+    failed_in_collate,
+    failed_in_transform,
+    pack_run,
+    pack_transformed,
+    presented_groups,
+)
+from mdsx.loader.collation import Uneven
+from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Phases, Shuffle, Weight
 from mdsx.process import Counters
-from mdsx.shards import View
+from mdsx.shards import ColumnChoice, Shards, View
+from mdsx.storage import StorageOptions
+from mdsx.storage.cache import Cache, CacheLike
 from mdsx.stream import (
     NOTHING_ADDED,
     Batch,
@@ -38,23 +58,8 @@ from mdsx.stream import (
     warn_of_small_cache,
     warn_of_spread,
 )
-from mdsx.torch.assembly import (
-    Collate,
-    OnError,
-    PackedBatch,
-    Transform,
-    assemble,
-    assemble_sound,
-    check_empty,
-    failed_in_collate,
-    failed_in_transform,
-    pack_run,
-    pack_transformed,
-    packed_tensors,
-)
-from mdsx.torch.collation import Uneven
-from mdsx.torch.ranks import Ranks
 
+_CONNECTIONS = 32  # about as many as samples of a first batch
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
 
@@ -74,6 +79,7 @@ class RankData:
         transform: Transform | None,
         info_column: str | None,
         zero_copy: bool,
+        kit: Kit,
     ) -> None:
         self.dataset = dataset
         self.view = view
@@ -87,6 +93,7 @@ class RankData:
         if seeds or info_column is not None:
             self.info = SampleInfo(view, self.course.epoch_samples, self.seed, column=info_column, seeds=seeds)
         self.zero_copy = zero_copy
+        self.kit = kit
         self.uneven: Uneven = "empty"
         self.on_error: OnError = "raise"
         self.collate: Collate | None = None
@@ -259,7 +266,7 @@ class RankData:
 
     def assemble(self, batch: Batch) -> Any:
         """Return `batch` as a training loop gets it."""
-        return assemble(self.view.schema, batch, self.transform, self.collate, self.uneven)
+        return assemble(self.kit, self.view.schema, batch, self.transform, self.collate, self.uneven)
 
     def packed(self, reader: RankReader, run: list[Task]) -> Iterator[PackedBatch]:
         """Yield the batch of groups of each task; before a batch's error, those before it."""
@@ -280,22 +287,24 @@ class RankData:
                 raise
         yield from made or chain.from_iterable(self.packed(reader, [task]) for task in run)
 
-    def packed_tensors(self, batch: PackedBatch) -> Any:
-        """Return a batch of groups as tensors and lists, or a Short."""
+    def presented_groups(self, batch: PackedBatch) -> Any:
+        """Return a batch of groups as arrays and lists, or a Short."""
         assert self.packing is not None
-        return packed_tensors(None if self.transform else self.view.schema, batch, self.packing.layout)
+        return presented_groups(self.kit, None if self.transform else self.view.schema, batch, self.packing.layout)
 
     def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
         """Yield for each task of a run what a loader gets: a batch, or Short."""
         if self.packing is not None:
-            yield from map(self.packed_tensors, self.packed(reader, run))
+            yield from map(self.presented_groups, self.packed(reader, run))
             return
         if self.on_error == "raise":
             yield from (self.assemble(batch) for batch in reader.read_each(run))
             return
         for task, batch in zip(run, reader.read_each(run), strict=True):
             stand_ins = partial(reader.stand_ins, task)
-            yield assemble_sound(self.view.schema, batch, self.transform, self.collate, self.uneven, stand_ins)
+            yield assemble_sound(
+                self.kit, self.view.schema, batch, self.transform, self.collate, self.uneven, stand_ins
+            )
 
     def skip_cures(self, error: Exception, task: Task, batching: Steps) -> bool:
         """Return whether on_error="skip" would leave out what raised `error`."""
@@ -331,6 +340,51 @@ class RankData:
         batch = Batch(columns, positions, shards, samples, True, **added.to(columns, slice(None)))
         assert self.collate is not None
         check_empty(self.view.schema, batch, self.transform, self.collate)
+
+
+def rank_data(
+    dataset: str | os.PathLike[str] | Dataset | Mixture,
+    *,
+    columns: ColumnChoice | None,
+    seed: int,
+    shuffle: bool | Shuffle,
+    epoch_samples: int | None,
+    cache: CacheLike,
+    transform: Transform | None,
+    info_column: str | None,
+    zero_copy: bool,
+    storage_options: StorageOptions | None,
+    rank_options: RankOptions,
+    kit: Kit,
+) -> RankData:
+    """Open a dataset if it is a URL, and return this rank's view of it. Raise UsageError for invalid arguments."""
+    if not isinstance(shuffle, bool | Shuffle):
+        raise UsageError("shuffle must be True, False or an mdsx.Shuffle", found=shown(shuffle))
+    if isinstance(dataset, Dataset) and cache is not None:
+        raise UsageError("the mdsx.Dataset has a cache already", hint="give cache= to the mdsx.Dataset")
+    if isinstance(dataset, Dataset | Mixture):
+        if storage_options is not None:
+            kind = type(dataset).__name__
+            raise UsageError(f"the {kind} is open already", hint=f"give storage_options= to the mdsx.{kind}")
+    else:
+        shards = Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options)
+        dataset = Dataset.of(shards)
+    if isinstance(dataset, Mixture):
+        view = dataset.view(columns, cache)
+    else:
+        view = View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
+    return RankData(
+        dataset,
+        view,
+        seed=seed,
+        shuffle=shuffle,
+        epoch_samples=epoch_samples,
+        ranks=Ranks(rank_options),
+        transform=transform,
+        info_column=info_column,
+        zero_copy=zero_copy,
+        kit=kit,
+    )
 
 
 def _course(

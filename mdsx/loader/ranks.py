@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
-import torch.distributed
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
@@ -49,7 +49,7 @@ class Ranks:
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep for worker processes what only torch.distributed knows: they have the same environment."""
-        return {**self.__dict__, "_given": self.process if _has_group() else self._given}
+        return {**self.__dict__, "_given": self.process if _group() is not None else self._given}
 
     @property
     def process(self) -> tuple[int, int]:
@@ -93,13 +93,15 @@ class Ranks:
         return len(np.unique(ranks // groups if isinstance(groups, int) else groups[ranks]))
 
 
-def _has_group() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def _group() -> Any:
+    """Return torch.distributed if a process group was made; then it was imported."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
 
 
 def _found() -> tuple[int, int]:
-    if _has_group():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if (distributed := _group()) is not None:
+        return distributed.get_rank(), distributed.get_world_size()
     return find_ranks(os.environ) or (0, 1)
 
 

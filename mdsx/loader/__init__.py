@@ -1,0 +1,43 @@
+"""Loaders without PyTorch: a rank's batches, as NumPy arrays, and what `mdsx.torch` makes its own of."""
+
+from mdsx.loader.assembly import (
+    Collate,
+    Kit,
+    OnError,
+    PackedBatch,
+    Short,
+    Transform,
+    presented,
+    presented_info,
+    skipped_lines,
+    transformed,
+)
+from mdsx.loader.batches import BatchLoader, rows_of
+from mdsx.loader.collation import Uneven, join_samples
+from mdsx.loader.loader import Loader
+from mdsx.loader.rank_data import RankData, rank_data
+from mdsx.loader.ranks import RankOptions, Ranks
+from mdsx.loader.stats import Stats
+
+__all__ = [
+    "BatchLoader",
+    "Collate",
+    "Kit",
+    "Loader",
+    "OnError",
+    "PackedBatch",
+    "RankData",
+    "RankOptions",
+    "Ranks",
+    "Short",
+    "Stats",
+    "Transform",
+    "Uneven",
+    "join_samples",
+    "presented",
+    "presented_info",
+    "rank_data",
+    "rows_of",
+    "skipped_lines",
+    "transformed",
+]
