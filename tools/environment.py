@@ -112,11 +112,12 @@ class CannotInstall(Exception):
 
 
 class PeerEnvironment(Environment):
-    """The environment of the peer whose requirements are in `tools/peers/requirements/<name>.txt`."""
+    """The environment of the peer whose requirements are in `tools/peers/requirements/<name>.txt`. Without `shared`, it
+    has nothing of the project's."""
 
-    def __init__(self, name: str, root: Path = _ROOT, requirements: Path | None = None) -> None:
+    def __init__(self, name: str, root: Path = _ROOT, requirements: Path | None = None, *, shared: bool = True) -> None:
         self._requirements = requirements or _ROOT / "tools" / "peers" / "requirements" / f"{name}.txt"
-        self._shared = sysconfig.get_path("purelib")
+        self._shared = sysconfig.get_path("purelib") if shared else ""
         files = (self._requirements, _ROOT / "constraints.txt")
         super().__init__(root / ".venvs" / name, files, self._shared, sys.version)
         self.packages = self.directory / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
@@ -128,7 +129,8 @@ class PeerEnvironment(Environment):
             if self.complete():  # perhaps thanks to another process
                 return
             self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
-            (self.packages / "project.pth").write_text(f"{self._shared}\n")
+            if self._shared:
+                (self.packages / "project.pth").write_text(f"{self._shared}\n")
             packages = ("--no-deps", "-r", str(self._requirements))
             self._run(*_PIP, "--python", str(self.python), *_INSTALL, "--quiet", *packages)
             self._stamp.write_text(self._wanted())

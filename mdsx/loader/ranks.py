@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,14 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError, shown
 from mdsx.process import find_local_ranks, find_ranks
 
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
+
+class Mesh(Protocol):
+    """A `torch.distributed.device_mesh.DeviceMesh`."""
+
+    @property
+    def mesh(self) -> Any: ...
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None: ...
 
 
 class RankOptions(TypedDict, total=False):
@@ -32,7 +38,7 @@ class RankOptions(TypedDict, total=False):
 
     rank: int | None
     world_size: int | None
-    replication: int | tuple[DeviceMesh, str | Sequence[str]]
+    replication: int | tuple[Mesh, str | Sequence[str]]
 
 
 class Ranks:
