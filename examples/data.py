@@ -43,7 +43,7 @@ def write(url: str) -> None:
 
 
 def ascending(random: np.random.Generator, length: int) -> np.ndarray:
-    """Return tokens of which three in four are followed by the next higher one."""
+    """Return tokens: three in four are followed by the next higher one."""
     steps = np.where(random.random(length) < 0.75, 1, random.integers(TOKENS, size=length))
     return steps.cumsum() % TOKENS
 
