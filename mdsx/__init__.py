@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
     from mdsx.indexing import Indexed, index_parquet
-    from mdsx.loader import Loader
+    from mdsx.loader import Loader, LoaderOptions
     from mdsx.mixture import Component, Mixture
     from mdsx.order import Groups, GroupSequence, Order, Shuffle
     from mdsx.progress import Progress
@@ -54,6 +54,7 @@ __all__ = [
     "Groups",
     "Indexed",
     "Loader",
+    "LoaderOptions",
     "MaxTokens",
     "MdsxError",
     "MemberNames",
@@ -94,6 +95,7 @@ _HOMES = {
     "Groups": "mdsx.order",
     "Indexed": "mdsx.indexing",
     "Loader": "mdsx.loader",
+    "LoaderOptions": "mdsx.loader",
     "MaxTokens": "mdsx.stream",
     "MemberNames": "mdsx.convert",
     "Mixture": "mdsx.mixture",

@@ -28,6 +28,8 @@ CHAPTERS = {
         "torch.LoaderOptions",
         "torch.WorkerOptions",
         "torch.collate",
+        "Loader",
+        "LoaderOptions",
     ),
     "Pack": ("Pack", "MaxTokens"),
     "Watch a run": ("torch.Stats", "torch.TensorBoardStats", "torch.PrometheusStats"),

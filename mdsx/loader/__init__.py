@@ -14,7 +14,7 @@ from mdsx.loader.assembly import (
 )
 from mdsx.loader.batches import BatchLoader, rows_of
 from mdsx.loader.collation import Uneven, join_samples
-from mdsx.loader.loader import Loader
+from mdsx.loader.loader import Loader, LoaderOptions
 from mdsx.loader.rank_data import RankData, rank_data
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.loader.stats import Stats
@@ -24,6 +24,7 @@ __all__ = [
     "Collate",
     "Kit",
     "Loader",
+    "LoaderOptions",
     "OnError",
     "PackedBatch",
     "RankData",

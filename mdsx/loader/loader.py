@@ -24,6 +24,36 @@ from mdsx.storage.cache import CacheLike
 from mdsx.stream import Layout, Place, Run, Steps, Task
 
 
+class LoaderOptions(RankOptions, total=False):
+    """More arguments of `Loader`, beside those of `mdsx.torch.RankOptions`: `rank`, `world_size` and `replication`.
+
+    Attributes:
+        epoch_samples: The samples of an epoch, if not those of the dataset. Shorter and longer epochs continue through
+            the dataset, and leave out only what `drop_last` drops.
+        epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
+            epoch into the next: none is left out.
+        info_column: The name of one more column, which says where each sample is from, as in StreamingDataset.
+        collate_fn: From a list of samples to a batch. The default joins arrays and numbers to arrays, and the rest to
+            lists.
+        uneven: What a rank without samples in the last batch gets: "empty" or "repeat", as in StreamingDataLoader.
+        max_skipped: With on_error="skip": the share of samples that may fail, as in StreamingDataLoader.
+        zero_copy: Whether `bytes`, `jpeg` and `png` values are read-only memory views of the mapped shards instead of
+            copies.
+        progress: Whether to show one line with the epoch's progress on rank 0.
+        storage_options: As in `mdsx.Dataset`, if the dataset is a URL.
+    """
+
+    epoch_samples: int | None
+    epoch_steps: int | None
+    info_column: str | None
+    collate_fn: Collate | None
+    uneven: Uneven
+    max_skipped: float | None
+    zero_copy: bool
+    progress: bool
+    storage_options: StorageOptions | None
+
+
 class Loader(BatchLoader):
     """The batches of a rank as NumPy arrays, epoch by epoch: one `for` is one epoch, or the rest of it after a resume.
 
@@ -45,31 +75,20 @@ class Loader(BatchLoader):
             with `mdsx.MaxTokens`.
         batching: `mdsx.Pack` or `mdsx.MaxTokens`: packed rows or length-bounded batches instead of batches of samples,
             see docs/batches.md. A `transform` is applied to each sample before it is packed.
-        epoch_steps: The number of batches of an epoch, with `batching`. The groups of samples then continue from one
-            epoch into the next: none is left out.
         columns: The only columns to decode: their names, or a mapping from new names to those in the dataset.
         seed: The seed of the order, an unsigned 64-bit integer.
         shuffle: True, an `mdsx.Shuffle`, or False: samples then come in the order in which they were written.
-        epoch_samples: The samples of an epoch, if not those of the dataset.
         cache: An `mdsx.Cache`, or its directory.
         transform: A function from a sample, a dict as `mdsx.Dataset` returns it, to anything. With two parameters, the
             second is a NumPy generator made from the sample's seed, as in StreamingDataset.
-        info_column: The name of one more column, which says where each sample is from, as in StreamingDataset.
-        collate_fn: From a list of samples to a batch. The default joins arrays and numbers to arrays, and the rest to
-            lists.
         drop_last: Whether samples that do not fill the epoch's last batch are left out. Otherwise they are split over
             the ranks as a shorter batch.
-        uneven: What a rank without samples in the last batch gets: "empty" or "repeat", as in StreamingDataLoader.
         on_error: "skip" leaves out samples that are damaged, or for which `transform` raises.
-        max_skipped: With on_error="skip": the share of samples that may fail, as in StreamingDataLoader.
-        zero_copy: Whether `bytes`, `jpeg` and `png` values are read-only memory views of the mapped shards instead of
-            copies.
-        progress: Whether to show one line with the epoch's progress on rank 0.
         num_threads: How many threads prepare batches. More than one helps if `transform` is slow and releases the GIL,
             as decoders of images do. It does not change which samples are in a batch.
-        storage_options: As in `mdsx.Dataset`, if `dataset` is a URL.
-        rank_options: `rank`, `world_size` and `replication`, see `mdsx.torch.RankOptions`. By default the launcher's
-            environment says them, see docs/training.md.
+        options: More, see `mdsx.LoaderOptions`; and which part of every global batch this process reads: `rank`,
+            `world_size` and `replication`, see `mdsx.torch.RankOptions`. By default the launcher's environment says it,
+            see docs/training.md.
 
     Raises:
         MissingError: There is no finished dataset.
@@ -82,27 +101,20 @@ class Loader(BatchLoader):
         batch_size: int | None = None,
         *,
         batching: Layout | None = None,
-        epoch_steps: int | None = None,
         columns: ColumnChoice | None = None,
         seed: int = 0,
         shuffle: bool | Shuffle = True,
-        epoch_samples: int | None = None,
         cache: CacheLike = None,
         transform: Transform | None = None,
-        info_column: str | None = None,
-        collate_fn: Collate | None = None,
         drop_last: bool = True,
-        uneven: Uneven = "empty",
         on_error: OnError = "raise",
-        max_skipped: float | None = None,
-        zero_copy: bool = False,
-        progress: bool = False,
         num_threads: int = 1,
-        storage_options: StorageOptions | None = None,
-        **rank_options: Unpack[RankOptions],
+        **options: Unpack[LoaderOptions],
     ) -> None:
-        if unknown := set(rank_options) - set(RankOptions.__annotations__):
+        if unknown := set(options) - set(LoaderOptions.__annotations__):
             raise TypeError(f"Loader() got an unexpected keyword argument {min(unknown)!r}")
+        collate_fn, uneven = options.get("collate_fn"), options.get("uneven", "empty")
+        epoch_steps = options.get("epoch_steps")
         if isinstance(num_threads, bool) or not isinstance(num_threads, int) or num_threads < 1:
             raise UsageError("num_threads must be an integer of at least 1", found=shown(num_threads))
         self.num_threads = num_threads
@@ -112,13 +124,13 @@ class Loader(BatchLoader):
             columns=columns,
             seed=seed,
             shuffle=shuffle,
-            epoch_samples=epoch_samples,
+            epoch_samples=options.get("epoch_samples"),
             cache=cache,
             transform=transform,
-            info_column=info_column,
-            zero_copy=zero_copy,
-            storage_options=storage_options,
-            rank_options=rank_options,
+            info_column=options.get("info_column"),
+            zero_copy=options.get("zero_copy", False),
+            storage_options=options.get("storage_options"),
+            rank_options=options,
             kit=ARRAYS,
         )
         super().__init__(
@@ -131,8 +143,8 @@ class Loader(BatchLoader):
             collate_fn=collate_fn,
             uneven=uneven,
             on_error=on_error,
-            max_skipped=max_skipped,
-            progress=progress,
+            max_skipped=options.get("max_skipped"),
+            progress=options.get("progress", False),
         )
 
     def _open(self, batching: Steps, epoch: int, place: Place) -> Generator[tuple[Task, Any], None, None]:
