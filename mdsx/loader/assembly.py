@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mdsx.dataset import Sample
+from mdsx.errors import CorruptError
 from mdsx.format import ColumnType, Schema
 from mdsx.loader.collation import Listed, Uneven, emptied, with_mask
 from mdsx.shards import Columns, as_samples, present
@@ -115,18 +116,29 @@ def pack_run(batch: Batch, packing: Packing) -> Iterator[PackedBatch]:
 
 
 def pack_transformed(
-    schema: Schema, batch: Batch, transform: Transform, packing: Packing, *, skip: bool
+    schema: Schema,
+    batch: Batch,
+    transform: Transform,
+    packing: Packing,
+    stand_ins: Callable[[], Iterator[Batch]],
+    *,
+    skip: bool,
 ) -> PackedBatch:
-    """Return the packed batch of one step, from samples through `transform`; with `skip`, without those that fail."""
+    """Return the packed batch of one step, from samples through `transform`; with `skip`, without those that fail.
+
+    If no sample is left, the first good one of `stand_ins` shows the keys and types of the batch.
+    """
     (groups,), failures = batch.groups, list(batch.damaged)
     results = list(_transformed_each(schema, batch, transform) if skip else transformed(schema, batch, transform))
     places = [place for place, each in enumerate(results) if not isinstance(each, Failure)]
     failures += [each for each in results if isinstance(each, Failure)]
+    like = None if places else _stand_in(schema, transform, stand_ins(), failures)[1][0]
     columns, types = packed_samples(
         [results[place] for place in places],
         groups.kept(np.array(places, np.int64)),
         packing.layout,
         packing.length_column,
+        like=like,
         place_of=lambda number: _named(batch, places[number]),
     )
     return PackedBatch(columns, types, skipped_lines(failures))
@@ -168,13 +180,14 @@ def skipped_lines(failures: Sequence[Failure]) -> tuple[str, ...]:
 def _stand_in(
     schema: Schema, transform: Transform | None, candidates: Iterator[Batch], failures: list[Failure]
 ) -> tuple[Batch, list[Any]]:
-    """Return the first single sample that succeeds. Raise the first of `failures` if none does."""
+    """Return the first single sample that succeeds. If none does, raise the first of `failures`, or their own error."""
+    errors = [failure.error for failure in failures[:1]]
     for batch in candidates:
         try:
             return batch, list(transformed(schema, batch, transform))
-        except Exception:  # its own batch reports it
-            continue
-    error = failures[0].error
+        except Exception as error:  # its own batch reports it
+            errors.append(error)
+    error = errors[0] if errors else CorruptError("every sample near an empty batch is damaged")
     error.add_note("mdsx: no sample is left of this batch, and none near it shows the structure of an empty one")
     raise error
 

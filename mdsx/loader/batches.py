@@ -111,7 +111,7 @@ class BatchLoader:
         """Use the ranks of now, which may be unknown when the loader is made; in an iteration, those at its start."""
         iteration = self._iteration
         if iteration is not None and self._run.has(iteration):
-            return iteration.batching
+            return self._data.steps_now(iteration.batching, self._meter.counters)
         return self._data.steps(self.batch_size, self.drop_last, self._meter.counters)
 
     @property
@@ -362,9 +362,10 @@ class _Epoch(Iteration):
         return super().__next__()
 
     def _begin(self, epoch: int, place: Place) -> Iterator[tuple[Task, Any]]:
-        loader, batching = self._loader, self.batching
+        loader = self._loader
         loader._replace_iteration(self)
         loader._meter.begin()
+        self.batching = batching = loader._data.steps_now(self.batching, loader._meter.counters)
         if loader._progress and self._warns:
             self._line = loader._status(batching, epoch)
         self._prepared = loader._open(batching, epoch, place)

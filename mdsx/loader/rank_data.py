@@ -43,6 +43,7 @@ from mdsx.stream import (
     NOTHING_ADDED,
     Batch,
     Batching,
+    GroupBatching,
     GroupSource,
     Layout,
     OrderIdentity,
@@ -178,6 +179,15 @@ class RankData:
             self.course, batch_size, rank=rank, world_size=ranks, drop_last=drop_last, counters=counters
         )
 
+    def steps_now(self, steps: Steps, counters: Counters) -> Steps:
+        """Return `steps`, for the ranks that they have, in the order as it is now: groups change with its phases."""
+        if self.groups is None or not isinstance(steps, GroupBatching):
+            return steps
+        rank, ranks = steps.rank, steps.world_size
+        return self.groups.batching(
+            self.course, steps.rows, rank=rank, world_size=ranks, drop_last=steps.drop_last, counters=counters
+        )
+
     def known_steps(self, batch_size: int, drop_last: bool) -> Steps | None:
         """Return `steps` if the ranks are known, else None."""
         try:
@@ -273,8 +283,9 @@ class RankData:
         assert self.packing is not None
         if self.transform is not None:
             skip = self.on_error == "skip"
-            for batch in reader.read_each(run):
-                yield pack_transformed(self.view.schema, batch, self.transform, self.packing, skip=skip)
+            for task, batch in zip(run, reader.read_each(run), strict=True):
+                stand_ins = partial(reader.stand_ins, task)
+                yield pack_transformed(self.view.schema, batch, self.transform, self.packing, stand_ins, skip=skip)
             return
         try:
             made = list(pack_run(next(reader.read(run, joined=True)), self.packing))

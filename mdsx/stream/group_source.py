@@ -100,18 +100,18 @@ class GroupSource:
             if epoch is not None:
                 order["epoch"] = epoch
         found, position, phases = identity.check(
-            order, reached=lambda start: self.reached(course, self._at(course, start, window, taken))
+            order, reached=lambda start: self.reached(course, self._at(course, order["epoch"], start, window, taken))
         )
-        place = self._at(course, found * course.epoch_samples + position, window, taken)._replace(step=step)
+        place = self._at(course, found, found * course.epoch_samples + position, window, taken)._replace(step=step)
         run_epoch = found if epoch is None or self.epoch_steps is None else number_of(state, "epoch")
         if place.window == len(self._planner(course).windows(place.epoch)):
             place = GroupPlace(step, place.epoch + 1, 0, 0)
             run_epoch += self.epoch_steps is None
         return run_epoch, place, phases
 
-    def _at(self, course: Course, position: int, window: int, taken: int) -> GroupPlace:
-        """Return the place in the window that begins at `position`, counted over all epochs."""
-        epoch = position // max(course.epoch_samples, 1)
+    def _at(self, course: Course, epoch: int, position: int, window: int, taken: int) -> GroupPlace:
+        """Return the place in the window that begins at `position`, counted over all epochs; the end of `epoch`
+        begins none."""
         number = window_at(self._planner(course).windows(epoch), position, window, taken)
         return GroupPlace(0, epoch, number, taken)
 

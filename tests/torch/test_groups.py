@@ -224,6 +224,45 @@ def test_a_mixture_is_reweighted_at_the_end_of_the_window(url: str) -> None:
     assert first_of_b == 8 * 16, "the window's samples are those of the old weights"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_iteration_continues_in_the_groups_of_the_new_weights(url: str, workers: int, begun: bool) -> None:
+    parts = {"a": (mdsx.Dataset(url).select(0, 200), 1), "b": (mdsx.Dataset(url).select(200, 400), 0)}
+    found, resumed = (loader(mdsx.Mixture(parts), drop_last=False, num_workers=w) for w in (workers, 0))
+    batches = iter(found)
+    if begun:
+        next(batches)
+    found.reweight({"a": 0, "b": 1})
+    resumed.load_state_dict(found.state_dict())
+    assert [batch["id"] for batch in batches] == [batch["id"] for batch in resumed]
+
+
+def test_a_rank_without_samples_gets_a_batch_with_the_keys_of_the_others(url: str) -> None:
+    def shifted(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["id"] % 3:
+            raise ValueError(sample["id"])
+        return {"id": sample["id"], "tokens": sample["tokens"], "next": sample["tokens"].astype(np.int64)}
+
+    data = mdsx.Dataset(url).select(0, 2)
+    for batching in (PACK, TOKENS):
+        options: dict[str, Any] = {"batching": batching, "transform": shifted, "on_error": "skip", "drop_last": False}
+        first, *others = [next(iter(each)) for each in ranks(data, 3, 1, **options)]
+        for other in others:
+            assert other.keys() == first.keys()
+            assert other["next"].dtype == torch.int64
+            assert (other["next"].shape[0], other["global_samples"]) == (0, 2)
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next_one(url: str) -> None:
+    found = loader(url)
+    state = {**found.state_dict(), "position": N}
+    found.load_state_dict(state)
+    assert found.epoch == 1
+    assert found.state_dict() == {**state, "epoch": 1, "position": 0}
+    with pytest.raises(mdsx.StateError, match="start of a window"):
+        found.load_state_dict({**state, "groups": {**state["groups"], "taken": 1}})
+
+
 def test_a_transform_changes_samples_before_they_are_packed(url: str) -> None:
     def shifted(sample: dict[str, Any]) -> dict[str, Any]:
         return {"id": sample["id"], "tokens": sample["tokens"], "next": np.roll(sample["tokens"], -1).astype(np.int64)}
