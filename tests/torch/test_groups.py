@@ -225,13 +225,11 @@ def test_a_mixture_is_reweighted_at_the_end_of_the_window(url: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("begun", [True, False])
-def test_an_iteration_continues_in_the_groups_of_the_new_weights(url: str, workers: int, begun: bool) -> None:
+def test_an_iteration_continues_in_the_groups_of_the_new_weights(url: str, workers: int) -> None:
     parts = {"a": (mdsx.Dataset(url).select(0, 200), 1), "b": (mdsx.Dataset(url).select(200, 400), 0)}
     found, resumed = (loader(mdsx.Mixture(parts), drop_last=False, num_workers=w) for w in (workers, 0))
     batches = iter(found)
-    if begun:
-        next(batches)
+    next(batches)
     found.reweight({"a": 0, "b": 1})
     resumed.load_state_dict(found.state_dict())
     assert [batch["id"] for batch in batches] == [batch["id"] for batch in resumed]
@@ -250,7 +248,7 @@ def test_a_rank_without_samples_gets_a_batch_with_the_keys_of_the_others(url: st
         for other in others:
             assert other.keys() == first.keys()
             assert other["next"].dtype == torch.int64
-            assert (other["next"].shape[0], other["global_samples"]) == (0, 2)
+            assert other["next"].count_nonzero() == 0
 
 
 def test_the_end_of_an_epoch_is_the_start_of_the_next_one(url: str) -> None:
