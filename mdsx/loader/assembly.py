@@ -185,8 +185,8 @@ def _stand_in(
     for batch in candidates:
         try:
             return batch, list(transformed(schema, batch, transform))
-        except Exception as error:  # its own batch reports it
-            errors.append(error)
+        except Exception as raised:  # its own batch reports it
+            errors.append(raised)
     error = errors[0] if errors else CorruptError("every sample near an empty batch is damaged")
     error.add_note("mdsx: no sample is left of this batch, and none near it shows the structure of an empty one")
     raise error
