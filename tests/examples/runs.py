@@ -7,6 +7,7 @@ import importlib
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import socket
 import sys
@@ -46,12 +47,40 @@ def run(program: str, data: str, folder: Path, starts: Sequence[Start], imports:
     return fork_server.call(_run, program, data, folder, starts, imports, timeout=TIMEOUT)
 
 
+class Compared(NamedTuple):
+    """The steps of a whole run, of one that was killed and resumed on as many ranks, and of one on others."""
+
+    statuses: list[list[int | None]]
+    whole: dict[int, Any]
+    same: dict[int, Any]
+    other: dict[int, Any]
+    epochs: list[Counter[int]]  # of the last
+
+
+def compare(program: str, data: str, folder: Path, start: Start, others: int, imports: Sequence[str] = ()) -> Compared:
+    """Run a program on the ranks of `start`, whole and killed, and resume it on as many ranks and on `others`."""
+    return fork_server.call(_compare, program, data, folder, start, others, imports, timeout=TIMEOUT)
+
+
+def _compare(program: str, data: str, folder: Path, start: Start, others: int, imports: Sequence[str]) -> Compared:
+    again = Start(start.ranks)
+    first = _run(program, data, folder / "whole", [again], imports)
+    statuses = [*first.statuses, *_run(program, data, folder / "same", [start]).statuses]
+    shutil.copytree(folder / "same", folder / "other")
+    statuses += _run(program, data, folder / "same", [again]).statuses
+    last = _run(program, data, folder / "other", [Start(others)])
+    steps: Any = importlib.import_module("data").steps
+    recorded = [steps(folder / name) for name in ("whole", "same", "other")]
+    whole, same, other = ({number: tuple(step) for number, step in found.items()} for found in recorded)
+    return Compared([*statuses, *last.statuses], whole, same, other, last.epochs)
+
+
 def killed(statuses: list[int | None]) -> bool:
     """Whether the last rank killed itself, and no other finished: each failed without it, or was ended."""
     return statuses[-1] == -signal.SIGKILL and all(status != 0 for status in statuses)
 
 
-def _run(program: str, data: str, folder: Path, starts: Sequence[Start], imports: Sequence[str]) -> Trained:
+def _run(program: str, data: str, folder: Path, starts: Sequence[Start], imports: Sequence[str] = ()) -> Trained:
     sys.path[:0] = [str(EXAMPLES), str(PeerEnvironment("frameworks").packages)]
     for name in imports:
         importlib.import_module(name)
@@ -78,6 +107,7 @@ def _start(program: str, data: str, folder: Path, start: Start) -> list[int | No
         )
         for rank in range(start.ranks)
     ]
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         for process in ranks:
             process.start()
@@ -111,8 +141,8 @@ def _rank(environment: dict[str, str], arguments: list[str], killed_in: int | No
         data: Any = importlib.import_module("data")
         record = data.record
 
-        def killing(run: str | Path, step: int, numbers: Iterable[int], rank: int | None = None) -> None:
-            record(run, step, numbers, rank)
+        def killing(run: str | Path, step: int, numbers: Iterable[int], *more: Any) -> None:
+            record(run, step, numbers, *more)
             if step == killed_in:
                 os.kill(os.getpid(), signal.SIGKILL)
 

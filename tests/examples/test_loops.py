@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -17,13 +16,6 @@ SAMPLES = 1003
 EPOCHS = 2
 DISTRIBUTED = ["torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp"]
 TRAINERS = [*DISTRIBUTED, "transformers.trainer", "transformers.models.llama.modeling_llama"]
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    url = str(tmp_path_factory.mktemp("examples") / "data")
-    runpy.run_path(str(EXAMPLES / "data.py"))["write"](url)
-    return url
 
 
 @pytest.fixture(scope="session")
