@@ -184,11 +184,11 @@ class TestPeers:
         found = peer(name)
         assert found.name == name
         for each in cells():
-            found.unsupported(each)
+            found.excluded(each)
         assert set(found.findings) <= {each.name for each in cells()}
 
     def test_mdsx_supports_every_cell(self) -> None:
-        assert not [each.name for each in cells() if peer("mdsx").unsupported(each)]
+        assert not [each.name for each in cells() if peer("mdsx").excluded(each)]
 
     def test_a_failed_installation_is_reported_with_its_reason(self, tmp_path: Path) -> None:
         (tmp_path / "requirements.txt").write_text("./no-such-directory\n")

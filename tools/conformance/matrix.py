@@ -36,13 +36,16 @@ HALF_A = Data("a", (_SHARD,) * 6)
 HALF_B = Data("b", (_SHARD,) * 3, first=10_000)
 
 WEIGHTS = (0.7, 0.3)
+PART = (300, 780)  # samples of the selection in EVEN
+CAPACITY = 256  # bytes of text in a packed row: about 4 samples
+WINDOW = 16  # positions per lane: mdsx packs some 30 rows together, so runs are killed within a window
 PHASES = ((72, (0.3, 0.7)), (360, (0.9, 0.1)), (1200, (0.5, 0.5)))
 """From these positions on (samples since the run began) the mixture has these weights."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a run is spread: `batch` is per rank."""
+    """How a run is spread: `batch` is per rank, in samples or packed rows."""
 
     world: int
     workers: int
@@ -77,6 +80,9 @@ class Cell:
     legs: tuple[Leg, ...]
     phases: bool = False
     nodes: bool = False  # whether each rank is on a node of its own; else all are on one
+    packed: bool = False  # whether samples are packed into rows
+    part: bool = False  # whether a selection is read: the samples of PART
+    drop_last: bool = False  # whether rows that do not fill an epoch's last batch are left out
     quick: bool = False  # whether `--quick` runs it
 
     @property
@@ -96,6 +102,11 @@ class Cell:
         """Whether all legs cut the epoch into the same batches."""
         return len({shape.global_batch for shape in self.shapes}) == 1
 
+    @property
+    def ids(self) -> range:
+        """The samples of an epoch, unless it is a mixture."""
+        return self.data[0].ids[slice(*PART)] if self.part else self.data[0].ids
+
 
 def cells(seed: int = SEED) -> tuple[Cell, ...]:
     """The whole matrix. The steps at which runs are killed are drawn by `seed`."""
@@ -114,6 +125,8 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     ) -> None:
         draw = random.Random(f"{seed} {name}")
         steps = max(1, sum(each.samples for each in data) // shapes[0].global_batch)
+        if more.get("packed"):
+            steps //= 8 if more.get("part") else 4
         share = steps * 4 // 5 // max(1, len(shapes) - 1)  # of each leg but the last, which has the rest
         ranges = (max(1, share // 3), max(1, share)), (0, min(4, steps // 10))
         stops = [stop or Stop(epoch, *(draw.randint(*each) for each in ranges)) for _ in shapes[1:]]
@@ -127,7 +140,7 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     add("4-to-3-batch", "4 -> 3 ranks, equal batch per rank", four, Shape(3, 1, 6))
     add("nodes", "4 -> 3 nodes, equal global batch", four, three, nodes=True)
     add("workers", "1 -> 3 workers", two, Shape(2, 3, 12))
-    add("no-workers", "2 -> 0 workers", workers, Shape(2, 0, 12), quick=True)
+    add("no-workers", "2 -> 0 workers", workers, Shape(2, 0, 12))
     add("batch", "batch doubled", two, Shape(2, 1, 24))
     add("batch-odd", "batch 12 -> 7, not dividing", two, Shape(2, 1, 7))
     add("all", "ranks, workers and batch changed", Shape(3, 2, 8), Shape(4, 1, 5), quick=True)
@@ -144,6 +157,12 @@ def cells(seed: int = SEED) -> tuple[Cell, ...]:
     add("few-resume", "fewer samples, killed", Shape(3, 2, 1), Shape(3, 2, 1), data=(FEW,), quick=True)
     add("mixture", "mixture", two, data=mix)
     add("mixture-resume", "mixture, killed", two, two, data=mix)
-    add("mixture-4-to-3", "mixture, 4 -> 3 ranks", four, three, data=mix, quick=True)
+    add("mixture-4-to-3", "mixture, 4 -> 3 ranks", four, three, data=mix)
     add("mixture-phases", "mixture, weights changed, killed twice", two, three, four, data=mix, phases=True, quick=True)
+    two, three, four = Shape(2, 1, 4), Shape(3, 2, 3), Shape(4, 1, 2)
+    add("packed-resume", "packed rows, killed", two, two, packed=True)
+    add("packed-ranks", "packed rows, ranks, workers and rows changed twice", two, three, four, packed=True, quick=True)
+    add("packed-drop-last", "packed rows, 4 -> 3 ranks, last step dropped", four, three, packed=True, drop_last=True)
+    add("packed-mixture", "packed rows of a mixture, 4 -> 3 ranks", four, three, data=mix, packed=True, quick=True)
+    add("packed-part", "packed rows of a selection, killed", two, two, packed=True, part=True)
     return tuple(rows)

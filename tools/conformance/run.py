@@ -20,7 +20,7 @@ import msgspec
 from tools.account import Delivered, Id, read_log
 from tools.conformance.legs import LegFailed, run_leg, run_programs
 from tools.conformance.matrix import EPOCHS, PHASES, WEIGHTS, Cell, Leg, Shape
-from tools.conformance.task import Task
+from tools.conformance.task import Task, samples_of
 from tools.peers import Peer, peer
 from tools.processes import Call, CallFailed, stream
 
@@ -85,7 +85,7 @@ class _Matrix:
         self._legs = 0
 
     def run(self, cell: Cell) -> Result:
-        if (sentence := self._peer.unsupported(cell)) is not None:
+        if (sentence := self._peer.excluded(cell)) is not None:
             return Result(cell, "unsupported", detail=sentence)
         started = time.monotonic()
         try:
@@ -103,7 +103,7 @@ class _Matrix:
         batches = [batch for leg in by_leg for batch in leg]
         reference: list[Batch] = []  # an uninterrupted run
         expected: list[Batch] | None = None  # its batches, or what they would be if it changed as this run did
-        if self._peer.total_order:
+        if self._peer.packs_by_order if cell.packed else self._peer.total_order:
             reference = self._reference(cell, Shape(1, 0, 1))
             sizes = [shape.global_batch for shape, taken in zip(cell.shapes, by_leg, strict=True) for _ in taken]
             if self._peer.crosses_epochs:
@@ -113,10 +113,16 @@ class _Matrix:
             reference = self._reference(cell, cell.shapes[0])
             expected = reference if cell.one_global_batch else None
         if cell.mixture:
-            counts = [count(batches, [number for batch in reference for number in batch.ids])]
+            counts = [count(unpacked(batches), [number for batch in unpacked(reference) for number in batch.ids])]
         else:
-            counts = count_epochs(batches, cell.data[0].ids, EPOCHS)
+            counts = count_epochs(unpacked(batches), cell.ids, EPOCHS)
         lost, repeated = (sum(numbers) for numbers in zip(*counts, strict=True))
+        dropped = 0
+        if cell.drop_last and expected is not None:
+            incomplete = [batch for batch in expected[len(batches) :] if len(batch.ids) < cell.shapes[-1].global_batch]
+            expected = [batch for batch in expected if batch not in incomplete]
+            dropped = sum(len(batch.ids) for batch in unpacked(incomplete))
+            lost -= dropped
         tail, too_many = counts[-1]
         if tail and not too_many and self._peer.drops_tail and tail < cell.shapes[-1].global_batch:
             lost -= tail
@@ -136,13 +142,15 @@ class _Matrix:
         taken = [sum(part.epoch == EPOCHS - 1 for part in rank) for rank in legs[-1]]
         if min(taken) < max(taken):  # in a training, the others would wait forever
             notes.append(f"ranks took {min(taken)} to {max(taken)} batches in an epoch")
+        if dropped:
+            notes.append(f"{dropped} samples of incomplete last batches dropped, as asked")
         if tail:
             notes.append(f"{tail} samples of the run's end dropped, as documented")
         status = "inexact" if lost or repeated else "order" if order is False else "exact"
         return Result(cell, status, lost, repeated, order, "; ".join(notes))
 
     def _reference(self, cell: Cell, shape: Shape) -> list[Batch]:
-        key = (cell.data, shape, cell.phases, cell.nodes)
+        key = (cell.data, shape, cell.phases, cell.nodes, cell.packed, cell.part)
         (ranks,) = self._once(key, "uninterrupted", partial(self._run_legs, cell, ((shape, None),)))
         return global_batches(ranks)
 
@@ -176,6 +184,9 @@ class _Matrix:
                 phases=PHASES if cell.phases else (),
                 resume=before,
                 nodes=cell.nodes,
+                packed=cell.packed,
+                part=cell.part,
+                drop_last=cell.drop_last,
             )
             before = task.directory
             try:
@@ -203,6 +214,16 @@ def global_batches(ranks: Iterable[Sequence[Delivered]]) -> list[Batch]:
     for part in chain.from_iterable(ranks):
         batches.setdefault((part.epoch, part.start), []).extend(part.ids)
     return [Batch(epoch, tuple(batches[epoch, step])) for epoch, step in sorted(batches)]
+
+
+def unpacked(batches: Iterable[Batch]) -> list[Batch]:
+    """The batches with the samples of their packed rows."""
+    return [
+        Batch(
+            epoch, tuple(number for each in ids for number in (samples_of(each) if isinstance(each, str) else [each]))
+        )
+        for epoch, ids in batches
+    ]
 
 
 def count(batches: Iterable[Batch], ids: Iterable[Id]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from tools.account import Id
 from tools.conformance.matrix import Data, Shape, Stop
 
 
@@ -30,6 +31,9 @@ class Task:
     resume: str = ""  # the directory of the leg whose checkpoint is loaded
     nodes: bool = False
     rank: int = 0
+    packed: bool = False
+    part: bool = False
+    drop_last: bool = False
     remote: str = ""  # if given, the URL of the datasets' parent, instead of `datasets`; copies go to `directory`
 
     def sources(self) -> list[str]:
@@ -55,6 +59,16 @@ def sample_of(number: int) -> dict[str, Any]:
 def checked(ids: Iterable[int], texts: Iterable[str]) -> list[int]:
     """Return the ids of samples, WRONG for one with another sample's text."""
     return [each if text == text_of(each) else WRONG for each, text in zip(ids, texts, strict=True)]
+
+
+def row_of(ids: Iterable[int], texts: Iterable[str]) -> str:
+    """Return a packed row as it is logged: the checked ids of its samples."""
+    return "+".join(map(str, checked(ids, texts)))
+
+
+def samples_of(row: Id) -> list[int]:
+    """Return the ids of a packed row's samples."""
+    return list(map(int, str(row).split("+")))
 
 
 def shards_of(data: Data) -> list[range]:

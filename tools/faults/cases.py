@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tools.account import Id
 from tools.conformance.matrix import EVEN, Shape
 from tools.conformance.task import Task, sample_of
 from tools.fault_proxy import Fault, cut, reset, status
@@ -62,7 +63,7 @@ CASES = (
 )
 
 
-def read(loader: str, workers: int = 0, kill_worker: bool = False, **where: Any) -> Iterator[list[int]]:
+def read(loader: str, workers: int = 0, kill_worker: bool = False, **where: Any) -> Iterator[Sequence[Id]]:
     """Yield the ids of each batch of an epoch. `where`: the directories of a `Task`, or the URL."""
     yield []  # in case there are no batches
     os.environ.update(torchrun_environment(0, 1, free_port()))

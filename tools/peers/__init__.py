@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tools.account import Id
 from tools.conformance.matrix import Cell, Data
 from tools.conformance.task import Task, checked, sample_of, shards_of
 from tools.processes import have_own_shared_memory
@@ -86,8 +87,9 @@ class Loader:
     def resume(self, states: list[Any]) -> None:
         """Continue from what the ranks saved."""
 
-    def batches(self, epoch: int) -> Iterator[list[int]]:
-        """The ids of each batch of the rest of the epoch; WRONG for a sample that differs from what was written."""
+    def batches(self, epoch: int) -> Iterator[Sequence[Id]]:
+        """The ids of each batch of the rest of the epoch, or its packed rows (see row_of); WRONG for a sample that
+        differs from what was written."""
         for batch in self._loader:
             yield checked(batch["id"].tolist(), batch["text"])
 
@@ -111,6 +113,8 @@ class Peer:
     shares_memory = False  # its processes on a node find each other by names in shared memory
     forks_to_write = False  # writing starts processes: nothing to warm up in this one
     findings: ClassVar[Mapping[str, str]] = {}  # cell -> why it fails, found by hand
+    packs = False  # it packs samples into rows
+    packs_by_order = False  # the rows are documented to be the same for any number of ranks
     no_phases: str | None = None  # the sentence of its documentation by which weights cannot change during a run
 
     rank_loader: Callable[[Any, Task, list[Any]], Loader] = Loader
@@ -130,6 +134,12 @@ class Peer:
     def unsupported(self, cell: Cell) -> str | None:
         """The sentence of the loader's own documentation that excludes this cell, or None."""
         return self.no_phases if cell.phases else None
+
+    def excluded(self, cell: Cell) -> str | None:
+        """Why this cell is not run with the loader, or None."""
+        if (reason := self.unsupported(cell)) is not None:
+            return reason
+        return "Nothing in its loader packs samples into rows." if cell.packed and not self.packs else None
 
     def warm(self) -> None:
         os.environ.update(self.settings)

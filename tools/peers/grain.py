@@ -16,12 +16,19 @@ from typing import Any, ClassVar
 import msgpack
 import numpy as np
 
-from tools.conformance.task import Task, checked
+from tools.account import Id
+from tools.conformance.matrix import CAPACITY, PART, Cell
+from tools.conformance.task import Task, checked, row_of
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import columns_of
 
 grain, experimental = Lazy("grain"), Lazy("grain.experimental")
 module, sources = Lazy("array_record.python.array_record_module"), Lazy("array_record.python.array_record_data_source")
+_BINS = 16  # rows that are packed together
+_NOT_PACKED_ELASTIC = (
+    '"This iterator explicitly disallows many-to-one transformations without a fixed ratio, like `filter` and generic '
+    '`IterDataset` transformations." (ElasticIterator; packing is an IterDataset)'
+)
 _FOR_RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0,index_storage_option:in_memory"
 
 
@@ -36,12 +43,12 @@ class _Loader(Loader):
         elastic = experimental.ElasticIterator(dataset, task.shape.global_batch, shard, **how)
         super().__init__(iter(elastic), task, states)
         self.epoch = self._position() // self._samples
-        self._rest: list[int] | None = None  # of a batch that continues in the next epoch
+        self._rest: list[Id] | None = None  # of a batch that continues in the next epoch
 
     def resume(self, states: list[Any]) -> None:
         self._loader.set_state(states[-1])
 
-    def batches(self, epoch: int) -> Iterator[list[int]]:
+    def batches(self, epoch: int) -> Iterator[Sequence[Id]]:
         end = (epoch + 1) * self._samples
         if self._rest is not None:
             yield self._rest
@@ -50,7 +57,7 @@ class _Loader(Loader):
             batch = next(self._loader, None)
             if batch is None:
                 return
-            numbers = [int(number) for number in batch]
+            numbers: list[Id] = [int(number) for number in batch]
             here = len(range(start + self._task.rank, end, self._task.shape.world))  # samples before the epoch's end
             if here < len(numbers) or self._position() > end:
                 self._rest = numbers[here:]
@@ -63,6 +70,44 @@ class _Loader(Loader):
         return int(self._loader.get_state()["global_next_index"])
 
 
+class _Packing(Loader):
+    """The packed rows of a rank's own samples, epoch by epoch; its state is that of an epoch's iterator."""
+
+    def __init__(self, task: Task, states: list[Any]) -> None:
+        super().__init__(None, task, states)
+        if not states:
+            self._begin(0)
+
+    def resume(self, states: list[Any]) -> None:
+        epoch, state = states[self._task.rank]
+        self._begin(epoch)
+        self._loader.set_state(state)
+
+    def _begin(self, epoch: int) -> None:
+        task, workers = self._task, self._task.shape.workers
+        self.epoch = epoch
+        source = grain.MapDataset.source(_source(task.sources()[0]))[slice(*PART) if task.part else slice(None)]
+        rank = source.shuffle(seed=task.seed + epoch)[task.rank :: task.shape.world].map(_packable)
+        rows = experimental.FirstFitPackIterDataset(
+            rank.to_iter_dataset(),
+            length_struct={"tokens": CAPACITY},
+            num_packing_bins=_BINS,
+            seed=task.seed,
+            meta_features=("id", "text"),
+        ).batch(task.shape.batch, drop_remainder=task.drop_last, batch_fn=list)
+        if workers:
+            rows = rows.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=workers))
+        self._loader = iter(rows)
+
+    def batches(self, epoch: int) -> Iterator[Sequence[Id]]:
+        for batch in self._loader:
+            yield [row_of(map(int, row["id"]), row["text"]) for row in batch]
+        self._begin(epoch + 1)
+
+    def state(self) -> Any:
+        return self.epoch, self._loader.get_state()
+
+
 class Grain(Peer):
     name = environment = "grain"
     title = "Grain"
@@ -71,6 +116,7 @@ class Grain(Peer):
     total_order = True
     crosses_epochs = True
     drops_tail = True
+    packs = True
     no_phases = 'The state of ElasticIterator is "global_next_index" alone: no proportions in it.'
     findings: ClassVar[Mapping[str, str]] = {
         "large": (
@@ -80,7 +126,12 @@ class Grain(Peer):
     }
 
     def open(self, task: Task, states: list[Any]) -> Loader:
-        return _Loader(task, states)
+        return _Packing(task, states) if task.packed else _Loader(task, states)
+
+    def unsupported(self, cell: Cell) -> str | None:
+        if cell.packed and len({shape.world for shape in cell.shapes}) > 1:
+            return _NOT_PACKED_ELASTIC
+        return super().unsupported(cell)
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -148,6 +199,11 @@ def _id_of(record: bytes) -> int:
 
 def _files(directory: str) -> list[str]:
     return sorted(map(str, Path(directory).glob("*.array_record")))
+
+
+def _packable(record: bytes) -> dict[str, Any]:
+    sample = _decode(record)
+    return {**sample, "tokens": np.zeros(len(sample["text"].encode()), np.uint8)}
 
 
 def _source(directory: str) -> Any:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import mdsx
-from tools.conformance.task import Task, checked
+from tools.account import Id
+from tools.conformance.matrix import CAPACITY, PART, WINDOW
+from tools.conformance.task import Task, checked, row_of
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import PIXELS, decode, pixels
 
@@ -35,7 +37,7 @@ class _Loader(Loader):
     def resume(self, states: list[Any]) -> None:
         self._loader.load_state_dict(states[-1])  # any rank's
 
-    def batches(self, epoch: int) -> Iterator[list[int]]:
+    def batches(self, epoch: int) -> Iterator[Sequence[Id]]:
         iterator = iter(self._loader)
         while True:
             while self._phases and self._phases[0][0] <= self._position():
@@ -43,7 +45,10 @@ class _Loader(Loader):
             batch = next(iterator, None)
             if batch is None:
                 return
-            yield checked(batch["id"].tolist(), batch["text"])
+            if self._task.packed:
+                yield list(map(row_of, batch["id"], batch["text"]))
+            else:
+                yield checked(batch["id"].tolist(), batch["text"])
 
     def _position(self) -> int:
         state = self._loader.state_dict()
@@ -56,7 +61,7 @@ class Mdsx(Peer):
     packages = ("mdsx",)
     imports = ("boto3", "mdsx.torch")  # mdsx imports boto3 on first use
     rank_loader = _Loader
-    total_order = True
+    total_order = packs = packs_by_order = True
 
     def write(self, directory: Path, kind: str, ids: Sequence[int], make: Make, layout: Layout) -> None:
         with _writer(directory, kind, layout) as out:
@@ -91,9 +96,14 @@ class Mdsx(Peer):
         source: Any = reading.source
         if reading.weights:
             source = mdsx.Mixture(list(zip(reading.sources, reading.weights, strict=True)))
+        if reading.leg and reading.leg.part:
+            source = mdsx.Dataset(source, cache=reading.cache).select(*PART)
         how: dict[str, Any] = {"cache": reading.cache, "zero_copy": reading.views, "transform": transform}
         dataset = loaders.StreamingDataset(source, seed=reading.seed, **how)
-        how = {"num_workers": reading.workers, "drop_last": False, "collate_fn": collate}
+        leg = reading.leg
+        how = {"num_workers": reading.workers, "drop_last": bool(leg and leg.drop_last), "collate_fn": collate}
+        if leg and leg.packed:
+            how["batching"] = mdsx.Pack(CAPACITY, length="text", window=WINDOW)
         return loaders.StreamingDataLoader(dataset, reading.batch_size, **how)
 
 

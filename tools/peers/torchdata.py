@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tools.account import Id
 from tools.conformance.matrix import Cell
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 
@@ -35,7 +36,7 @@ class StatefulLoader(Loader):
         self.epoch = states[self._task.rank]["epoch"]
         self._loader.load_state_dict(states[self._task.rank]["loader"])
 
-    def batches(self, epoch: int) -> Iterator[list[int]]:
+    def batches(self, epoch: int) -> Iterator[Sequence[Id]]:
         self.epoch = epoch
         for part in ("sampler", "dataset"):
             if set_epoch := getattr(getattr(self._loader, part, None), "set_epoch", None):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tools.account import Id
 from tools.conformance.matrix import Cell
 from tools.peers import Layout, Lazy, Loader, Make, Peer, Reading
 from tools.workloads import columns_of
@@ -28,7 +29,7 @@ _BUFFER = 1000
 
 
 class _Loader(Loader):
-    def batches(self, epoch: int) -> Iterator[list[int]]:
+    def batches(self, epoch: int) -> Iterator[Sequence[Id]]:
         random.seed(self._task.seed + epoch)  # RandomMix draws from the global generator; workers fork with it
         return super().batches(epoch)
 
