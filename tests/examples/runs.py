@@ -147,9 +147,16 @@ def _rank(environment: dict[str, str], arguments: list[str], killed_in: int | No
                 os.kill(os.getpid(), signal.SIGKILL)
 
         data.record = killing
+        # The last call of each program. With PyTorch 2.13, what DDP leaves may hang or abort, without mdsx too.
+        distributed: Any = importlib.import_module("torch.distributed")
+        distributed.destroy_process_group = _end
         runpy.run_path(arguments[0], run_name="__main__")
     except BaseException:
         traceback.print_exc()
         status = 1
+    _end(status=status)  # after DDP, PyTorch 2.13 sometimes aborts at the interpreter's exit; without mdsx too
+
+
+def _end(group: Any = None, status: int = 0) -> None:
     sys.stdout.flush()
-    os._exit(status)  # after DDP, PyTorch 2.13 sometimes aborts at the interpreter's exit; without mdsx too
+    os._exit(status)
