@@ -85,6 +85,7 @@ class GroupBatching:
         self.lanes, self.samples, self._cut = course.lanes, course.epoch_samples, course.cut
         self.divided = planner.rule.window * course.lanes
         self.step_samples = max(round(rows * world_size * group_samples), 1)
+        self._splits = planner.rule.oversize == "split"
         self._planner: Planner | None = planner
         self.counters: Counters | None = None
         self.counted: dict[int, NDArray[np.int64]] = {}
@@ -237,6 +238,8 @@ class GroupBatching:
     def share(self, task: Task, rank: int) -> int:
         """Return how many samples begin in the rank's groups of `task`. Only this rank's are known."""
         assert task.groups is not None
+        if not self._splits:
+            return len(task.groups.positions)
         return int((task.groups.groups.firsts == 0).sum())
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
