@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.order import Course
+from mdsx.order import Course, GroupSequence
 from mdsx.process import Counters, work_for
 from mdsx.stream.background import Background
 from mdsx.stream.batching import GroupStep, RankShare, Task, check_epoch
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     values: int
     """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
     fill: float
-    """The share of the groups' places that have a value: the rest is padding."""
+    """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
 
 
 class _Step(NamedTuple):
@@ -130,18 +130,18 @@ class GroupBatching:
 
     def plan(self, epoch: int) -> Plan:
         """Plan a whole epoch, and keep the number of its groups."""
-        samples = values = 0
-        counts = []
+        samples = values = places = 0
+        counts, rule = [], self.planner.rule
         for window in range(len(self.planner.windows(epoch))):
             block = self.planner.block(epoch, window)
             counts.append(len(block.groups))
             samples += int((block.groups.firsts == 0).sum())
             values += int(block.groups.sizes.sum())
+            places += _places(block.groups, None if rule.kind == "max_tokens" else rule.capacity)
         self.counted[epoch] = np.array(counts, np.int64)
         groups = sum(counts)
         steps = groups // self.size if self.drop_last else -(-groups // self.size)
-        fill = values / max(groups * self.planner.rule.capacity, 1)
-        return Plan(epoch, steps, groups, samples, values, fill)
+        return Plan(epoch, steps, groups, samples, values, values / max(places, 1))
 
     def tasks(self, epoch: int, place: GroupPlace) -> Generator[Task, None, None]:
         """Yield the steps from there to the epoch's end, planned ahead in a thread."""
@@ -270,6 +270,14 @@ def first_place(epoch: int, before: Any, *, fixed: bool) -> GroupPlace:
     if fixed and isinstance(before, GroupPlace):
         return before._replace(step=0)
     return GroupPlace(0, 0 if fixed else epoch, 0, 0)
+
+
+def _places(groups: GroupSequence, row: int | None) -> int:
+    """Return the places in batches of these groups: rows of `row` places, or None: as long as the longest sample."""
+    if row is not None or not len(groups):
+        return len(groups) * (row or 0)
+    longest = np.maximum.reduceat(groups.sizes, groups.edges[:-1])
+    return int((longest * np.diff(groups.edges)).sum())
 
 
 def _blocks(planner: Planner, place: GroupPlace, *, endless: bool) -> Iterator[Block | None]:

@@ -146,6 +146,13 @@ def test_the_last_full_step_ends_the_epoch_if_the_rest_is_dropped() -> None:
     assert len(tasks) == plan.groups // 7 == plan.steps == batching.count(batching.start(0, None))
 
 
+def test_the_padding_of_bounded_batches_is_up_to_their_longest_sample() -> None:
+    batching = cut(dataset(), Grouping("max_tokens", 128, 8))
+    plan, every = batching.plan(0), groups_of(batching)
+    places = sum(len(group) * max(size for _, _, size in group) for group in every)
+    assert plan.fill == LENGTHS.sum() / places
+
+
 def test_a_plan_counts_what_the_epoch_has() -> None:
     batching = cut(dataset(), PACK, rows=3)
     with pytest.raises(TypeError, match=r"loader.plan\(\)"):
