@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -61,6 +60,7 @@ from mdsx.stream import (
 )
 
 _CONNECTIONS = 32  # about as many as samples of a first batch
+_IDS = 8  # bytes of a value's segment id and position id
 _TOGETHER_BYTES = 2**21
 _TOGETHER = 16
 
@@ -267,7 +267,10 @@ class RankData:
         return data
 
     def batch_bytes(self, batching: Steps) -> int:
-        """Return the average bytes of a batch, at least 1."""
+        """Return the average bytes of a batch, at least 1; of packed ones, the most."""
+        if self.packing is not None and isinstance(batching, GroupBatching):
+            value = sum(kind.nbytes for kind in self.packing.types.values()) + _IDS
+            return batching.rows * self.packing.layout.capacity * value
         return max(self.view.sample_bytes * batching.step_samples // batching.world_size, 1)
 
     def together(self, batching: Steps) -> int:
@@ -287,16 +290,21 @@ class RankData:
                 stand_ins = partial(reader.stand_ins, task)
                 yield pack_transformed(self.view.schema, batch, self.transform, self.packing, stand_ins, skip=skip)
             return
+        done = 0
         try:
-            made = list(pack_run(next(reader.read(run, joined=True)), self.packing))
+            for made in pack_run(next(reader.read(run, joined=True)), self.packing):
+                yield made  # one by one, while it is in the processor's cache
+                done += 1
+            return
         except Exception as error:
-            if len(run) > 1:
-                made = []
-            elif self.on_error == "skip" and isinstance(error, CorruptError):
-                made = list(pack_run(reader.read_sound(run[0]), self.packing))
-            else:
+            damaged = self.on_error == "skip" and isinstance(error, CorruptError)
+            if len(run) == 1 and not damaged:
                 raise
-        yield from made or chain.from_iterable(self.packed(reader, [task]) for task in run)
+        if len(run) == 1:
+            yield from pack_run(reader.read_sound(run[0]), self.packing)
+            return
+        for task in run[done:]:
+            yield from self.packed(reader, [task])
 
     def presented_groups(self, batch: PackedBatch) -> Any:
         """Return a batch of groups as arrays and lists, or a Short."""

@@ -21,13 +21,12 @@ from mdsx.errors import CorruptError, UsageError
 from mdsx.loader import PackedBatch, RankData, Short, presented, presented_info, skipped_lines
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import joined
-from mdsx.stream import INFO_FIELDS, Batch, GroupBatching, Meter, Place, RankReader, Steps, Task
+from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.slots import SharedMemory, Slots
 from mdsx.warn import leave_warnings_to_others
 
 _ROW = 8 * len(Counter)  # bytes of a worker's counts
-_ID = 4  # bytes of a segment id or a position id
 _PAGE = 4096
 _SLOTS = 4  # for each worker: two that it fills, as PyTorch asks ahead, and two that were handed out
 
@@ -160,9 +159,8 @@ def _rows(memory: SharedMemory) -> memoryview:
 def _slot_bytes(data: RankData, batching: Steps, batches: int) -> int:
     """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes; or for a batch
     of groups."""
-    if data.packing is not None and isinstance(batching, GroupBatching):
-        value = sum(kind.nbytes for kind in data.packing.types.values()) + 2 * _ID
-        return batching.rows * data.packing.layout.capacity * value + _PAGE
+    if data.packing is not None:
+        return data.batch_bytes(batching) + _PAGE
     columns = [column.type for column in data.view.schema.columns]
     samples = batching.step_samples // batching.world_size + 1
     fixed = sum(kind.nbytes * samples + 64 for kind in columns if kind.fixed_size)
