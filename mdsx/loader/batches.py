@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any
@@ -373,7 +374,8 @@ class _Epoch(Iteration):
 
     def _failed(self, error: BaseException, times: int) -> None:
         if times >= _FAILURES and isinstance(error, Exception):
-            error.add_note(self._way_past(error, *self._run.place(self)))
+            with suppress(Exception):  # it cannot be planned: the error says what to change
+                error.add_note(self._way_past(error, *self._run.place(self)))
 
     def _way_past(self, error: Exception, epoch: int, position: int) -> str:
         data, task = self._loader._data, self.batching.task(epoch, position)

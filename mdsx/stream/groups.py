@@ -173,6 +173,12 @@ class GroupBatching:
                     (held,) = self._cut_steps(left, len(left.groups))
                 if held is not None:
                     yield self._task(epoch, held, epoch + 1, self.start(epoch + 1, None))
+                elif not place.window and not place.taken:
+                    raise UsageError(
+                        f"an epoch of {len(left.groups) if left else 0} groups has no batch of {self.rows} on each of "
+                        f"{self.world_size} ranks",
+                        hint="give a smaller batch_size, drop_last=False, or epoch_steps=",
+                    )
                 return
             left = block if left is None else left.followed_by(block)
             steps = self._cut_steps(left, self.size)

@@ -364,6 +364,32 @@ def test_a_sample_longer_than_a_row_is_named(tmp_path: Path) -> None:
     assert kept["global_tokens"] == 16
 
 
+def test_a_batch_that_cannot_be_planned_fails_with_its_own_error(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "data", {"tokens": "uint8[*]"}) as out:
+        out.write({"tokens": [1] * 9})
+    batches = iter(loader(str(tmp_path / "data"), 1, mdsx.Pack(8, length="tokens")))
+    for _ in range(4):
+        with pytest.raises(mdsx.SampleError, match="at most 8, found 9") as raised:
+            next(batches)
+        assert raised.value.__context__ is None
+
+
+def test_an_epoch_without_a_whole_batch_is_refused(url: str) -> None:
+    found = loader(url, 1000)
+    for _ in range(4):
+        with pytest.raises(mdsx.UsageError, match="no batch of 1000 on each of 1 ranks"):
+            next(iter(found))
+    assert len(list(loader(url, 1000, drop_last=False))) == 1
+    assert len(list(loader(url, 1000, epoch_steps=2))) == 2
+    small, state = loader(url, 1), None
+    for _ in small:
+        state = small.state_dict() if small.epoch == 0 else state
+    assert state is not None
+    found.load_state_dict(state)
+    assert list(found) == []  # the rest of an epoch may have no batch
+    assert found.epoch == 1
+
+
 @pytest.mark.parametrize(
     "options",
     [
