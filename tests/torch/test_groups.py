@@ -444,3 +444,16 @@ def test_a_schedule_in_groups_resumes_exactly(url: str) -> None:
 def test_a_mixture_in_runs_cannot_be_grouped(url: str) -> None:
     with pytest.raises(mdsx.UsageError, match="in runs cannot be grouped"):
         loader(mdsx.Mixture([(url, 1)], run=8))
+
+
+def test_a_small_cache_changes_no_group(remote_url: str, local_url: str, tmp_path: Path) -> None:
+    """On a real S3 server, shards are evicted while later groups of their window still need them."""
+    packed, columns = mdsx.Pack(64, length="text", window=16), ["id", "text"]
+    cache = mdsx.Cache(tmp_path / "cache", limit="30kB")
+    remote = StreamingDataset(remote_url, seed=3, cache=cache, columns=columns)
+    found = StreamingDataLoader(remote, 5, batching=packed, drop_last=False)
+    local = StreamingDataset(local_url, seed=3, columns=columns)
+    expected = StreamingDataLoader(local, 5, batching=packed, drop_last=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [batch["id"] for batch in found] == [batch["id"] for batch in expected]
