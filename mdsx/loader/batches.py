@@ -387,7 +387,7 @@ class _Epoch(Iteration):
         skip = 'give the loader on_error="skip" to leave out the samples that fail; ' if cured else ""
         return (
             f"mdsx: this batch failed {_FAILURES} times in a row or more; {skip}to leave out the whole batch, load the "
-            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), **{after}}})"
+            f"position after it, on every rank: loader.load_state_dict({{**loader.state_dict(), {str(after)[1:-1]}}})"
         )
 
     def close(self) -> None:

@@ -37,6 +37,10 @@ def join(url: str) -> None:
     assert_type(done.skipped, int)
 
 
+def several(tokens: Any) -> bool:
+    return len(tokens) > 1
+
+
 def show(progress: mdsx.Progress) -> None:
     print(progress.size / progress.of_size, [error.file for error in progress.problems])
 
@@ -50,7 +54,7 @@ def read(url: str) -> None:
     assert_type(ds.select(0.0, 0.9).select_columns({"ids": "tokens"}), mdsx.Dataset)
     assert_type(ds.select([1, 5]).select(range(2)).select(torch.tensor([True, False])), mdsx.Dataset)
     assert_type(ds.split(0.9, 0.1, by="tokens"), tuple[mdsx.Dataset, ...])
-    assert_type(ds.filter(lambda tokens: len(tokens) > 1, ["tokens"]), mdsx.Dataset)
+    assert_type(ds.filter(several, ["tokens"]), mdsx.Dataset)
     assert_type(mdsx.zip(ds, url), mdsx.Dataset)
     assert_type(ds.columns, Mapping[str, str])
 

@@ -348,7 +348,7 @@ def test_the_loop_retries_the_failed_batch_after_an_outage(
         url = server.make_bucket("outage") + "/data"
         write(url, 403)
         data = StreamingDataset(
-            url, seed=8, shuffle=mdsx.Shuffle(1, 64), cache=mdsx.Cache(tmp_path / "cache", limit="60kB")
+            url, seed=8, shuffle=mdsx.Shuffle(1, 64), cache=mdsx.Cache(tmp_path / "cache", limit="16kB")
         )
         loader, read = StreamingDataLoader(data, 16, drop_last=False, **WAYS[way]), list[int]()
 

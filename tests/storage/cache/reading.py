@@ -168,8 +168,8 @@ class Reader:
     @property
     def silent(self) -> float:
         """Seconds since its last progress."""
-        found: float = time.monotonic() - _BEAT.unpack_from(self._state)[0]
-        return found
+        last: float = _BEAT.unpack_from(self._state)[0]
+        return time.monotonic() - last if last else 0.0  # it is being written
 
     def kill(self) -> int:
         """Kill it and return its exit status: -SIGKILL, even if it was killed before."""

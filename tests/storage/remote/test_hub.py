@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ import mdsx
 from mdsx.doctor import Job, examine
 from mdsx.storage import open_storage, retry
 from mdsx.torch import StreamingDataset
+from tests.forks import forked
 from tests.storage.remote.test_web import answering, send
 from tools.servers.hub import Hub
 
@@ -96,10 +96,7 @@ def test_a_file_is_resolved_once_for_a_process(hub: Hub, tmp_path: Path) -> None
         pieces = threads.map(lambda start: storage.get("large", start=start, stop=start + 1).data, range(64))
         assert b"".join(pieces) == DATA[:64]
     assert hub.requests["resolve"] == 1
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if storage.get("large").data == DATA else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert forked(lambda: storage.get("large").data) == DATA
 
 
 def test_the_rate_limit_is_obeyed(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
