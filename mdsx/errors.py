@@ -66,9 +66,9 @@ def redacted(text: str) -> str:
 
 
 def shown(value: object, limit: int = 200) -> str:
-    """Return `value` as errors show it: shortened, and never raising an error of its own."""
+    """Return `value` as errors show it: in one line, shortened, and never raising an error of its own."""
     try:
-        text = repr(value)
+        text = re.sub(r"\n\s*", " ", repr(value))
     except (ValueError, RecursionError):  # an integer of thousands of digits, deeply nested lists
         text = f"a {type(value).__name__} too large to be shown"
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -174,14 +174,20 @@ class Mixture:
                 lines.append(f"{start}:" + ",".join(f"{bound:016x}" for bound in bounds_of(weights, self._sizes)))
         return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
 
-    def weights(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> tuple[Weight, ...]:
-        """Return proportions in the order of the components. Raise UsageError if one is missing, unknown or invalid."""
+    def weights(
+        self, proportions: Sequence[Weight] | Mapping[str, Weight], place: str | None = None
+    ) -> tuple[Weight, ...]:
+        """Return proportions in the order of the components.
+
+        Raise UsageError, with `place`, if one is missing, unknown or invalid.
+        """
         if not self.weighted:
             raise UsageError("a mixture without proportions has no weights to change", hint="give each a proportion")
         if isinstance(proportions, Mapping):
             if set(proportions) != set(self.names):
                 raise UsageError(
                     "proportions need a number for each component",
+                    place=place,
                     found=dict(proportions),
                     expected=", ".join(self.names),
                 )
@@ -204,13 +210,21 @@ class Mixture:
         return View(excerpts, self.component_column)
 
     def _scheduled(self, schedule: Mapping[int, Sequence[Weight] | Mapping[str, Weight]]) -> Phases:
+        if not isinstance(schedule, Mapping):
+            raise UsageError(
+                "a schedule is a mapping from positions to proportions",
+                found=shown(schedule),
+                hint="write schedule={0: {...}, 10_000_000: {...}}",
+            )
         for position in schedule:
             _count(position, "a position of the schedule", 0)
         if 0 not in schedule:
             raise UsageError(
                 "a schedule needs the proportions at position 0", found=f"positions {shown(sorted(schedule))}"
             )
-        return tuple((position, self.weights(schedule[position])) for position in sorted(schedule))
+        return tuple(
+            (position, self.weights(schedule[position], f"schedule[{position}]")) for position in sorted(schedule)
+        )
 
     def _checked(self, proportions: Sequence[Weight]) -> tuple[Weight, ...]:
         if len(proportions) != len(self._members):

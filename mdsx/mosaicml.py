@@ -1,4 +1,4 @@
-"""Names that users of MosaicML's Streaming look for, and the equivalents in mdsx."""
+"""Names that users of MosaicML's Streaming and of PyTorch look for, and the equivalents in mdsx."""
 
 from __future__ import annotations
 
@@ -72,6 +72,19 @@ STREAMING_DATA_LOADER = {
     "transform": "give it to the StreamingDataset",
     "pin_memory_device": "there is no such choice: pin_memory=True pins memory for the current device",
     "in_order": "there is no such choice: batches always come in order",
+}
+_NO_WORKERS = "there are no worker processes: give num_threads"
+LOADER = {
+    **_URL,
+    **_CACHE,
+    "num_workers": _NO_WORKERS,
+    "persistent_workers": _NO_WORKERS,
+    "multiprocessing_context": _NO_WORKERS,
+    "prefetch_factor": "there is no such number: batches are prepared ahead in threads, see num_threads",
+    "pin_memory": "batches are NumPy arrays: put them on the device in your loop",
+    "sampler": "seed and shuffle say in which order the samples come",
+    "batch_sampler": "seed and shuffle say in which order the samples come",
+    "generator": "give seed",
 }
 WRITER = {
     "out": "give the URL first, as in Writer('s3://bucket/corpus', columns)",

@@ -37,12 +37,14 @@ def zip(*datasets: Dataset | str | os.PathLike[str]) -> Dataset:
     for other in opened[1:]:
         excerpt = other.excerpt
         if len(other) != len(first):
+            whole = all(len(each) == each.excerpt.shards.index.counts.sum() for each in (first, other))
+            same = f"select the same numbers of both, such as .select(0, {min(len(first), len(other))})"
             raise UsageError(
                 "the datasets have different numbers of samples, so they cannot be joined",
                 file=other.url,
                 found=len(other),
                 expected=f"{len(first)}, as in {first.url}",
-                hint=f"select the same numbers of both, such as .select(0, {min(len(first), len(other))})",
+                hint=same if whole else "join the whole datasets first, then select, filter or split",
             )
         if not same_samples((joined.subset, joined.shards.index.counts), (excerpt.subset, excerpt.shards.index.counts)):
             raise UsageError(

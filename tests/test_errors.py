@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import mdsx
@@ -73,3 +74,7 @@ def test_an_error_keeps_its_attributes_across_processes(kind: type[errors.MdsxEr
         error.expected,
         error.hint,
     )
+
+
+def test_values_are_shown_in_one_line() -> None:
+    assert errors.shown(np.eye(2)) == "array([[1., 0.], [0., 1.]])"

@@ -128,6 +128,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("weights", lambda u: Mixture([u["a"]]).weights([1]), "without proportions"),
     ("short", lambda u: Mixture([u["a"]], schedule={0: [1, 2]}), "number for each component"),
     ("names", lambda u: Mixture({"a": u["a"]}, schedule={0: {"b": 1}}), "number for each component"),
+    ("which", lambda u: Mixture([u["a"]], schedule={0: [1], 9: {"b": 1}}), r"^schedule\[9\]: .*number for each"),
+    ("pairs", lambda u: Mixture([u["a"]], schedule=cast(Any, [(0, [1])])), "a schedule is a mapping"),
     ("zero", lambda u: Mixture([u["a"]], schedule={0: [1], 9: [0]}), "above 0"),
     ("no start", lambda u: Mixture([u["a"]], schedule={1: [1]}), "at position 0"),
     ("nothing", lambda u: Mixture([u["a"]], schedule={}), "at position 0"),

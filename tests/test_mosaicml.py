@@ -1,4 +1,4 @@
-"""The names that MosaicML's users look for: each raises an error with mdsx's own name."""
+"""The names that users of MosaicML and PyTorch look for: each raises an error with mdsx's own name."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ CALLS: list[tuple[Callable[..., Any], tuple[object, ...], Mapping[str, str]]] = 
     (mdsx.Writer, ("data", {"a": "int64"}), mosaicml.WRITER),
     (StreamingDataset, ("data",), mosaicml.STREAMING_DATASET),
     (StreamingDataLoader, (None, 1), mosaicml.STREAMING_DATA_LOADER),
+    (mdsx.Loader, ("data", 1), mosaicml.LOADER),
 ]
 
 

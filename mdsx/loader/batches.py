@@ -329,10 +329,15 @@ def rows_of(
         raise UsageError("uneven='repeat' is for batches of samples", hint="an empty batch of groups has 0 rows")
     if isinstance(batching, MaxTokens):
         if batch_size is not None:
-            raise UsageError("mdsx.MaxTokens says how large batches are", found=f"batch_size={shown(batch_size)}")
+            raise UsageError(
+                "mdsx.MaxTokens says how large batches are",
+                found=f"batch_size={shown(batch_size)}",
+                hint="leave batch_size out; MaxTokens(max_samples=) limits the samples of a batch",
+            )
         return 1
     if batch_size is None:
-        raise UsageError("batch_size is not given")
+        what = "samples" if batching is None else "packed rows"
+        raise UsageError("batch_size is not given", hint=f"give the number of {what} per rank, such as batch_size=8")
     return batch_size
 
 

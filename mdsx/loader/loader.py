@@ -17,6 +17,7 @@ from mdsx.loader.rank_data import rank_data
 from mdsx.loader.ranks import RankOptions
 from mdsx.loader.values import ARRAYS
 from mdsx.mixture import Mixture
+from mdsx.mosaicml import LOADER, explain
 from mdsx.order import Shuffle
 from mdsx.shards import ColumnChoice
 from mdsx.storage import StorageOptions
@@ -95,6 +96,7 @@ class Loader(BatchLoader):
         UsageError: An argument is invalid.
     """
 
+    @explain("Loader", LOADER)
     def __init__(
         self,
         dataset: str | os.PathLike[str] | Dataset | Mixture,

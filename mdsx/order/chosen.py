@@ -42,7 +42,9 @@ def chosen_of(samples: object, size: int) -> Chosen:
         return _in_list(array, size)
     if array.ndim != 1 or array.dtype.kind != "b" or np.ma.is_masked(samples):
         raise UsageError(
-            "samples are selected by two numbers, a range, a list of integers, or a mask of bools", found=shown(samples)
+            "samples are selected by two numbers, a range, a list of integers, or a mask of bools",
+            found=shown(samples),
+            hint="make a mask of the numbers, such as numbers > 0" if array.dtype.kind == "f" else None,
         )
     if len(array) != size:
         raise UsageError("a mask has a bool for each sample", found=f"{len(array)} bools", expected=f"{size}")

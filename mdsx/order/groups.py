@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mdsx.errors import UsageError
+from mdsx.errors import UsageError, shown
 from mdsx.order.course import MAX_WORLD_SIZE, Course, DatasetCourse, MixtureCourse
 from mdsx.order.grouping import (
     MAX_CAPACITY,
@@ -112,6 +112,10 @@ class Groups(Sequence[GroupSequence]):
         epoch: int | None = None,
         epoch_samples: int | None = None,
     ) -> None:
+        if not isinstance(order, Order | MixtureOrder):
+            raise UsageError(
+                "groups are those of an order", found=shown(order), expected="an mdsx.Order", hint="see docs/batches.md"
+            )
         counts = np.concatenate(order.counts) if isinstance(order, MixtureOrder) else order.counts
         self._firsts = np.cumsum(counts) - counts
         self._lengths = _checked(lengths, int(counts.sum()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -73,10 +73,16 @@ def _of_samples(function: Callable[..., Any], columns: Sequence[str] | None) -> 
         chosen: list[bool] = []
         try:
             if columns is None:
-                chosen.extend(bool(function(sample)) for sample in as_samples(values, count))
+                samples: Iterable[tuple[Any, ...]] = zip(as_samples(values, count), strict=True)
             else:
-                each = zip(*(values_of(values[name]) for name in columns), strict=True)
-                chosen.extend(bool(function(*sample)) for sample in each)
+                samples = zip(*(values_of(values[name]) for name in columns), strict=True)
+            for sample in samples:
+                result = function(*sample)
+                if result is None:
+                    raise UsageError(
+                        "the function of filter() returns a bool", found="None", hint="does it lack a return?"
+                    )
+                chosen.append(bool(result))
         except Exception as error:
             error.add_note(f"mdsx: in the function of filter(), at sample {first + len(chosen)}")
             raise

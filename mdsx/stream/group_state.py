@@ -55,7 +55,9 @@ class GroupIdentity:
                         place=f"groups.{name}",
                         found=shown(found.get(name)),
                         expected=shown(expected),
-                        hint="give batching= the parameters that the run had, until it is at the end of a window",
+                        hint="give the loader the dataset and the length= that the run had"
+                        if name == "lengths"
+                        else "give batching= the parameters that the run had, until it is at the end of a window",
                     )
         epoch = step = None
         if "step" in found or "epoch" in found:

@@ -88,15 +88,22 @@ def packed_samples(
     Raises:
         UsageError: Samples have different keys or types, or a value has another length than its sample.
     """
-    first = samples[0] if samples else like or {}
+    first = samples[0] if samples else {} if like is None else like
+    if not isinstance(first, Mapping):
+        raise UsageError(
+            "with batching=, transform returns a dict",
+            place=place_of(0) if samples else None,
+            found=type(first).__name__,
+            hint='return the columns by name, such as {"tokens": tokens}',
+        )
     bases = {name: _base(value) for name, value in first.items()}
     hows, sources = _hows(bases, layout), dict[str, Any]()
     for number, sample in enumerate(samples):
-        if sample.keys() != first.keys():
+        if not isinstance(sample, Mapping) or sample.keys() != first.keys():
             raise UsageError(
                 "the samples of a batch have different keys",
                 place=place_of(number),
-                found=shown(sorted(sample, key=str)),
+                found=shown(sorted(sample, key=str)) if isinstance(sample, Mapping) else type(sample).__name__,
                 expected=shown(sorted(first, key=str)),
                 hint="give each sample the same keys, with None where it has no value",
             )
@@ -115,7 +122,7 @@ def packed_samples(
                     hint="return the same types for every sample",
                 )
         sources[name] = _source(ColumnType(base, (None,)), [as_array(value)[0] for value in values])  # type: ignore[index]  # it is one
-    (batch,) = _batches(sources, hows, [groups], layout, length_column, place_of)
+    (batch,) = _batches(sources, hows, [groups], layout, length_column, place_of, transformed=True)
     return batch, _types(hows)
 
 
@@ -212,11 +219,13 @@ def _batches(
     layout: Layout,
     length_column: str | None,
     place_of: PlaceOf,
+    *,
+    transformed: bool = False,
 ) -> Iterator[Columns]:
     """Yield the batches of steps from the _Source of each packed column, and the values of the others."""
     firsts, sizes = (np.concatenate([groups[part] for groups in steps]) for part in (1, 2))
     packed = {name: source for name, source in sources.items() if hows.get(name)}
-    _check_lengths(packed, firsts, sizes, layout, length_column, place_of)
+    _check_lengths(packed, firsts, sizes, layout, length_column, place_of, transformed)
     rows = _Rows(layout, steps, sizes)
     columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}
     for groups, part in zip(steps, rows.parts, strict=True):
@@ -277,6 +286,7 @@ def _check_lengths(
     layout: Layout,
     length_column: str | None,
     place_of: PlaceOf,
+    transformed: bool,
 ) -> None:
     """Raise an error if a value has not the length by which its sample was grouped, as far as that is known.
 
@@ -296,7 +306,7 @@ def _check_lengths(
             first = int(wrong.argmax())
             place = f"{place_of(first)}, column {name!r}"
             found, length = int(source.counts[first]), int(expected[first])
-            if name == length_column:
+            if name == length_column and not transformed:
                 message = "the value has another length than the lengths of the dataset say"
                 raise CorruptError(message, place=place, found=found, expected=length)
             raise UsageError(
@@ -304,7 +314,10 @@ def _check_lengths(
                 place=place,
                 found=found,
                 expected=f"{length}, by {'the given lengths' if length_column is None else repr(length_column)}",
-                hint="choose other columns by columns=",
+                hint="transform must keep lengths; if it makes values of another length, give length= "
+                "an integer column with that length"
+                if transformed
+                else "choose other columns by columns=",
             )
 
 

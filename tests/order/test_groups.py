@@ -329,3 +329,8 @@ def test_wrong_arguments_are_refused(rule: dict[str, Any], says: str) -> None:
     lengths = rule.pop("lengths", [1, 10, 2])
     with pytest.raises(UsageError, match=says):
         list(Groups(Order([3], shuffle=False), lengths, **{"capacity": 20, **rule}))
+
+
+def test_groups_need_an_order() -> None:
+    with pytest.raises(UsageError, match=r"expected an mdsx\.Order, found 'data'"):
+        Groups("data", [1], capacity=20)  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ def test_the_fingerprint_of_numbers_is_their_hash(data: mdsx.Dataset) -> None:
         (range(N - 1, N + 2, 2), "out of range"),
         (np.array([1, 2**64 - 1], np.uint64), "out of range"),
         ([True, False], "a bool for each sample"),
-        ([0.5], "a range, a list of integers, or a mask"),
+        ([0.5], "a range, a list of integers, or a mask.*such as numbers > 0"),
         ("first", "a range, a list of integers, or a mask"),
         ([[1, 2]], "a range, a list of integers, or a mask"),
         (5, "a range, a list of integers, or a mask"),
@@ -259,6 +259,8 @@ def test_errors_of_the_function_name_the_sample(data: mdsx.Dataset) -> None:
     assert "at samples 0 to" in caught.value.__notes__[0]
     with pytest.raises(mdsx.UsageError, match="a bool for each sample"):
         data.filter(lambda number: number, ["id"], batched=True)
+    with pytest.raises(mdsx.UsageError, match=r"returns a bool .found None.*lack a return"):
+        data.filter(lambda number: None, ["id"])
     with pytest.raises(mdsx.UsageError, match="no such column"):
         data.filter(lambda number: True, ["no such"])
 

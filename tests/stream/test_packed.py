@@ -344,6 +344,17 @@ def test_a_transform_has_to_keep_lengths_and_types(second: Sample, message: str)
         packed_samples([{"a": np.array([1])}, second], groups_of([[1, 1]]), Pack(4, length="tokens"), "tokens")
 
 
+def test_a_transform_that_changes_lengths_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"sample 0, column 'tokens': .*expected 1, .* found 2.*transform must keep"):
+        packed_samples([{"tokens": np.array([1, 2])}], groups_of([[1]]), Pack(4, length="tokens"), "tokens")
+
+
+def test_a_transform_has_to_return_a_dict() -> None:
+    for samples in ([np.array([1])], [{"a": np.array([1])}, np.array([1])]):
+        with pytest.raises(UsageError, match=r"sample \d: .*found ndarray"):
+            packed_samples(samples, groups_of([[1, 1]]), Pack(4, length="tokens"), "tokens")  # type: ignore[arg-type]
+
+
 def test_types_say_what_arrays_hold() -> None:
     schema = Schema.from_columns({"a": "bool[*]", "b": "uint16[3]", "c": "uint16[3,2]", "d": "str"})
     types = Packing(schema, Pack(8, length="a", dtypes={"b": "bfloat16"}), "a").types
