@@ -47,7 +47,6 @@ from mdsx.stream import (
     Layout,
     OrderIdentity,
     Pace,
-    Pack,
     Packing,
     Place,
     RankReader,
@@ -123,15 +122,6 @@ class RankData:
             length_column = layout.length if isinstance(layout.length, str) else None
             info = self.info.column if self.info is not None else None
             self.packing = Packing(self.view.schema, layout, length_column, info)
-            if self.transform is None and isinstance(layout, Pack) and not self.packing.types and length_column:
-                column = next(each for each in self.view.schema.columns if each.name == length_column)
-                if not column.type.scalar:
-                    raise UsageError(
-                        "there is nothing to pack: no column is one-dimensional and of numbers",
-                        file=self.view.excerpts[0].shards.storage.url,
-                        found=", ".join(f"{each.name}: {each.type}" for each in self.view.schema.columns),
-                        hint="make such values in transform=, with length= an integer column that has their lengths",
-                    )
 
     @property
     def ranks(self) -> tuple[int, int]:

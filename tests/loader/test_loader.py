@@ -162,16 +162,6 @@ def test_mistakes_name_the_way_out(url: str) -> None:
         mdsx.Loader(url, 8, batching=mdsx.MaxTokens(32, length="tokens"))
 
 
-def test_rows_need_something_to_pack(url: str) -> None:
-    def loader(length: str, transform: Any = None) -> mdsx.Loader:
-        return mdsx.Loader(url, 8, columns=["text", "id"], transform=transform, batching=mdsx.Pack(500, length=length))
-
-    with pytest.raises(mdsx.UsageError, match=r"nothing to pack.*found text: str, id: .*transform="):
-        loader("text")
-    loader("text", transform=dict)
-    loader("id")  # the loop makes the values: the rows say which samples they have
-
-
 @pytest.mark.parametrize("threads", [0, True, 1.5])
 def test_num_threads_is_checked(url: str, threads: Any) -> None:
     with pytest.raises(mdsx.UsageError, match="num_threads"):
