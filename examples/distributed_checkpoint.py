@@ -6,6 +6,8 @@ torchrun --nproc-per-node 3 examples/distributed_checkpoint.py DATA RUN  # it co
 python examples/data.py count RUN
 """
 
+import gc
+import json
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,9 +26,10 @@ BATCH, SAVE = 16, 5  # samples per rank; steps between checkpoints
 
 
 class Training:
-    """The model, its optimizer and the number of steps, for the checkpoint."""
+    """What is in a checkpoint: the model, its optimizer, the loader's position and the number of steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, loader: StreamingDataLoader) -> None:
+        self.loader = loader
         self.model = torch.nn.Sequential(torch.nn.Embedding(TOKENS, 16), torch.nn.Linear(16, TOKENS))
         fully_shard(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
@@ -34,10 +37,12 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         model, optimizer = get_state_dict(self.model, self.optimizer)
-        return {"model": model, "optimizer": optimizer, "steps": self.steps}
+        loader = json.dumps(self.loader.state_dict())  # one value, which is loaded whole or not at all
+        return {"model": model, "optimizer": optimizer, "loader": loader, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        self.loader.load_state_dict(json.loads(state["loader"]))
         self.steps = state["steps"]
 
 
@@ -45,8 +50,8 @@ def main(data: str, run: str) -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     background = dist.new_group(backend="gloo")  # the checkpoints' own: the model's is in use at the same time
     loader = StreamingDataLoader(StreamingDataset(data, columns=["id", "tokens"]), BATCH, drop_last=False)
-    training = Training()
-    state = {"training": training, "loader": loader}
+    training = Training(loader)
+    state = {"training": training}
     complete = [int(file.parent.name) for file in Path(run).glob("checkpoints/*/.metadata")]  # written last
     if complete:
         dcp.load(state, checkpoint_id=f"{run}/checkpoints/{max(complete)}")
@@ -68,8 +73,9 @@ def main(data: str, run: str) -> None:
                 saving = dcp.async_save(state, checkpoint_id=folder, process_group=background)
     if saving is not None:
         saving.result()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    dist.destroy_process_group()

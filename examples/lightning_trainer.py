@@ -6,6 +6,7 @@ torchrun --nproc-per-node 3 examples/lightning_trainer.py DATA RUN  # it continu
 python examples/data.py count RUN
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -70,3 +71,6 @@ def main(data: str, run: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

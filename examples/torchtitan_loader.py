@@ -9,6 +9,8 @@ GPU, so `main` does what `Trainer.train` does, with torchtitan's own optimizer a
     python examples/data.py count RUN
 """
 
+import gc
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,10 +48,10 @@ class MdsxDataLoader(BaseDataLoader):
                 yield {"input": tokens[:, :-1], "id": batch["id"]}, tokens[:, 1:]
 
     def state_dict(self) -> dict[str, Any]:
-        return self.loader.state_dict()
+        return {"loader": json.dumps(self.loader.state_dict())}  # one value, which is loaded whole or not at all
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.loader.load_state_dict(state_dict)
+        self.loader.load_state_dict(json.loads(state_dict["loader"]))
 
 
 class Steps:
@@ -92,8 +94,9 @@ def main(data: str, run: str) -> None:
         optimizers.zero_grad()
         checkpointer.save(trained.step)
     checkpointer.close()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    dist.destroy_process_group()

@@ -6,6 +6,7 @@ torchrun --nproc-per-node 4 examples/trl_sft.py DATA RUN  # it continues, on any
 python examples/data.py count RUN
 """
 
+import gc
 import os
 import sys
 from typing import Any
@@ -81,3 +82,6 @@ def main(data: str, run: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    gc.collect()  # the model ends before its process group, see docs/loaders.md
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,12 +1,13 @@
-"""The dataset of the examples."""
+"""The dataset of the examples, and the process that runs them."""
 
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 
 import pytest
 
-from tests.examples.runs import EXAMPLES
+from tests.examples.runs import EXAMPLES, Programs
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = str(tmp_path_factory.mktemp("examples") / "data")
     runpy.run_path(str(EXAMPLES / "data.py"))["write"](url)
     return url
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Programs]:
+    found = Programs()
+    yield found
+    found.close()

@@ -14,16 +14,17 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests import fork_server
 from tools.environment import PeerEnvironment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT = 200
+T = TypeVar("T")
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -42,11 +43,6 @@ class Trained(NamedTuple):
     printed: str
 
 
-def run(program: str, data: str, folder: Path, starts: Sequence[Start], imports: Sequence[str] = ()) -> Trained:
-    """Run a program of examples/. `imports`: modules that take long, imported once for all ranks."""
-    return fork_server.call(_run, program, data, folder, starts, imports, timeout=TIMEOUT)
-
-
 class Compared(NamedTuple):
     """The steps of a whole run, of one that was killed and resumed on as many ranks, and of one on others."""
 
@@ -57,14 +53,51 @@ class Compared(NamedTuple):
     epochs: list[Counter[int]]  # of the last
 
 
-def compare(program: str, data: str, folder: Path, start: Start, others: int, imports: Sequence[str] = ()) -> Compared:
-    """Run a program on the ranks of `start`, whole and killed, and resume it on as many ranks and on `others`."""
-    return fork_server.call(_compare, program, data, folder, start, others, imports, timeout=TIMEOUT)
+class Programs:
+    """A process that imports what the programs use, once, and runs them on ranks that it forks."""
+
+    def __init__(self) -> None:
+        self._server, theirs = fork_server.CONTEXT.Pipe()
+        self._process = fork_server.start(_serve, theirs)
+        theirs.close()
+
+    def run(self, program: str, data: str, folder: Path, starts: Sequence[Start]) -> Trained:
+        """Run a program of examples/."""
+        return self._call(_run, program, data, folder, starts)
+
+    def compare(self, program: str, data: str, folder: Path, start: Start, others: int) -> Compared:
+        """Run a program on the ranks of `start`, whole and killed, and resume it on as many ranks and on `others`."""
+        return self._call(_compare, program, data, folder, start, others)
+
+    def close(self) -> None:
+        self._server.close()
+        self._process.join(TIMEOUT)
+        self._process.kill()
+
+    def _call(self, work: Callable[..., T], *arguments: Any) -> T:
+        self._server.send((work, arguments))
+        good, answer = self._server.recv()
+        assert good, answer
+        found: T = answer
+        return found
 
 
-def _compare(program: str, data: str, folder: Path, start: Start, others: int, imports: Sequence[str]) -> Compared:
+def _serve(requests: Connection[Any, Any]) -> None:
+    sys.path[:0] = [str(EXAMPLES), str(PeerEnvironment("frameworks").packages)]
+    while True:
+        try:
+            work, arguments = requests.recv()
+        except EOFError:
+            return
+        try:
+            requests.send((True, work(*arguments)))
+        except BaseException:
+            requests.send((False, traceback.format_exc()))
+
+
+def _compare(program: str, data: str, folder: Path, start: Start, others: int) -> Compared:
     again = Start(start.ranks)
-    first = _run(program, data, folder / "whole", [again], imports)
+    first = _run(program, data, folder / "whole", [again])
     statuses = [*first.statuses, *_run(program, data, folder / "same", [start]).statuses]
     shutil.copytree(folder / "same", folder / "other")
     statuses += _run(program, data, folder / "same", [again]).statuses
@@ -80,16 +113,20 @@ def killed(statuses: list[int | None]) -> bool:
     return statuses[-1] == -signal.SIGKILL and all(status != 0 for status in statuses)
 
 
-def _run(program: str, data: str, folder: Path, starts: Sequence[Start], imports: Sequence[str] = ()) -> Trained:
-    sys.path[:0] = [str(EXAMPLES), str(PeerEnvironment("frameworks").packages)]
-    for name in imports:
+def _run(program: str, data: str, folder: Path, starts: Sequence[Start]) -> Trained:
+    importlib.invalidate_caches()  # the frameworks may have been installed just now
+    for name in (program.removesuffix(".py"), "torch._dynamo"):  # what the ranks would import, each by itself
         importlib.import_module(name)
-    statuses = [_start(program, data, folder, start) for start in starts]
+    statuses = [run_ranks(program, data, folder, start) for start in starts]
     epochs: Any = importlib.import_module("data").epochs
     return Trained(statuses, epochs(folder), (folder.parent / f"{folder.name}.0.log").read_text())
 
 
-def _start(program: str, data: str, folder: Path, start: Start) -> list[int | None]:
+def run_ranks(program: str, data: str, folder: Path, start: Start, *, addressed: bool = False) -> list[int | None]:
+    """Run a program on ranks that this process forks, and return how they ended. When one fails, end the others.
+
+    `addressed`: the program's arguments also say where the ranks meet, the rank, and the number of ranks.
+    """
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])
@@ -100,7 +137,8 @@ def _start(program: str, data: str, folder: Path, start: Start) -> list[int | No
             target=_rank,
             args=(
                 {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()},
-                [str(EXAMPLES / program), data, str(folder)],
+                [str(EXAMPLES / program), data, str(folder)]
+                + [f"127.0.0.1:{port}", str(rank), str(start.ranks)] * addressed,
                 start.killed_in if rank == start.ranks - 1 else None,
                 folder.parent / f"{folder.name}.{rank}.log",
             ),
@@ -118,7 +156,7 @@ def _start(program: str, data: str, folder: Path, start: Start) -> list[int | No
             running = [process for process in running if process.exitcode is None]
             assert time.monotonic() < deadline
         for process in running:  # a rank has failed: a launcher ends the others
-            process.terminate()
+            process.kill()  # JAX takes SIGTERM for a notice, and would wait
         for process in ranks:
             process.join()
         return [process.exitcode for process in ranks]
@@ -135,28 +173,14 @@ def _rank(environment: dict[str, str], arguments: list[str], killed_in: int | No
     out = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    status = 0
     faulthandler.dump_traceback_later(TIMEOUT - 20, exit=True)
-    try:
-        data: Any = importlib.import_module("data")
-        record = data.record
+    data: Any = importlib.import_module("data")
+    record = data.record
 
-        def killing(run: str | Path, step: int, numbers: Iterable[int], *more: Any) -> None:
-            record(run, step, numbers, *more)
-            if step == killed_in:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def killing(run: str | Path, step: int, numbers: Iterable[int], *more: Any) -> None:
+        record(run, step, numbers, *more)
+        if step == killed_in:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        data.record = killing
-        # The last call of each program. With PyTorch 2.13, what DDP leaves may hang or abort, without mdsx too.
-        distributed: Any = importlib.import_module("torch.distributed")
-        distributed.destroy_process_group = _end
-        runpy.run_path(arguments[0], run_name="__main__")
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    _end(status=status)  # after DDP, PyTorch 2.13 sometimes aborts at the interpreter's exit; without mdsx too
-
-
-def _end(group: Any = None, status: int = 0) -> None:
-    sys.stdout.flush()
-    os._exit(status)
+    data.record = killing
+    runpy.run_path(arguments[0], run_name="__main__")

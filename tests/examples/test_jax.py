@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -14,25 +13,20 @@ from typing import Any
 
 import pytest
 
-from tests.examples.runs import EXAMPLES
+from tests.examples.runs import EXAMPLES, killed
 from tools.environment import PeerEnvironment
 
 PROGRAM = """
-import importlib.util, os, runpy, signal, sys
+import importlib.util, json, sys
+from pathlib import Path
+
+import jax_loop  # once for all processes
+from tests.examples.runs import Start, run_ranks
+
 assert importlib.util.find_spec("torch") is None
-import data
-
-examples, killed_in, *arguments = sys.argv[1:]
-record = data.record
-
-def killing(run, step, *more):
-    record(run, step, *more)
-    if step == int(killed_in):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-data.record = killing
-sys.argv = [f"{examples}/jax_loop.py", *arguments]
-runpy.run_path(sys.argv[0], run_name="__main__")
+data, run = sys.argv[1:]
+starts = [Start(2, killed_in=8), Start(1)]
+print(json.dumps([run_ranks("jax_loop.py", data, Path(run), start, addressed=True) for start in starts]))
 """
 
 
@@ -43,50 +37,20 @@ def python() -> str:
     return str(environment.python)
 
 
-def start(python: str, data: str, run: Path, processes: int, killed_in: int = 0) -> list[int]:
-    """Run the program; the last process kills itself in a step, and then the others are ended. Return the statuses."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
-    paths = os.pathsep.join((str(EXAMPLES), str(EXAMPLES.parent)))
-    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
-    ranks = [
-        subprocess.Popen(
-            [
-                python,
-                "-c",
-                PROGRAM,
-                *map(str, (EXAMPLES, killed_in if rank == processes - 1 else 0, data, run, address)),
-                str(rank),
-                str(processes),
-            ],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank in range(processes)
-    ]
-    try:
-        ranks[-1].wait(200)
-        for rank in ranks:
-            if killed_in:
-                rank.kill()  # JAX takes SIGTERM for a notice, and would wait
-            rank.wait(200)
-        return [rank.returncode for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-
-
 def test_jax_resumes_on_other_processes_exactly_once(
     python: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, *others = start(python, data, tmp_path, 2, killed_in=8)[::-1]
-    assert first == -signal.SIGKILL
-    assert 0 not in others
-    assert start(python, data, tmp_path, 1) == [0]
+    paths = os.pathsep.join((str(EXAMPLES), str(EXAMPLES.parent)))
+    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+    run = str(tmp_path / "run")
+    done = subprocess.run(
+        [python, "-c", PROGRAM, data, run], env=environment, stdout=subprocess.PIPE, timeout=200, check=True
+    )
+    first, last = json.loads(done.stdout)
+    assert killed(first)
+    assert last == [0]
     monkeypatch.syspath_prepend(EXAMPLES)
-    steps: Any = importlib.import_module("data").steps(tmp_path)
+    steps: Any = importlib.import_module("data").steps(run)
     monkeypatch.delitem(sys.modules, "data")
     assert list(steps) == [*range(1, 41)]
     for epoch in range(2):

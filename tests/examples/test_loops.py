@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runs import EXAMPLES, Start, Trained, killed, run
+from tests.examples.runs import EXAMPLES, Programs, Start, Trained, killed
 from tools.environment import PeerEnvironment
 
 PAGE = (EXAMPLES.parent / "docs" / "loaders.md").read_text(encoding="utf-8")
 SAMPLES = 1003
 EPOCHS = 2
-DISTRIBUTED = ["torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp"]
-TRAINERS = [*DISTRIBUTED, "transformers.trainer", "transformers.models.llama.modeling_llama"]
 
 
 @pytest.fixture(scope="session")
@@ -31,35 +29,41 @@ def check(trained: Trained, epochs: int = EPOCHS) -> None:
     assert trained.epochs == [Counter(range(SAMPLES))] * epochs
 
 
-def test_accelerate_resumes_on_other_ranks_exactly_once(data: str, tmp_path: Path) -> None:
-    trained = run("accelerate_loop.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)], DISTRIBUTED)
+def test_accelerate_resumes_on_other_ranks_exactly_once(programs: Programs, data: str, tmp_path: Path) -> None:
+    trained = programs.run("accelerate_loop.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)])
     check(trained)
     assert "the mean of 1,003 samples" in trained.printed
 
 
-def test_lightning_resumes_on_other_ranks_exactly_once(data: str, tmp_path: Path) -> None:
-    check(run("lightning_trainer.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)], DISTRIBUTED))
+def test_lightning_resumes_on_other_ranks_exactly_once(programs: Programs, data: str, tmp_path: Path) -> None:
+    check(programs.run("lightning_trainer.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(1)]))
 
 
-def test_a_distributed_checkpoint_resumes_on_other_ranks_exactly_once(data: str, tmp_path: Path) -> None:
-    starts = [Start(2, killed_in=18), Start(3)]
-    check(run("distributed_checkpoint.py", data, tmp_path / "run", starts, DISTRIBUTED))
+def test_a_distributed_checkpoint_resumes_on_other_ranks_exactly_once(
+    programs: Programs, data: str, tmp_path: Path
+) -> None:
+    starts = [Start(2, killed_in=18), Start(1)]
+    check(programs.run("distributed_checkpoint.py", data, tmp_path / "run", starts))
 
 
-def test_torchtitan_resumes_on_other_ranks_exactly_once(frameworks: None, data: str, tmp_path: Path) -> None:
-    check(run("torchtitan_loader.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(3)], DISTRIBUTED))
+def test_torchtitan_resumes_on_other_ranks_exactly_once(
+    frameworks: None, programs: Programs, data: str, tmp_path: Path
+) -> None:
+    check(programs.run("torchtitan_loader.py", data, tmp_path / "run", [Start(2, killed_in=18), Start(1)]))
 
 
 @pytest.mark.parametrize("program", ["huggingface_trainer.py", "trl_sft.py"])
-def test_trainers_resume_on_other_ranks_exactly_once(program: str, frameworks: None, data: str, tmp_path: Path) -> None:
-    check(run(program, data, tmp_path / "run", [Start(2, killed_in=12), Start(1)], TRAINERS))
+def test_trainers_resume_on_other_ranks_exactly_once(
+    program: str, frameworks: None, programs: Programs, data: str, tmp_path: Path
+) -> None:
+    check(programs.run(program, data, tmp_path / "run", [Start(2, killed_in=12), Start(1)]))
 
 
 def test_the_page_shows_the_code_of_the_examples() -> None:
     programs = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
     loops = PAGE.partition("## Training loops")[2]
     snippets = re.findall(r"^```python\n(.*?)^```$", loops, re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 6
+    assert len(snippets) == 7
     assert not [code for code in snippets if code not in programs]
 
 

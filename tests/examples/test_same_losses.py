@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runs import Start, compare, killed
+from tests.examples.runs import Programs, Start, killed
 
 SAMPLES = 1003
 
 
 @pytest.mark.parametrize("program", ["packed_language_model.py", "image_classifier.py"])
-def test_losses_are_the_same_on_as_many_ranks(program: str, data: str, tmp_path: Path) -> None:
-    found = compare(program, data, tmp_path, Start(2, killed_in=18), others=3, imports=["torch._dynamo"])
+def test_losses_are_the_same_on_as_many_ranks(program: str, programs: Programs, data: str, tmp_path: Path) -> None:
+    found = programs.compare(program, data, tmp_path, Start(2, killed_in=18), others=1)
     finished, first, *resumed = found.statuses
     assert killed(first)
     assert {status for statuses in (finished, *resumed) for status in statuses} == {0}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.distributed import checkpoint
 
 import mdsx
 from mdsx.torch import StreamingDataLoader, StreamingDataset
@@ -74,6 +75,7 @@ def take(loaders: list[StreamingDataLoader], steps: int | None = None) -> list[d
     return found
 
 
+dcp: Any = checkpoint
 EVERY = Counter(enumerate(LENGTHS))
 
 
@@ -315,6 +317,34 @@ def test_the_state_names_what_does_not_fit(url: str) -> None:
     ):
         with pytest.raises(mdsx.StateError):
             loader(url).load_state_dict({**state, "groups": broken})
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
+def test_a_distributed_checkpoint_keeps_the_state_if_it_is_one_value(url: str, tmp_path: Path) -> None:
+    """Of a dict, `dcp.load` takes the keys that the loader's own state has now, and leaves out others in silence."""
+    packed, plain = loader(url), loader(url, batching=None)
+    for found, name in ((packed, "packed"), (plain, "plain")):
+        next(iter(found))
+        state = found.state_dict()
+        dcp.save({"dict": state, "loader": json.dumps(state)}, checkpoint_id=tmp_path / name)
+
+    def loaded(name: str, into: StreamingDataLoader) -> dict[str, Any]:
+        state = {"loader": json.dumps(into.state_dict())}
+        dcp.load(state, checkpoint_id=tmp_path / name)
+        found: dict[str, Any] = json.loads(state["loader"])
+        return found
+
+    fresh, without = loader(url), loader(url, batching=None)
+    with pytest.raises(mdsx.StateError, match="middle of a window"):
+        without.load_state_dict(loaded("packed", without))
+    with pytest.raises(mdsx.StateError, match="start of a window"):
+        fresh.load_state_dict(loaded("plain", fresh))
+    fresh.load_state_dict(loaded("packed", fresh))
+    assert fresh.state_dict() == packed.state_dict()
+
+    state = {"dict": without.state_dict()}
+    dcp.load(state, checkpoint_id=tmp_path / "packed")
+    assert "groups" not in state["dict"]  # why docs/loaders.md says to save one value
 
 
 def test_at_the_end_of_a_window_the_groups_may_change(url: str) -> None:
