@@ -110,7 +110,9 @@ class RankData:
 
     def copy(self) -> RankData:
         """Return the same samples in the same order, to read at a separate pace."""
-        return copy(self)
+        copied = copy(self)
+        copied.groups = copy(self.groups)  # a state that one of them loads may change its window
+        return copied
 
     def group(self, layout: Layout, epoch_steps: int | None) -> None:
         """Hand out groups of samples."""

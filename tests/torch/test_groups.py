@@ -7,6 +7,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,16 @@ def test_a_default_window_is_that_of_the_state(tmp_path: Path) -> None:
     after.load_state_dict(state)
     assert after.state_dict() == state
     assert sum(pieces(read + list(after)).values()) == 50
+
+
+def test_a_state_changes_the_window_of_no_copy(url: str) -> None:
+    batching, other = mdsx.Pack(64, length="tokens"), mdsx.Pack(64, length="tokens", window=8)
+    first = loader(url, batching=batching, drop_last=False)
+    second = copy(first)
+    state = loader(url, batching=other).state_dict()
+    second.load_state_dict(state)
+    assert second.state_dict() == state != first.state_dict()
+    assert pieces(first) == pieces(second) == EVERY
 
 
 def test_a_sample_longer_than_a_row_is_named(tmp_path: Path) -> None:
