@@ -139,6 +139,8 @@ class Batching:
 
     def check(self, epoch: int) -> None:
         """Raise UsageError if no pass can begin: an epoch has no batch, or its positions are too large."""
+        if not self.samples:
+            raise UsageError("the dataset has no samples, so its epochs have no batch")
         if self.count() == 0:
             raise UsageError(
                 f"an epoch of {self.samples} samples has no batch of {self.batch_size} on each of "

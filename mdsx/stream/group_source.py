@@ -90,13 +90,26 @@ class GroupSource:
     def check(
         self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]
     ) -> tuple[int, GroupPlace, Phases]:
-        """Return (epoch, place, phases) of a state of this run. Raise StateError that names the field."""
+        """Return (epoch, place, phases) of a state of this run. Raise StateError that names the field; then nothing
+        changes."""
+        before = self._rule
+        try:
+            return self._checked(identity, course, state)
+        except BaseException:
+            self._rule = before
+            raise
+
+    def _checked(
+        self, identity: OrderIdentity, course: Course, state: Mapping[str, Any]
+    ) -> tuple[int, GroupPlace, Phases]:
         order, window, taken, step, epoch = state, -1, 0, 0, None
         if isinstance(state, Mapping) and "groups" in state:
+            order = {name: value for name, value in state.items() if name != "groups"}
+            if state.get("fingerprint") != identity.fingerprint:
+                identity.check(order)  # which names the dataset, not its lengths
             if self.layout.window is None:
                 self._rule = with_window(self.rule, state["groups"])
             window, taken, step, epoch = self._identity.check(state["groups"])
-            order = {name: value for name, value in state.items() if name != "groups"}
             if epoch is not None:
                 order["epoch"] = epoch
         found, position, phases = identity.check(

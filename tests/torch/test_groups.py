@@ -348,6 +348,19 @@ def test_a_distributed_checkpoint_keeps_the_state_if_it_is_one_value(url: str, t
     assert "groups" not in state["dict"]  # why docs/loaders.md says to save one value
 
 
+def test_a_state_that_does_not_fit_changes_nothing(url: str) -> None:
+    found, batching = loader(url), mdsx.Pack(64, length="tokens")
+    next(iter(found))
+    state = found.state_dict()
+    other = loader(mdsx.Dataset(url).select(0, 300), batching=batching)
+    before = other.state_dict()
+    with pytest.raises(mdsx.StateError, match="fingerprint"):
+        other.load_state_dict(state)
+    with pytest.raises(mdsx.StateError, match="capacity"):
+        found.load_state_dict({**state, "groups": {**state["groups"], "capacity": 65}})
+    assert (found.state_dict(), other.state_dict()) == (state, before)
+
+
 def test_at_the_end_of_a_window_the_groups_may_change(url: str) -> None:
     found = loader(url, 1)
     for _ in found:
