@@ -233,7 +233,10 @@ def _work(plan: Plan, access: Access, known: tuple[str, ...], connection: _Pipe)
     believe(known)
     end_with_parent()
     while True:
-        part: Any = connection.recv()
+        try:
+            part: Any = connection.recv()
+        except (EOFError, ConnectionError):  # the parent was killed; this process is about to be
+            return
         try:
             tally = convert_part(plan, part, _PipeReporter(connection), access)
         except MdsxError as error:
