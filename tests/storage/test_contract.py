@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 import mdsx
 from mdsx.storage import Storage, open_storage
+from tests.forks import forked
 
 DATA = bytes(range(256)) * 20
 
@@ -113,10 +113,7 @@ def test_storage_works_across_pickle_threads_and_forks(storage: Storage) -> None
     assert pickle.loads(pickle.dumps(storage)).get("key").data == DATA
     with ThreadPoolExecutor(8) as threads:
         assert all(piece.data == DATA for piece in threads.map(storage.get, ["key"] * 40))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if storage.get("key").data == DATA else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert forked(lambda: storage.get("key").data) == DATA
     assert storage.get("key").data == DATA
 
 
@@ -124,8 +121,5 @@ def test_connections_can_be_opened_in_advance(storage: Storage) -> None:
     storage.put("key", DATA)
     for key in ("key", "missing"):  # errors appear at later requests
         storage.connect(key, 8)
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if storage.get("key").data == DATA else 1)
-        assert os.waitpid(child, 0)[1] == 0
+        assert forked(lambda: storage.get("key").data) == DATA
         assert storage.get("key").data == DATA
