@@ -17,8 +17,8 @@ _COLUMNS = 80  # of a terminal that does not say how many it has
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far `verify`, `repair`, `convert_tars`, `index_parquet` or `write_lengths` has come: they call their `watch`
-    with it, from one thread.
+    """How far `verify`, `repair`, `convert`, `export`, `index_parquet`, `index_tars` or `write_lengths` has come: they
+    call their `watch` with it, from one thread.
 
         mdsx.verify(url, watch=lambda progress: print(f"{progress.size / progress.of_size:.0%}"))
 
@@ -26,8 +26,8 @@ class Progress:
         samples: Samples done.
         size: Bytes read, as they are stored; while indexing, the sizes of the files that were looked at.
         of_size: The same, in all.
-        shards: Shards done; 0 in a conversion.
-        of_shards: Shards in all; 0 in a conversion, and while indexing.
+        shards: Shards done; 0 in a conversion and an export.
+        of_shards: Shards in all; 0 in a conversion, in an export, and while indexing.
         problems: Errors found since the last call. After a verification, the `Verification` has all of them.
     """
 

@@ -1,4 +1,4 @@
-"""Progress: verify, repair and convert_tars report it in the same way; and the line that shows it."""
+"""Progress: verify, repair and convert report it in the same way; and the line that shows it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 
 import mdsx
 from mdsx import progress
-from tests.convert.tars import sample_members, write_tar
+from tests.tars.tars import sample_members, write_tar
 from tests.terminal import terminal
 
 CALLS: dict[str, Callable[[Path, Callable[[mdsx.Progress], object]], object]] = {
     "verify": lambda folder, watch: mdsx.verify(folder / "data", watch=watch),
     "repair": lambda folder, watch: mdsx.repair(folder / "data", watch=watch),
-    "convert_tars": lambda folder, watch: mdsx.convert_tars(f"{folder}/x.tar", folder / "again", watch=watch),
+    "convert": lambda folder, watch: mdsx.convert("tar", f"{folder}/x.tar", folder / "again", watch=watch),
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_progress_grows_until_everything_is_read(call: str, tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", sample_members(range(50)))
-    mdsx.convert_tars([f"{tmp_path}/x.tar"], tmp_path / "data", shard_size="1KB")
+    mdsx.convert("tar", [f"{tmp_path}/x.tar"], tmp_path / "data", shard_size="1KB")
     seen: list[mdsx.Progress] = []
     CALLS[call](tmp_path, seen.append)
     assert [each.size for each in seen] == sorted(each.size for each in seen)

@@ -7,6 +7,7 @@ from mdsx.format import filenames
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value_decoder, values_decoder
 from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error, check_length
+from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count
@@ -31,6 +32,7 @@ from mdsx.format.protocol import (
     Reading,
     Reads,
     RowDecoder,
+    SideObject,
     StoredFormat,
     StoredIndex,
     WholeShards,
@@ -65,6 +67,7 @@ __all__ = [
     "Decoder",
     "Encoded",
     "Encoder",
+    "FileIndexParser",
     "Hashes",
     "Heap",
     "Index",
@@ -93,6 +96,7 @@ __all__ = [
     "ShardBuilder",
     "ShardEntry",
     "ShardView",
+    "SideObject",
     "StoredFormat",
     "StoredIndex",
     "Values",
@@ -115,6 +119,7 @@ __all__ = [
     "first_bytes",
     "format_ranges",
     "header_row_key",
+    "is_file_key",
     "is_name",
     "length_rule",
     "lengths_of_selection",
@@ -128,6 +133,7 @@ __all__ = [
     "raw_size",
     "read_records",
     "salvage",
+    "seal_file_index",
     "surplus",
     "to_items",
     "value_decoder",

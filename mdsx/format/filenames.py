@@ -9,9 +9,12 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `part-00000/` | the dataset of one of several writers |
 | `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
+| `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
 | `_mdsx/writer.json`, `_mdsx/journal.00000.json` | a writer's record, and its journals |
 | `_convert/plan.json`, `part.00000.json`, `skipped.json` | a conversion's plan, its progress, and what it skipped |
 | `_lengths/<column>.u32` | the lengths of all samples by one column |
+| `_mdsx-tars/<hash>-<hash>.mdsx` | beside an index of tars: where the samples of one tar are |
+| `_mdsx-tars/<hash>.json`, `passes.json` | a tar that was indexed, until the index exists; then all of them |
 | `.<name>.<token>.mdsx-tmp` | on a local disk, a file that is being written |
 
 The index lists the shards' names as runs: `["shard.", ".mdsx", 0, 3]` are three names. No name leads outside the
@@ -28,9 +31,10 @@ import xxhash
 
 INDEX = "index.json"
 SHARDS = "shard."
-"""The prefix of shards' names; likewise `PARTS`, `REPAIRS` and `JOURNALS`."""
+"""The prefix of shards' names; likewise `PARTS`, `REPAIRS`, `SNAPSHOTS` and `JOURNALS`."""
 PARTS = "part-"
 REPAIRS = "repaired"
+SNAPSHOTS = "index-"
 WRITER_FOLDER = "_mdsx/"
 WRITER_RECORD = WRITER_FOLDER + "writer.json"
 JOURNALS = WRITER_FOLDER + "journal."
@@ -40,6 +44,9 @@ CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
 """What a conversion skipped. It stays with the finished dataset."""
 
 LENGTHS_FOLDER = "_lengths/"
+POINTERS_FOLDER = "_mdsx-tars/"
+POINTED = POINTERS_FOLDER + "passes.json"
+"""What the last pass over tars found in each of them."""
 
 MAX_NAME_SIZE = 512
 
@@ -52,6 +59,8 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]|^\.")
 _COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _NAME = re.compile(f"{_COMPONENT}(?:/{_COMPONENT})*")
 _NUMBER = re.compile("[0-9]{5,}")
+_FINGERPRINT = re.compile("[0-9a-f]{32}")
+_SNAPSHOT = re.compile(r"index-([0-9a-f]{32})\.json")
 _PART = re.compile(r"part-([0-9]{5,})")
 _SHARD = re.compile(r"(?:(part-[0-9]{5,})/)?(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?")
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
@@ -107,6 +116,19 @@ def shard_number(key: str) -> int | None:
     return None if found is None or (found.part, found.repair, found.canonical) != (None, 0, True) else found.number
 
 
+def pointers(tar: str, hash: str) -> str:
+    """Return the key of the pointer shard of the tar with key `tar`; `hash` is its XXH3-128 in hexadecimal.
+
+    It does not depend on the other tars, so that adding one leaves all other pointer shards as they are.
+    """
+    return f"{POINTERS_FOLDER}{xxhash.xxh3_64_hexdigest(tar.encode())}-{hash[:16]}{_PLAIN}"
+
+
+def pointed(tar: str) -> str:
+    """Return the key of the record of the tar with key `tar`, until an index has it."""
+    return f"{POINTERS_FOLDER}{xxhash.xxh3_64_hexdigest(tar.encode())}.json"
+
+
 # --- parts, repairs, records
 
 
@@ -144,6 +166,19 @@ def replaced_index(hash: str) -> str:
     return f"index.before-repair-{hash}.json"
 
 
+def snapshot(fingerprint: str) -> str:
+    """Return the key of the index of the dataset that had this fingerprint. Raise ValueError if it is none."""
+    if _FINGERPRINT.fullmatch(fingerprint) is None:
+        raise ValueError(fingerprint)
+    return f"{SNAPSHOTS}{fingerprint}.json"
+
+
+def snapshot_fingerprint(key: str) -> str | None:
+    """Return the fingerprint of a snapshot, by its key; None for any other key."""
+    match = _SNAPSHOT.fullmatch(key)
+    return None if match is None else match[1]
+
+
 def journal(number: int) -> str:
     return f"{JOURNALS}{number:05d}.json"
 
@@ -168,6 +203,11 @@ def lengths(column: str) -> str:
 def temporary(name: str, token: str) -> str:
     """Return the name of the temporary file, in the same folder, to which the content of `name` is written."""
     return f".{name[:100]}.{token}{_TEMPORARY}"
+
+
+def lock(name: str) -> str:
+    """Return the name of the temporary file that is locked while `name` is compared and replaced."""
+    return temporary(name, "lock")
 
 
 def is_temporary(name: str) -> bool:

@@ -82,6 +82,17 @@ class Index(WholeShards):
     fingerprint: str
     metadata: dict[str, Any]
 
+    @property
+    def base_fingerprint(self) -> str:
+        """The fingerprint of the shards up to the first one in another folder. Parts that are appended do not change
+        it."""
+        folders = [prefix.rpartition("/")[0] for prefix, *_ in self.files]
+        for folder, first in zip(folders, self.firsts.tolist(), strict=False):  # without files, there is a first too
+            if folder != folders[0]:
+                some = slice(first)
+                return fingerprint_of(self.schema, self.counts[some], self.raw_sizes[some], self.raw_hashes[some])
+        return self.fingerprint
+
     def name(self, shard: int) -> str:
         """Return the key of the shard, relative to the index's folder."""
         if not 0 <= shard < len(self.counts):

@@ -10,6 +10,10 @@ The *stored* bytes of a shard are those of its object in storage. Its *raw* byte
 - SHARDS: the object is fetched whole, before its first sample, and passes `receive`.
 - GROUPS: the shard is a part of a larger object. `read_group` says which bytes it needs, and returns its raw bytes.
 
+A shard may need a *side object*, which is next to the index and says what the shard itself does not: an index of tars
+has one for each tar. `mdsx/shards/` fetches it whole, checks its hash, keeps it in the cache, and gives it to
+`with_side_object`. The index that this returns can read that shard.
+
 Whatever the format, samples are selected (`Selection`) so that one batch can come from many shards, of several
 formats, and each column of it is copied with one call.
 """
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +49,15 @@ class Reads(Enum):
 
 Range = tuple[int, int]
 """Half-open, in bytes of a stored object."""
+
+
+class SideObject(NamedTuple):
+    """An object that is read with a shard: its key next to the index, its bytes, and their XXH3-128 in hexadecimal."""
+
+    name: str
+    size: int
+    hash: str
+
 
 Reading = Generator[Sequence[Range], Sequence[memoryview], T]
 """A generator that yields ranges of one stored object, is sent their bytes, and returns its result."""
@@ -167,6 +180,14 @@ class StoredIndex(Protocol):
     def reads(self, shard: int) -> Reads:
         """Return how the shard is read from storage."""
 
+    def side_object(self, shard: int) -> SideObject | None:
+        """Return the object next to the index that must be read before the shard; None if it needs none."""
+
+    def with_side_object(self, shard: int, data: Buffer, *, file: str) -> StoredIndex:
+        """Return an index on which `open`, `check`, `by_range`, `read_lengths`, `read_rows` and `find_damage` can be
+        called for this shard. `data` is its side object, whose hash is right, and `file` that one's full name. Only for
+        a shard that has one. Raise CorruptError, which names the side object, if it does not fit."""
+
     def receive(self, shard: int, *, file: str) -> Receiver:
         """Return the checks for a whole object. Not for GROUPS. `file` is its full name, for messages, as below."""
 
@@ -264,6 +285,12 @@ class WholeShards:
 
     def object_size(self, shard: int) -> int:
         return int(self.sizes[shard])
+
+    def side_object(self, shard: int) -> SideObject | None:
+        return None
+
+    def with_side_object(self, shard: int, data: Buffer, *, file: str) -> StoredIndex:
+        raise NotImplementedError("shards have no side objects: `side_object` returns None")
 
     def read_group(self, shard: int, *, file: str) -> Reading[Sequence[Buffer]]:
         raise NotImplementedError("a shard is an object of its own: `reads` does not return GROUPS")

@@ -5,6 +5,7 @@ from mdsx.process.children import Owner, at_fork, end_with_parent, ignoring_inte
 from mdsx.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
 from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
+from mdsx.process.pool import Report, Work, map_in_processes
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "Counter",
     "Counters",
     "Owner",
+    "Report",
     "Share",
+    "Work",
     "at_fork",
     "count",
     "end_with_parent",
@@ -24,6 +27,7 @@ __all__ = [
     "in_flight",
     "is_first",
     "keep_freed_memory",
+    "map_in_processes",
     "most_descriptors",
     "most_leases",
     "naming_limits",

@@ -3,11 +3,13 @@
 from mdsx.format import Selection
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, Excerpt
-from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign
+from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.length_file import LengthFile, put_length_file
-from mdsx.shards.lengths import Lengths, column_of, lengths_of, write_length_file
+from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, write_length_file
+from mdsx.shards.scan import scan
 from mdsx.shards.shards import Shards
+from mdsx.shards.side_objects import with_side_object
 from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
@@ -38,8 +40,12 @@ __all__ = [
     "read_index",
     "refuse_foreign",
     "retried",
+    "scan",
+    "snapshots",
     "split",
+    "stored_lengths",
     "stream_shard",
     "warm",
+    "with_side_object",
     "write_length_file",
 ]

@@ -8,22 +8,37 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from mdsx.errors import FormatError, MdsxError, MissingError, UsageError
-from mdsx.format import MdsxFormat, StoredFormat, StoredIndex, filenames
+from mdsx.errors import (
+    CorruptError,
+    ForbiddenError,
+    FormatError,
+    MdsxError,
+    MissingError,
+    UnsupportedError,
+    UsageError,
+    shown,
+)
+from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, filenames, parse_index
 from mdsx.mds import MdsFormat
 from mdsx.parquet import ParquetFormat
+from mdsx.process import REQUESTS, Share
 from mdsx.shards.stored import retried
 from mdsx.storage import MissingBucketError, Storage, file_of
+from mdsx.tars import TarsFormat, is_wids
 
 OURS: Final = MdsxFormat()
-FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat())
+FORMATS: tuple[StoredFormat, ...] = (OURS, MdsFormat(), ParquetFormat(), TarsFormat())
 """The formats that can be read. An index that none of them recognizes is parsed as one of ours, which refuses it."""
 
 _LOOKED = 1000  # names that are looked at to find out what is here
 _KINDS = (  # of files: suffix, what to do
     ("parquet", "here are Parquet files: make an index of them with `mdsx index parquet {url}`"),
     ("mds", "here are MDS shards, but not their index.json: copy it here too"),
-    ("tar|tgz", "here are tars: convert them with `mdsx convert tar {url}/*.tar OUT`"),
+    ("tgz|tar\\.\\w+", "here are compressed tars: convert them with `mdsx convert tar {url}/*.tar.* OUT`"),
+    (
+        "tar",
+        "here are tars: make an index of them with `mdsx index tar {url}`, or convert them (`mdsx convert tar`)",
+    ),
     ("mdsx", "here are shards: if their writer died, finish it with resume=True, or see `mdsx repair {url}`"),
 )
 
@@ -38,15 +53,68 @@ def format_of(key: str, data: bytes) -> StoredFormat:
     return next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)
 
 
-def read_index(storage: Storage) -> StoredIndex:
-    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError."""
-    return retried(lambda: _read_index(storage), FormatError)
+def read_index(storage: Storage, snapshot: str | None = None) -> StoredIndex:
+    """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError.
+
+    `snapshot`: the fingerprint that the dataset has or had. Raise UsageError if that is no fingerprint, MissingError if
+    it never had it.
+    """
+    if snapshot is None:
+        return retried(lambda: _read_index(storage), FormatError)
+    try:
+        key = filenames.snapshot(snapshot)
+    except (TypeError, ValueError):
+        message = "a snapshot is given by its fingerprint"
+        raise UsageError(message, file=storage.url, found=shown(snapshot), expected="32 digits of 0-9, a-f") from None
+    kept = retried(lambda: _read_snapshot(storage, key, snapshot), FormatError)
+    index: StoredIndex = read_index(storage) if kept is None else kept
+    if index.fingerprint != snapshot:
+        names = ", ".join([*snapshots(storage), f"{index.fingerprint} (now)"])
+        message = "the dataset has no such snapshot"
+        raise MissingError(message, file=storage.url, found=snapshot, expected=f"one of {names}")
+    return index
+
+
+def snapshots(storage: Storage) -> list[str]:
+    """Return the fingerprints that the dataset in `storage` had before parts were appended, the first one first; none
+    if the storage cannot list."""
+    try:  # a dataset only grows, and its index with it
+        found = [(entry.size, entry.key) for entry in storage.list(filenames.SNAPSHOTS)]
+    except (ForbiddenError, UsageError):
+        return []
+    return [name for _, key in sorted(found) if (name := filenames.snapshot_fingerprint(key)) is not None]
+
+
+def cache_folder(index: StoredIndex) -> str:
+    """Return the name of the cache's folder for the shards of a dataset: a fingerprint. Appended parts do not change
+    it, so that the shards that are in the cache already stay of use."""
+    return index.base_fingerprint if isinstance(index, Index) else index.fingerprint
+
+
+def _read_snapshot(storage: Storage, key: str, fingerprint: str) -> Index | None:
+    data = _get(storage, key)
+    if data is None:
+        return None
+    file = file_of(storage, key)
+    index = parse_index(data, file=file)
+    if index.fingerprint != fingerprint:
+        message = "this is the index of another dataset"
+        raise CorruptError(message, file=file, place="fingerprint", found=index.fingerprint, expected=fingerprint)
+    return index
 
 
 def _read_index(storage: Storage) -> StoredIndex:
-    for key in index_keys():
-        if (data := _get(storage, key)) is not None:
-            return format_of(key, data).parse_index(data, file=file_of(storage, key))
+    first, *others = index_keys()
+    data = _get(storage, first)
+    if data is not None and not is_wids(data):  # WebDataset's own index may have this name
+        return format_of(first, data).parse_index(data, file=file_of(storage, first))
+    for key, found in zip(others, Share(REQUESTS).map(lambda each: _get(storage, each), others), strict=True):
+        if found is not None:
+            return format_of(key, found).parse_index(found, file=file_of(storage, key))
+    if data is not None:
+        message = "this is the index of WebDataset's tars: make one that mdsx reads"
+        hint = f"`mdsx index tar {storage.url}`"
+        raise UnsupportedError(message, file=file_of(storage, first), hint=hint)
     message = f"no dataset is here: it has no {' or '.join(index_keys())}"
     raise MissingError(message, file=storage.url, hint=_hint(storage))
 

@@ -41,13 +41,20 @@ class LengthFile:
     ) -> None:
         self._storage, self.key, self._identity, self.trailer = storage, key, identity, trailer
         self._firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        self.shards = len(counts)
 
     @classmethod
     def open(
-        cls, storage: Storage, identity: LengthIdentity, counts: NDArray[np.int64], *, folder: str = ""
+        cls,
+        storage: Storage,
+        identity: LengthIdentity,
+        counts: NDArray[np.int64],
+        *,
+        folder: str = "",
+        warns: bool = True,
     ) -> LengthFile | None:
         """Return the file that is next to the index in `folder`, in one request; None if there is none, or it does not
-        fit."""
+        fit, with a warning if it `warns`."""
         key = filenames.within(folder, filenames.lengths(identity.column))
         file, start = file_of(storage, key), STORED_LENGTH.itemsize * int(counts.sum())
 
@@ -64,7 +71,8 @@ class LengthFile:
         except (MissingError, ForbiddenError):  # some storages forbid what is missing
             return None
         except (FormatError, TruncatedError) as error:
-            _warn(storage, identity.column, error)
+            if warns:
+                _warn(storage, identity.column, error)
             return None
 
     @property
@@ -121,6 +129,7 @@ class LengthFile:
 def put_length_file(storage: Storage, identity: LengthIdentity, parts: Sequence[NDArray[np.uint32]]) -> LengthTrailer:
     """Write the lengths of all shards, in order. Return the trailer."""
     trailer = LengthTrailer.of(identity, parts)
+    storage.discard_unfinished(filenames.lengths(identity.column))
     storage.put(filenames.lengths(identity.column), b"".join((*(part.data for part in parts), trailer.text())))
     return trailer
 

@@ -48,7 +48,7 @@ class LengthTable:
         marks, size = _MARK.itemsize * len(counts), STORED_LENGTH.itemsize * int(counts.sum())
         hasher = xxhash.xxh3_128(identity.digest.encode())
         hasher.update(index.raw_hashes.tobytes())  # some formats' fingerprints do not show other contents
-        key = CacheKey(identity.fingerprint, hasher.hexdigest(), marks + size, lengths=True)
+        key = CacheKey(identity.fingerprint, hasher.hexdigest(), marks + size, kind="lengths")
         deadline = time.monotonic() + _PATIENCE
         found = cache.fetch(key, None, source=url) if size else Verdict.NO_ROOM
         while found is Verdict.BUSY and time.monotonic() < deadline:

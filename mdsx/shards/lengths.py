@@ -29,12 +29,14 @@ from mdsx.format import (
     filenames,
     length_rule,
 )
+from mdsx.order import by_value
 from mdsx.process import REQUESTS, Owner, Share, find_local_ranks
 from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.joins import Join
 from mdsx.shards.length_file import LengthFile, ShardLengths, put_length_file
 from mdsx.shards.length_table import LengthTable
 from mdsx.shards.shards import Shards
+from mdsx.shards.side_objects import SideObjects
 from mdsx.shards.stored import StoredShards
 from mdsx.shards.view import View
 from mdsx.storage import Storage
@@ -144,8 +146,7 @@ class _JoinedLengths:
         if len(self._parts) == 1:
             return self._parts[0].of(shards, samples)
         found, components = np.empty(len(shards), np.int64), np.searchsorted(self._firsts, shards, side="right") - 1
-        for component in np.unique(components).tolist():
-            here = components == component
+        for component, here in by_value(components):
             found[here] = self._parts[component].of(shards[here] - self._firsts[component], samples[here])
         return found
 
@@ -249,9 +250,8 @@ class _StoredLengths:
             for found in file.read(missing):
                 table.put(found)
             missing = [shard for shard in missing if not table.known[shard]]
-        rank, count = find_local_ranks(
-            os.environ
-        )  # begin where the node's other processes do not, and find theirs then
+        # Each process of the node begins elsewhere, and finds in the table what the others have read.
+        rank, count = find_local_ranks(os.environ)
         middle = (rank or 0) * len(missing) // max(count, 1)
         waiting = missing[middle:] + missing[:middle]
         while waiting := table.missing(waiting):
@@ -268,7 +268,8 @@ class _Process:
 
     @cached_property
     def file(self) -> LengthFile | None:
-        return LengthFile.open(self._shards.beside, self._identity, self._counts)
+        warns = not self._shards.is_snapshot  # the file is that of the dataset as it is now
+        return LengthFile.open(self._shards.beside, self._identity, self._counts, warns=warns)
 
     @cached_property
     def table(self) -> LengthTable:
@@ -302,19 +303,43 @@ def write_length_file(
     target: Storage,
     watch: Callable[[int, int], object] = lambda shards, samples: None,
 ) -> LengthTrailer:
-    """Write the file of lengths by `column`, of the dataset in `storage` with this index, to the `target`, and return
-    its trailer. Call `watch` with how many shards and samples were read. Raise UsageError for a column without lengths.
+    """Write the file of lengths by `column`, of the dataset in `storage`, to the `target`, which has its `index`, and
+    return its trailer. Call `watch` with how many shards and samples were read. Raise UsageError for a column without
+    lengths.
     """
-    number, rule = column_of(index.schema, column, url=storage.url)
+    shards = range(len(index.counts))
+    parts = stored_lengths(storage, index, column, shards, beside=target, watch=watch)
+    _, rule = column_of(index.schema, column, url=storage.url)
+    return put_length_file(target, LengthIdentity(index.fingerprint, column, rule), parts)
+
+
+def stored_lengths(
+    storage: Storage,
+    index: StoredIndex,
+    column: str,
+    numbers: Sequence[int],
+    *,
+    beside: Storage | None = None,
+    watch: Callable[[int, int], object] = lambda shards, samples: None,
+) -> list[NDArray[np.uint32]]:
+    """Return the lengths by `column` of each of the shards `numbers`, from their rows. `beside`: where the index is, if
+    not in `storage`. `watch`: as above.
+
+    Raise UsageError for a column without lengths.
+    """
+    number, _ = column_of(index.schema, column, url=storage.url)
     constant = constant_length(index.schema.columns[number].type)
+    if constant is not None:
+        return [np.full(size, constant, STORED_LENGTH) for size in index.counts[numbers].tolist()]
     projected = index.project([number])
     place = number if projected is index else 0
-    shards, total, samples = StoredShards(storage, projected), len(index.counts), 0
-    parts = [] if constant is None else [np.full(size, constant, STORED_LENGTH) for size in index.counts.tolist()]
-    while (first := len(parts)) < total:
-        waiting = range(first, min(first + _AT_ONCE, total))
+    side_objects = SideObjects(storage if beside is None else beside, projected, None, mapped=False)
+    shards, samples = StoredShards(storage, projected, side_objects.index), 0
+    parts = list[NDArray[np.uint32]]()
+    while len(parts) < len(numbers):
+        waiting = numbers[len(parts) : len(parts) + _AT_ONCE]
         for _, lengths in _read(shards, place, waiting[: _width(projected, place, waiting)]):
             parts.append(lengths)
             samples += len(lengths)
         watch(len(parts), samples)
-    return put_length_file(target, LengthIdentity(index.fingerprint, column, rule), parts)
+    return parts

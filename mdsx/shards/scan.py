@@ -34,12 +34,13 @@ class Run(NamedTuple):
     samples: NDArray[np.int64]  # numbered as stored
 
 
-def scan(view: View, *, most: int) -> Iterator[Run]:
+def scan(view: View, *, most: int, join: bool = False, check: bool = False) -> Iterator[Run]:
     """Yield all samples of a view of one excerpt, in order, in runs of at most `most` samples of a shard.
 
-    Raise CorruptError, MissingError or TransportError.
+    `join`: variable-size columns as JoinedValues. `check`: every sample is checked as usual, even if that takes more
+    bytes than the columns. Raise CorruptError, MissingError or TransportError.
     """
-    scanner = _Scanner(view)
+    scanner = _Scanner(view, join=join, check=check)
     try:
         yield from scanner.runs(most)
     finally:
@@ -47,9 +48,9 @@ def scan(view: View, *, most: int) -> Iterator[Run]:
 
 
 class _Scanner:
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, *, join: bool, check: bool) -> None:
         self.pool = Share(REQUESTS)
-        self._view = view
+        self._view, self._join = view, join
         (excerpt,) = view.excerpts
         schemas = [shards.schema for shards in excerpt.datasets]
         varying = {
@@ -57,8 +58,8 @@ class _Scanner:
             for home, column in zip(excerpt.homes, excerpt.columns, strict=True)
             if not schemas[home].columns[column].type.fixed_size
         }
-        self._fixed = [part.home not in varying for part in view.parts]
-        """Whether only fixed-size columns of each part are read."""
+        self._fixed = [part.home not in varying and not check for part in view.parts]
+        """Whether only fixed-size columns of each part are read, without a check of the samples."""
         self._rows: OrderedDict[int, Future[Selection | None]] = OrderedDict()
 
     def runs(self, most: int) -> Iterator[Run]:
@@ -74,7 +75,8 @@ class _Scanner:
         """Yield the samples of each run, numbered as stored."""
         view = self._view
         size = min(most, max(int(_RUN_BYTES / max(self._sample_bytes(), 1.0)), 1))
-        for shard, count in enumerate(view.counts.tolist()):
+        for shard in np.flatnonzero(view.counts).tolist():
+            count = int(view.counts[shard])
             for start in range(0, count, size):
                 numbers = np.arange(start, min(start + size, count))
                 yield shard, view.stored(np.full(len(numbers), shard), numbers)
@@ -117,7 +119,7 @@ class _Scanner:
 
     def _end(self, reading: _Reading) -> Run:
         found = [(shard, selection.result()) for shard, selection in reading.found]
-        (columns,) = self._view.gather(found, reading.places, [len(reading.samples)])
+        (columns,) = self._view.gather(found, reading.places, [len(reading.samples)], join=self._join)
         del found  # a selection is a lease
         for part in self._view.parts:
             part.shards.release()

@@ -27,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError
-from mdsx.format import Decoder, Schema, Selection, StoredIndex, filenames
+from mdsx.format import Decoder, OpenedShard, Schema, Selection, StoredIndex, filenames
 from mdsx.process import Counter, at_fork, count, keep_freed_memory
-from mdsx.shards.formats import read_index
+from mdsx.shards.formats import cache_folder, read_index
 from mdsx.shards.opened import Identity, Opened, OpenShards, make_room, map_in_place
+from mdsx.shards.side_objects import SideObjects
 from mdsx.shards.stored import StoredShards, retried
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
 from mdsx.storage.cache import Cache, CacheDirectory, CacheKey, Needs, Verdict, Write
@@ -43,9 +44,10 @@ _UNKNOWN: Needs = MappingProxyType({})
 class _ProcessState:
     """The state of one process."""
 
-    def __init__(self, storage: Storage, index: StoredIndex, *, leased: bool) -> None:
+    def __init__(self, storage: Storage, index: StoredIndex, side_objects: SideObjects, *, leased: bool) -> None:
         self.opened = OpenShards(leased)
-        self.stored = StoredShards(storage, index)
+        self.side_objects = side_objects
+        self.stored = StoredShards(storage, index, side_objects.index)
         self.wrong: dict[int, MdsxError] = {}  # errors that a prefetch found in shards
         self.brought = set[int]()  # shards downloaded and not opened since
         keep_freed_memory()
@@ -63,9 +65,10 @@ class Shards:
         connections: int = 0,
         storage_options: StorageOptions | None = None,
         index: str | os.PathLike[str] | None = None,
+        snapshot: str | None = None,
     ) -> None:
         """`connections`: how many to open early, while the index is fetched, if the cache is empty. `index`: the folder
-        with the index, if it is not that of the shards."""
+        with the index, if it is not that of the shards. `snapshot`: the fingerprint that the dataset has or had."""
         self._trust_cache = cache.verify == "size"
         self.storage: Storage = open_storage(url, storage_options)
         path = self.storage.path(filenames.INDEX)
@@ -75,8 +78,11 @@ class Shards:
             if connections and index is None and self.cache.is_empty():
                 self.storage.connect(filenames.INDEX, connections)
         self.beside = self.storage if index is None else open_beside(url, index, storage_options)
-        self.index: StoredIndex = read_index(self.beside)
+        self.index: StoredIndex = read_index(self.beside, snapshot)
+        self.is_pinned = self.is_snapshot = snapshot is not None
+        self.cache_folder = cache_folder(self.index)
         self.local = path is not None
+        self._mmap = mmap and not _on_network(self.beside)
         self.mapped_in_place = (
             path is not None and mmap and self.index.compression is None and not network_file_system(path.parent)
         )
@@ -90,6 +96,14 @@ class Shards:
         other._trust_cache = cache.verify == "size"
         if self.cache is not None:
             other.cache = cache.open()
+        return other
+
+    def at_snapshot(self, fingerprint: str) -> Shards:
+        """Return the shards of the dataset when it had this fingerprint. Raise MissingError if it never had it."""
+        other = copy(self)
+        other.index, other._state_or_none = read_index(self.beside, fingerprint), None
+        other.is_snapshot = True
+        other.cache_folder = cache_folder(other.index)
         return other
 
     def project(self, columns: Sequence[int]) -> tuple[Shards, tuple[int, ...]]:
@@ -114,7 +128,9 @@ class Shards:
     def _state(self) -> _ProcessState:
         state = self._state_or_none
         if state is None:
-            state = self._state_or_none = _ProcessState(self.storage, self.index, leased=not self.mapped_in_place)
+            side_objects = SideObjects(self.beside, self.index, self.cache, mapped=self._mmap)
+            leased = not self.mapped_in_place
+            state = self._state_or_none = _ProcessState(self.storage, self.index, side_objects, leased=leased)
             _in_use.add(self)
         return state
 
@@ -128,7 +144,7 @@ class Shards:
 
     def key(self, shard: int) -> CacheKey:
         index = self.index
-        return CacheKey(index.fingerprint, index.raw_hash(shard), int(index.raw_sizes[shard]), index.exact_sizes)
+        return CacheKey(self.cache_folder, index.raw_hash(shard), int(index.raw_sizes[shard]), index.exact_sizes)
 
     # --- whole shards
 
@@ -183,11 +199,19 @@ class Shards:
         wrong = self._state.wrong
         try:
             result, _ = self._fetch(self.cache, shard, needed_in, needs, received)
+            if not isinstance(result, Verdict):
+                self._state.side_objects.bring(shard, needed_in=needed_in, needs=needs)
         except (FormatError, ChangedError) as error:
             wrong[shard] = error
             raise
         wrong.pop(shard, None)
         return result if isinstance(result, Verdict) else None
+
+    def touch(self, shard: int, needed_in: float) -> None:
+        """Note for the cache, if there is one, in how many seconds a shard is needed again."""
+        if self.cache is not None:
+            self.cache.touch(self.key(shard), needed_in)
+            self._state.side_objects.touch(shard, needed_in)
 
     def close(self, shard: int) -> None:
         """Close a mapped shard; its lease ends with the last view of it."""
@@ -267,10 +291,10 @@ class Shards:
         place or in the cache, else from storage. Raise CorruptError."""
         cached = None
         if self.mapped_in_place:
-            return self.index.open(shard, map_in_place(self._path(shard)), file=self.file(shard)).lengths(column)
+            return self._parse(shard, map_in_place(self._path(shard))).lengths(column)
         if self.cache is not None and (cached := self.cache.open(self.key(shard))) is not None:
             try:
-                return self.index.open(shard, cached, file=self.file(shard)).lengths(column)
+                return self._parse(shard, cached).lengths(column)
             except CorruptError:
                 self._discard(self.cache, shard)
         return self._state.stored.lengths(shard, column)
@@ -327,10 +351,9 @@ class Shards:
         if self.cache is None or mapped is None:
             return None
         try:
-            file = self.file(shard)
-            view = self.index.open(shard, mapped, file=file)
+            view = self._parse(shard, mapped)
             if not self._trust_cache and not view.checks_samples:
-                self.index.verify(shard, view, file=file)
+                self.index.verify(shard, view, file=self.file(shard))
             return view.select(samples, verify=not self._trust_cache).copied()
         except CorruptError:
             self._discard(self.cache, shard)
@@ -387,16 +410,26 @@ class Shards:
         return Identity(str(self.cache.path(self.key(shard))), in_cache=True)
 
     def _keep(self, shard: int, identity: Identity, mapped: mmap.mmap, *, whole: bool, verified: bool = False) -> None:
-        view = self.index.open(shard, mapped, file=self.file(shard))
+        view = self._parse(shard, mapped)
         opened = Opened(view, verified, identity)
         if (whole or not view.checks_samples) and not verified:
             self._verify(shard, opened)
         self._state.opened.add(shard, opened)
 
+    def _parse(self, shard: int, mapped: mmap.mmap) -> OpenedShard:
+        """Parse the raw bytes of a shard, with its side object if it has one."""
+        return self._state.side_objects.opened_index(shard).open(shard, mapped, file=self.file(shard))
+
     def _verify(self, shard: int, opened: Opened) -> None:
         """Check a whole shard against the index."""
         self.index.verify(shard, opened.view, file=self.file(shard))
         opened.verified = True
+
+
+def _on_network(storage: Storage) -> bool:
+    """Return whether a storage is a disk elsewhere."""
+    path = storage.path(filenames.INDEX)
+    return path is not None and network_file_system(path.parent)
 
 
 _in_use: weakref.WeakSet[Shards] = weakref.WeakSet()

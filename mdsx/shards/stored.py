@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError
+from mdsx.errors import ChangedError, CorruptError, FormatError, TruncatedError
 from mdsx.format import (
     TABLE_END,
     Hashes,
@@ -43,6 +43,11 @@ from mdsx.storage import Storage, file_of
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
 _WHOLE = 2  # shards held in memory
+
+_REPLACED = (
+    "open the dataset again if it was replaced (Parquet: run `mdsx index parquet`, tars: `mdsx index tar`), or put "
+    "back what was there"
+)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -84,7 +89,17 @@ def download_shard(
         _write_group(found, index, shard, write)
         return
     receiver = index.receive(shard, file=file_of(storage, key))
-    _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
+    try:
+        _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
+    except (ChangedError, TruncatedError) as error:
+        raise type(error)(
+            error.message,
+            file=error.file,
+            place=error.place,
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint or _REPLACED,
+        ) from error
 
 
 def _write_group(found: StoredObject, index: StoredIndex, shard: int, write: Callable[[bytes], object]) -> None:
@@ -146,15 +161,17 @@ def inspect_shard(
 
 class _Remote(NamedTuple):
     object: StoredObject
-    reader: RangeReader
+    reader: RangeReader | None
 
 
 class StoredShards:
     """The shards of one dataset in storage. Threads may share it; processes may not."""
 
-    def __init__(self, storage: Storage, index: StoredIndex) -> None:
+    def __init__(self, storage: Storage, index: StoredIndex, with_side_object: Callable[[int], StoredIndex]) -> None:
+        """`with_side_object(shard)` returns an index that can read a shard that has a side object."""
         self._storage = storage
         self._index = copy(index)  # what it keeps of objects lasts as long as their ETags here
+        self._with_side_object = with_side_object
         self._lock = Lock()
         self._readers: OrderedDict[int, _Remote] = OrderedDict()
         self._whole: OrderedDict[int, OpenedShard] = OrderedDict()
@@ -212,10 +229,10 @@ class StoredShards:
 
     def lengths(self, shard: int, column: int) -> NDArray[np.int64]:
         """Return the length of each sample of a shard, int64 [n], by a column. Raise CorruptError."""
-        index, file = self._index, self.file(shard)
+        file = self.file(shard)
 
         def read() -> NDArray[np.int64]:
-            reading = index.read_lengths(shard, column, file=file)
+            reading = self._index_of(shard).read_lengths(shard, column, file=file)
             if reading is None:
                 return self._download(shard).lengths(column)
             return self._stored_object(shard).run(reading)
@@ -226,7 +243,7 @@ class StoredShards:
         """Select all samples of a shard for their fixed-size values alone; None if that saves nothing."""
 
         def attempt() -> Selection | None:
-            reading = self._index.read_rows(shard, file=self.file(shard))
+            reading = self._index_of(shard).read_rows(shard, file=self.file(shard))
             return None if reading is None else self._stored_object(shard).run(reading)
 
         return retried(attempt)
@@ -237,15 +254,23 @@ class StoredShards:
             self._readers.pop(shard, None)
             self._whole.pop(shard, None)
 
+    def _index_of(self, shard: int) -> StoredIndex:
+        """Return an index that can read the shard."""
+        return self._index if self._index.side_object(shard) is None else self._with_side_object(shard)
+
     def _remote(self, shard: int) -> _Remote:
         with self._lock:
             remote = self._readers.get(shard)
             if remote is None:
-                found = self._stored_object(shard)
-                remote = self._readers[shard] = _Remote(found, self._index.by_range(shard, file=self.file(shard)))
+                reader = None
+                if self._index.side_object(shard) is None:
+                    reader = self._index.by_range(shard, file=self.file(shard))
+                remote = self._readers[shard] = _Remote(self._stored_object(shard), reader)
                 if len(self._readers) > _READERS:
                     self._readers.popitem(last=False)
-            return remote
+        if remote.reader is None:  # side objects are kept elsewhere, up to a limit
+            return _Remote(remote.object, self._index_of(shard).by_range(shard, file=self.file(shard)))
+        return remote
 
     def _object(self, shard: int) -> StoredObject:
         """Return the object that has the group `shard`."""
@@ -262,9 +287,10 @@ class StoredShards:
 
     def _run(self, shard: int, read: Callable[[RangeReader], Reading[T]]) -> T:
         def attempt() -> T:
-            remote = self._remote(shard)
+            found, reader = self._remote(shard)
+            assert reader is not None
             try:
-                return remote.object.run(read(remote.reader))
+                return found.run(read(reader))
             except CorruptError:
                 self.forget(shard)
                 raise
@@ -284,7 +310,7 @@ class StoredShards:
     def _download(self, shard: int) -> OpenedShard:
         raw = bytearray()
         self.download(shard, raw.extend)
-        return self._index.open(shard, raw, file=self.file(shard))
+        return self._index_of(shard).open(shard, raw, file=self.file(shard))
 
 
 # --- byte ranges
@@ -364,7 +390,7 @@ class StoredObject:
                 place="size",
                 found=piece.total,
                 expected=self._size,
-                hint="open the dataset again if it was replaced (Parquet: run `mdsx index parquet`), or write it again",
+                hint=_REPLACED,
             )
         self.etag = piece.etag or None
         return memoryview(piece.data)

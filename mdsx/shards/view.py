@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import Schema, Selection
+from mdsx.order import by_value
 from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.joins import Join, SideNeeds
@@ -123,9 +124,8 @@ class View:
         """Return the numbers in their shards of the view's `samples` of `shards`."""
         if all(not excerpt.subset.name for excerpt in self.excerpts):
             return samples
-        numbers, order = np.empty_like(samples), np.argsort(shards)
-        found, firsts = np.unique(shards[order], return_index=True)
-        for shard, here in zip(found.tolist(), np.split(order, firsts[1:]), strict=False):
+        numbers = np.empty_like(samples)
+        for shard, here in by_value(shards):
             component = self.part(shard)
             number = shard - int(self.firsts[component])
             numbers[here] = self.excerpts[component].subset.samples(number, samples[here])
@@ -162,8 +162,7 @@ class View:
     def touch(self, shard: int, needed_in: float) -> None:
         """Note for the cache in how many seconds a shard is needed again."""
         shards, number = self.at(shard)
-        if shards.cache is not None:
-            shards.cache.touch(shards.key(number), needed_in)
+        shards.touch(number, needed_in)
 
     def select(self, shard: int, samples: NDArray[np.int64]) -> Selection:
         shards, number = self.at(shard)

@@ -73,7 +73,7 @@ def warm(shards: Shards, *, first: int | None = None, watch: Callable[[Progress]
             file=shards.storage.url,
             hint=f"give --cache-limit {done.size} (the smallest limit of all running jobs counts), or --shards {fit}",
         )
-    needs = {index.fingerprint: ShardNeeds(ShardNames(index.raw_hashes), np.zeros(len(index.counts)))}
+    needs = {shards.cache_folder: ShardNeeds(ShardNames(index.raw_hashes), np.zeros(len(index.counts)))}
     received: dict[int, int] = {}
 
     def bring(shard: int) -> Verdict | None:
@@ -82,7 +82,7 @@ def warm(shards: Shards, *, first: int | None = None, watch: Callable[[Progress]
 
         verdict = shards.bring(shard, needed_in=_STALE, needs=needs, received=count)
         if verdict is None:
-            cache.touch(shards.key(shard), needed_in=0.0)  # like a shard that was just used
+            shards.touch(shard, needed_in=0.0)  # like a shard that was just used
         return verdict
 
     def report() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from mdsx.errors import UsageError, shown
 from mdsx.storage.base import Entry, MissingBucketError, Piece, Storage, file_of
+from mdsx.storage.entries import describe, find_entries, is_visible
 from mdsx.storage.local import LocalStorage, map_whole
 from mdsx.storage.options import Options, StorageOptions, parsed
 from mdsx.storage.retry import answered, believe
@@ -23,7 +24,10 @@ __all__ = [
     "StorageOptions",
     "answered",
     "believe",
+    "describe",
     "file_of",
+    "find_entries",
+    "is_visible",
     "map_whole",
     "open_beside",
     "open_storage",

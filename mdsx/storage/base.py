@@ -71,6 +71,13 @@ class Storage(Protocol):
     def put(self, key: str, data: Buffer) -> None:
         """Store an object. It is complete and durable when this returns, and not visible before."""
 
+    def replace(self, key: str, data: Buffer, *, etag: str) -> None:
+        """Store an object, as `put` does, in place of the one with `etag`.
+
+        Raise ChangedError if there is another one now, or none. Of several calls with the same etag, one succeeds. On a
+        server that ignores conditions of a PUT, calls at the very same moment may all succeed.
+        """
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Yield the objects whose key starts with `prefix`, in the order of their keys, without unfinished ones."""
 

@@ -3,7 +3,7 @@
 A put writes a hidden temporary file next to the target, syncs it, renames it and syncs the directory. The temporary
 file is locked while its writer lives, so that only those of dead writers are ever discarded. Before its first put into
 a directory, a storage syncs that directory and those above it: names that a dead process left there become durable
-before anything that builds on them.
+before anything that builds on them. A replace holds the lock of one more such file while it compares and puts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import mmap
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _CHUNK = 2**20
+_PATIENCE = 60.0  # seconds to wait for another replace of the same file
+_PAUSE = 0.01
 
 
 class LocalStorage:
@@ -90,17 +93,32 @@ class LocalStorage:
         with _errors(path):
             self._settle(path.parent)
             temporary = path.with_name(filenames.temporary(path.name, secrets.token_hex(8)))
-            with open(temporary, "xb", buffering=0) as file:
-                try:
+            try:  # also around `open`: Ctrl-C may come just after it
+                with open(temporary, "xb", buffering=0) as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     _write(file.fileno(), memoryview(data).cast("B"))
                     os.fsync(file.fileno())
                     os.replace(temporary, path)
-                except BaseException:
-                    with suppress(OSError):  # report the first failure
-                        temporary.unlink(missing_ok=True)
-                    raise
+            except BaseException:
+                with suppress(OSError):  # report the first failure
+                    temporary.unlink(missing_ok=True)
+                raise
             _sync_directory(path.parent)
+
+    def replace(self, key: str, data: Buffer, *, etag: str) -> None:
+        path = self._path(key)
+        with _errors(path):
+            if not path.parent.is_dir():
+                raise ChangedError("the file was removed meanwhile", file=str(path))
+            with _locked(path):
+                try:
+                    found = _etag(os.stat(path))
+                except FileNotFoundError:
+                    found = None
+                if found != etag:
+                    what = "removed" if found is None else "replaced"
+                    raise ChangedError(f"the file was {what} meanwhile", file=str(path))
+                self.put(key, data)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         found = []
@@ -178,6 +196,33 @@ def open_file(path: str | os.PathLike[str]) -> io.FileIO:
         return file
     file.close()
     raise MissingError("it is not a file, but a FIFO or a device", file=str(path))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file beside `path`."""
+    lock = path.with_name(filenames.lock(path.name))
+    with _lock(lock):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _lock(lock: Path) -> io.FileIO:
+    """Return the locked file. Its last holder may have removed it, so make sure that it is the one of that name."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        file = open(lock, "ab", buffering=0)  # noqa: SIM115
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_ino == os.stat(lock).st_ino:
+                return file
+        file.close()
+        if time.monotonic() > deadline:
+            hint = "see which process holds it (lsof), and end that one"
+            raise TransportError("another process holds the lock for too long", file=str(lock), hint=hint)
+        time.sleep(_PAUSE)
 
 
 def _discard(path: Path) -> None:

@@ -17,8 +17,8 @@ NAMES = re.compile(
     r"\bindex\.json|\bpart[-.]|\.part\b|_mdsx/|_convert/|\bshard\.|\.mdsx|\.zst\b|mdsx-tmp|journal\.|writer\.json"
     r"|plan\.json|skipped\.json|\brepaired[-.]|before-repair|_lengths/|\.u32\b|tally\.|^lock$|^limits$"
 )
-NOT_OURS = {PACKAGE / "convert"}
-"""Tars have names of their own, such as `.tar.zst`."""
+NOT_OURS = {PACKAGE / "converting", PACKAGE / "exporting", PACKAGE / "tars"}
+"""Tars, and files of other tools, have names of their own, such as `.tar.zst`."""
 
 
 def literals(source: str) -> Iterator[tuple[str, int]]:

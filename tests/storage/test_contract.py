@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,75 @@ def test_a_replaced_object_is_noticed(storage: Storage) -> None:
         storage.get("key", start=1, stop=2, etag=etag)
     with pytest.raises(mdsx.ChangedError, match="key"):
         storage.download("key", lambda chunk: None, size=len(DATA), etag=etag)
+
+
+def test_a_replace_needs_the_object_that_was_read(storage: Storage) -> None:
+    storage.put("key", DATA)
+    first = storage.get("key").etag
+    storage.replace("key", b"second", etag=first)
+    second = storage.get("key")
+    assert second.data == b"second"
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage.replace("key", b"third", etag=first)
+    assert storage.get("key").data == b"second"
+    storage.replace("key", b"fourth", etag=second.etag)
+    storage.delete("key")
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage.replace("key", b"fifth", etag=second.etag)
+    assert list(storage.list()) == []
+
+
+def test_azure_checks_the_condition_of_a_replace(az_url: str) -> None:
+    storage: Any = open_storage(az_url)
+    storage.put("key", DATA)
+    etag = storage.get("key").etag
+    storage.put("key", DATA[:9])
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage._store("key", b"late", etag)
+    assert storage.get("key").data == DATA[:9]
+
+
+def test_a_replace_in_s3_sends_the_condition(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of these tests ignores it."""
+    monkeypatch.setattr("mdsx.storage.remote.s3.MULTIPART", 5 * 2**20)
+    storage: Any = open_storage(s3_url)
+    storage.put("key", DATA)
+    sent = []
+
+    def note(request: Any, **_: object) -> None:
+        sent.append(request.headers["If-Match"])
+
+    events = storage._client.boto.meta.events
+    for verb in ("PutObject", "CompleteMultipartUpload"):
+        events.register(f"before-send.s3.{verb}", note)
+    try:
+        expected = []
+        for data in (b"small", bytes(6 * 2**20)):
+            expected.append(storage.get("key").etag.encode())
+            storage.replace("key", data, etag=expected[-1].decode())
+    finally:
+        for verb in ("PutObject", "CompleteMultipartUpload"):
+            events.unregister(f"before-send.s3.{verb}", note)
+    assert sent == expected
+
+
+def test_one_of_many_replaces_succeeds(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    storage.put("key", DATA)
+    etag = storage.get("key").etag
+
+    def replaced(number: int) -> bytes | None:
+        data = b"%d" % number
+        try:
+            open_storage(tmp_path).replace("key", data, etag=etag)
+        except mdsx.ChangedError:
+            return None
+        return data
+
+    with ThreadPoolExecutor(8) as threads:
+        found = [data for data in threads.map(replaced, range(16)) if data is not None]
+    assert found == [storage.get("key").data]
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]  # the lock is removed
 
 
 def test_a_download_has_the_promised_size(storage: Storage) -> None:

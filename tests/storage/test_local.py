@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_only_dead_writers_temporary_files_are_removed(tmp_path: Path) -> None:
     writer.stdout.close()
     storage.discard_unfinished()
     assert os.listdir(tmp_path / "place") == ["other"]
+
+
+def test_an_interrupt_just_after_a_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any, **options: Any) -> Any:
+        open(*args, **options).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mdsx.storage.local.open", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        open_storage(tmp_path).put("key", b"1")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_put_is_atomic(tmp_path: Path) -> None:

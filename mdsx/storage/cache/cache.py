@@ -2,7 +2,8 @@
 
 `<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes. With the suffix `.part`, it
 is one being made, already at its full size. `<fingerprint>/<hash>.u32` has lengths of samples: it is made of zeros, and
-all processes that hold it fill it in; hashes in it show its readers what is there. Rules for both:
+all processes that hold it fill it in; hashes in it show its readers what is there. `<fingerprint>/<hash>.side` is an
+object that is read with a shard. Rules for all:
 - A process that maps a shard holds a shared lock on it (a lease) until the last view of the mapping dies. Evicting a
   file takes its exclusive lock, so a mapped shard is never evicted.
 - A process that makes a shard holds the exclusive lock on its `.part`. An unlocked `.part` is a dead process's; any
@@ -25,7 +26,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mdsx.errors import TransportError, UsageError
 from mdsx.process import Owner, exhausted
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _UNKNOWN: Needs = MappingProxyType({})
+_NAMES = {"shard": filenames.shard, "lengths": filenames.lengths, "side object": filenames.side_object}
 
 
 class Verdict(Enum):
@@ -68,13 +70,14 @@ class Verdict(Enum):
 class CacheKey:
     """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number: `exact`, or an estimate.
 
-    With `lengths`, it is a file of lengths: the hash is that of what they are of."""
+    Or, by its `kind`, a file of lengths: the hash is that of what they are of; or a side object: the hash is its own.
+    """
 
     fingerprint: str
     raw_hash: str
     raw_size: int
     exact: bool = True
-    lengths: bool = False
+    kind: Literal["shard", "lengths", "side object"] = "shard"
 
 
 @dataclass(slots=True)
@@ -151,8 +154,7 @@ class CacheDirectory:
 
     def path(self, key: CacheKey) -> Path:
         """Return the shard's path, present or not."""
-        name = filenames.lengths(key.raw_hash) if key.lengths else filenames.shard(key.raw_hash)
-        return self.directory / key.fingerprint / name
+        return self.directory / key.fingerprint / _NAMES[key.kind](key.raw_hash)
 
     def is_empty(self) -> bool:
         """Whether it holds no shard."""

@@ -24,7 +24,7 @@ class CachedDataset:
     """A dataset that the cache holds shards or lengths of.
 
     Attributes:
-        fingerprint: The dataset's, which names its folder.
+        fingerprint: The dataset's, or that of what it had before parts were appended. It names the folder.
         urls: Where its shards were fetched from, without credentials; equal datasets share a fingerprint.
         shards: Whole shards.
         size: Bytes of all files, those that are being fetched and lengths of samples included.
@@ -139,7 +139,7 @@ def _dataset(
         except FileNotFoundError:  # just evicted
             continue
         unfinished = filenames.is_unfinished(entry.name)
-        shards += not unfinished and not filenames.is_lengths(entry.name)
+        shards += filenames.is_whole_shard(entry.name)
         fetching, size = fetching + unfinished, size + status.st_size
         used = max(used, last_used(status, now))
         pids = (holders or {}).get(status.st_ino, ())

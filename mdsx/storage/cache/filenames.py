@@ -5,6 +5,7 @@
 | `<fingerprint>/<raw hash>.mdsx` | a shard: whole, verified and uncompressed |
 | `<fingerprint>/<raw hash>.mdsx.part` | a shard that is being fetched |
 | `<fingerprint>/<hash>.u32` | lengths of the dataset's samples, filled in by shard; also with `.part` |
+| `<fingerprint>/<hash>.side` | a shard's side object, such as the pointers of a tar; also with `.part` |
 | `<fingerprint>/from.<URL>` | empty: where shards of the dataset were fetched from, with "/" as %2F |
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
@@ -25,9 +26,10 @@ LIMITS = "limits"
 SHARDS = "*/*.mdsx"
 """A glob of all shards."""
 
-_SHARD, _LENGTHS, _UNFINISHED, _DEFAULT, _SOURCE = ".mdsx", ".u32", ".part", ".default", "from."
+_SHARD, _LENGTHS, _SIDE = ".mdsx", ".u32", ".side"
+_UNFINISHED, _DEFAULT, _SOURCE = ".part", ".default", "from."
 _FOLDER = re.compile(r"[0-9a-f]{32}")
-_FILES = re.compile(r"[0-9a-f]{32}\.(mdsx|u32)(\.part)?")
+_FILES = re.compile(r"[0-9a-f]{32}\.(mdsx|u32|side)(\.part)?")
 _URL_END = 100  # characters kept of each end of a long URL: a file's name has at most 255
 _TALLY = re.compile(r"tally\.([^.]+)\.([0-9]+)")
 _LIMIT = re.compile(r"[0-9]+(\.default)?")
@@ -41,14 +43,19 @@ def lengths(hash: str) -> str:
     return f"{hash}{_LENGTHS}"
 
 
+def side_object(hash: str) -> str:
+    return f"{hash}{_SIDE}"
+
+
 def is_content(name: str) -> bool:
-    """Whether a file of this name, in a dataset's folder, has a shard or lengths, or is one being made."""
+    """Whether a file of this name, in a dataset's folder, has a shard, lengths or a side object, or is one being
+    made."""
     return _FILES.fullmatch(name) is not None
 
 
-def is_lengths(name: str) -> bool:
-    """Whether a file of this name, which `is_content`, has lengths."""
-    return name.endswith((_LENGTHS, _LENGTHS + _UNFINISHED))
+def is_whole_shard(name: str) -> bool:
+    """Whether a file of this name, which `is_content`, is a shard and whole."""
+    return name.endswith(_SHARD)
 
 
 def is_folder(name: str) -> bool:

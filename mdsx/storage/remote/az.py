@@ -62,20 +62,20 @@ class AzStorage(HttpStorage):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_held": None}
 
-    def put(self, key: str, data: Buffer) -> None:
+    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
         view = memoryview(data).cast("B")
-        file, url = self._file(key), self._blob(key)
+        file, url, condition = self._file(key), self._blob(key), {"If-Match": etag} if etag else {}
         if len(view) <= MULTIPART:
-            self._put(file, url, view, {"x-ms-blob-type": "BlockBlob"})
+            self._put(file, url, view, {"x-ms-blob-type": "BlockBlob", **condition})
             return
         try:
-            self._put_blocks(file, url, view)
+            self._put_blocks(file, url, view, condition)
         except TransportError as error:  # another upload of the same object discards blocks
             if "InvalidBlockList" not in error.message:
                 raise
-            self._put_blocks(file, url, view)
+            self._put_blocks(file, url, view, condition)
 
-    def _put_blocks(self, file: str, url: str, view: memoryview) -> None:
+    def _put_blocks(self, file: str, url: str, view: memoryview, condition: dict[str, str]) -> None:
         size = max(MULTIPART, -(-len(view) // _MOST_BLOCKS))
         upload = os.urandom(8).hex()  # so that no other upload's blocks are taken for ours
         blocks: list[str] = []
@@ -85,7 +85,7 @@ class AzStorage(HttpStorage):
             self._put(file, f"{url}?{query}", view[start : start + size])
             blocks.append(f"<Latest>{block}</Latest>")
         text = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{"".join(blocks)}</BlockList>'.encode()
-        self._put(file, f"{url}?comp=blocklist", memoryview(text))
+        self._put(file, f"{url}?comp=blocklist", memoryview(text), condition)
 
     def _put(self, file: str, url: str, view: memoryview, headers: Mapping[str, str] | None = None) -> None:
         headers = {"Content-Length": str(len(view)), "Content-Type": "application/octet-stream", **(headers or {})}

@@ -69,24 +69,24 @@ class GsStorage(HttpStorage):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_held": None}
 
-    def put(self, key: str, data: Buffer) -> None:
+    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
         view = memoryview(data).cast("B")
         if len(view) <= MULTIPART:
-            url = self._uploading("media", key)
+            url = self._uploading("media", key, etag)
             self._ask(self._file(key), "POST", url, headers={"Content-Type": _BYTES}, body=view)
             return
         try:
-            self._put_parts(key, view)
+            self._put_parts(key, view, etag)
         except MissingBucketError:
             raise
         except MissingError:  # the server has lost the session
-            self._put_parts(key, view)
+            self._put_parts(key, view, etag)
 
-    def _put_parts(self, key: str, view: memoryview) -> None:
+    def _put_parts(self, key: str, view: memoryview, etag: str | None) -> None:
         """Upload in a session, which the server forgets after a week if it stays unfinished."""
         file, total = self._file(key), len(view)
         announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
-        _, started = self._ask(file, "POST", self._uploading("resumable", key), headers=announced)
+        _, started = self._ask(file, "POST", self._uploading("resumable", key, etag), headers=announced)
         session = started.get("Location") or ""
         kept, known, stored, tries = 0, True, False, Tries(self._limit)
         while not stored:
@@ -163,13 +163,13 @@ class GsStorage(HttpStorage):
         name = quote(self._prefix + check_key(key), safe="")
         return f"{self._objects()}/{name}" + (f"?{urlencode(query)}" if query else "")
 
-    def _uploading(self, kind: str, key: str) -> str:
-        query = {"uploadType": kind, "name": self._prefix + check_key(key), **self._payer}
+    def _uploading(self, kind: str, key: str, etag: str | None) -> str:
+        query = {"uploadType": kind, "name": self._prefix + check_key(key), **_if_match(etag), **self._payer}
         return f"{self._objects('/upload/storage/v1')}?{urlencode(query)}"
 
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
-        condition = {"ifGenerationMatch": etag} if etag else {}
-        return self._object(key, alt="media", **condition), {"Accept-Encoding": "gzip"}  # else it may be decompressed
+        url = self._object(key, alt="media", **_if_match(etag))
+        return url, {"Accept-Encoding": "gzip"}  # else it may be decompressed
 
     def _etag(self, headers: Mapping[str, str]) -> str:
         return headers.get("X-Goog-Generation", "")
@@ -215,6 +215,10 @@ class GsStorage(HttpStorage):
 
 _CREDENTIALS = "google-auth finds those of gcloud, of the machine, or of GOOGLE_APPLICATION_CREDENTIALS"
 _BYTES = "application/octet-stream"
+
+
+def _if_match(etag: str | None) -> dict[str, str]:
+    return {"ifGenerationMatch": etag} if etag else {}
 
 
 def _said(text: str) -> tuple[str, str]:

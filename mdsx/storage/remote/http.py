@@ -135,7 +135,10 @@ class ReadOnlyStorage(HttpStorage):
 
     instead: str
 
-    def put(self, key: str, data: Buffer) -> None:
+    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
+        self._refuse(key)
+
+    def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         self._refuse(key)
 
     def delete(self, key: str) -> None:

@@ -45,20 +45,21 @@ class S3Storage(RemoteStorage):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_held": None}
 
-    def put(self, key: str, data: Buffer) -> None:
+    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
         view = memoryview(data).cast("B")
         file, where = self._file(key), self._where(key)
+        condition: dict[str, Any] = {"IfMatch": etag} if etag else {}
         if len(view) <= MULTIPART:
-            self._ask(file, "put_object", view, **where)
+            self._ask(file, "put_object", view, **where, **condition)
             return
         try:
-            self._put_parts(file, where, view)
+            self._put_parts(file, where, view, condition)
         except MissingError as error:  # if the answer to its completion was lost, a retry finds no upload
             if "NoSuchUpload" not in str(error):
                 raise
-            self._put_parts(file, where, view)
+            self._put_parts(file, where, view, condition)
 
-    def _put_parts(self, file: str, where: dict[str, Any], view: memoryview) -> None:
+    def _put_parts(self, file: str, where: dict[str, Any], view: memoryview, condition: dict[str, Any]) -> None:
         size = max(MULTIPART, -(-len(view) // _MOST_PARTS))
         upload = {**where, "UploadId": self._ask(file, "create_multipart_upload", **where)["UploadId"]}
         try:
@@ -67,7 +68,7 @@ class S3Storage(RemoteStorage):
                 part = view[start : start + size]
                 answer = self._ask(file, "upload_part", part, **upload, PartNumber=number)
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
-            self._ask(file, "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
+            self._ask(file, "complete_multipart_upload", **upload, **condition, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(Exception):  # report the first failure; a resume aborts the upload
                 self._client.boto.abort_multipart_upload(**upload)

@@ -33,6 +33,7 @@ _FORBIDDEN = {"401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken",
 _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "Unauthorized", "TokenRefreshRequired"}
 _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
+_FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object is under way
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 _CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
 _PERMISSION = "the credentials are valid, but lack a permission: s3:ListBucket on the bucket, s3:GetObject to read, "

@@ -14,15 +14,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
 from mdsx.process import REQUESTS, Share, at_fork
-from mdsx.storage.base import Piece, Sink, check_key
+from mdsx.storage.base import MissingBucketError, Piece, Sink, check_key
 from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, believe, contact, tried
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _PROBE = 1.0  # seconds
 _PARTIAL = 206
@@ -87,6 +90,19 @@ class RemoteStorage(ABC):
                     tries.progressed()
                 tries.failed(failure)
 
+    def put(self, key: str, data: Buffer) -> None:
+        self._store(key, data, None)
+
+    def replace(self, key: str, data: Buffer, *, etag: str) -> None:
+        try:
+            self.get(key, stop=1, etag=etag)  # some servers ignore the condition of a PUT
+            self._store(key, data, etag)
+        except MissingBucketError:
+            raise
+        except (ChangedError, MissingError) as error:
+            if not self._has(key, data):  # otherwise the answer to our own PUT was lost
+                raise ChangedError("the object was replaced or removed meanwhile", file=self._file(key)) from error
+
     def connect(self, key: str, count: int) -> None:
         self._contacts()  # makes the client, once
 
@@ -136,6 +152,17 @@ class RemoteStorage(ABC):
     @abstractmethod
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Answer:
         """Request bytes [start, stop), of the object with `etag` if one is given; return the open answer."""
+
+    @abstractmethod
+    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
+        """Store an object; with `etag`, only in place of the object that has it, or raise ChangedError."""
+
+    def _has(self, key: str, data: Buffer) -> bool:
+        """Return whether the object has these bytes."""
+        try:
+            return self.get(key).data == bytes(data)
+        except MissingError:
+            return False
 
     @abstractmethod
     def _endpoint(self) -> str:

@@ -21,9 +21,11 @@ from mdsx.format import Reads, StoredFormat
 from mdsx.mds import MdsFormat
 from mdsx.parquet import ParquetFormat
 from mdsx.shards import OURS
+from mdsx.tars import TarsFormat
 from tests.mds import plain
 from tests.shards.formats.json_lines import LinesFormat, Sample, write_lines
 from tests.shards.formats.more_lines import MoreFormat, write_more
+from tests.tars.indexed import write_indexed
 
 COLUMNS = {
     "data": "bytes",
@@ -142,6 +144,10 @@ def _write_parquet(folder: Path, shards: Shards) -> None:
     mdsx.index_parquet(folder)
 
 
+def _write_tars(folder: Path, shards: Shards, *, checksums: bool = True) -> None:
+    write_indexed(folder, {name: COLUMNS[name] for name in shards[0][0]}, shards, checksums=checksums)
+
+
 _JSON = [name for name in COLUMNS if name != "data"]  # JSON has no bytes
 
 SUBJECTS = [
@@ -151,6 +157,10 @@ SUBJECTS = [
     Subject("ranged", MoreFormat(), _JSON, Reads.SAMPLES, partial(_write_more, kind="ranged")),
     Subject("packed", MoreFormat(), _JSON, Reads.GROUPS, partial(_write_more, kind="packed")),
     Subject("parquet", ParquetFormat(), [*COLUMNS], Reads.GROUPS, _write_parquet, projects=True),
+    Subject("tar", TarsFormat(), [*COLUMNS], Reads.SAMPLES, _write_tars),
+    Subject(
+        "tar-headers", TarsFormat(), [*COLUMNS], Reads.SAMPLES, partial(_write_tars, checksums=False), proves=False
+    ),
     Subject("mds", MdsFormat(), [*_MDS], Reads.SAMPLES, partial(_write_mds, hashes=[]), proves=False),
     Subject("mds-hashes", MdsFormat(), [*_MDS], Reads.SHARDS, partial(_write_mds, hashes=["sha1", "xxh64"])),
 ]

@@ -145,7 +145,7 @@ def test_tars_are_not_converted_into_another_dataset(run: Run, folder: Path, tmp
 def test_files_of_other_formats_are_no_tars(name: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(mdsx.UsageError, match=f"is not a tar.*{hint}"):
-        mdsx.convert_tars([str(tmp_path / name)], tmp_path / "out")
+        mdsx.convert("tar", [str(tmp_path / name)], tmp_path / "out")
 
 
 # --- where no index is
@@ -158,8 +158,8 @@ def test_files_of_other_formats_are_no_tars(name: str, hint: str, tmp_path: Path
         (["part-0.snappy.parquet"], "", r"mdsx index parquet {url}`"),
         (["shard.00000.mds"], "", r"not their index\.json"),
         (["shard.00000.mds.zstd"], "", r"not their index\.json"),
-        (["a.tar", "b.tar"], "", r"mdsx convert tar {url}/\*\.tar OUT`"),
-        (["a.tar.gz"], "", r"mdsx convert tar"),
+        (["a.tar", "b.tar"], "", r"mdsx index tar {url}`"),
+        (["a.tar.gz"], "", r"mdsx convert tar {url}/\*\.tar"),
         (["shard.00000.mdsx"], "", r"resume=True, or see `mdsx repair {url}`"),
         (["train/index.json", "train/shard.00000.mds"], "", r"give the URL of one dataset: {url}/train$"),
         (["part-00000/index.json"], "", r"mdsx merge {url}`"),

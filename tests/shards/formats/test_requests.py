@@ -7,16 +7,20 @@ from pathlib import Path
 import numpy as np
 
 import mdsx
-from mdsx.format import Reads
+from mdsx.format import Reads, filenames
 from mdsx.shards import Shards, index_keys
 from mdsx.torch import StreamingDataLoader, StreamingDataset
 from tests.shards.formats.far_disk import FarDisk, Request
 from tests.shards.formats.subjects import COUNT, FIRST, SHARDS, Subject, all_of
 
 
+def is_side(key: str) -> bool:
+    return key.startswith(filenames.POINTERS_FOLDER)
+
+
 def requests_of_shards() -> list[Request]:
-    """The requests so far, without those for the index."""
-    found = [request for request in FarDisk.requests if request.key not in index_keys()]
+    """The requests so far, without those for the index and for side objects."""
+    found = [request for request in FarDisk.requests if request.key not in index_keys() and not is_side(request.key)]
     FarDisk.requests.clear()
     return found
 

@@ -91,7 +91,7 @@ def test_a_loader_returns_every_sample_once_an_epoch(far: str, cache: mdsx.Cache
 @pytest.mark.filterwarnings("ignore:the cache may hold")
 def test_all_formats_stream_as_one_through_a_small_cache(written: Written, tmp_path: Path) -> None:
     folders = [written(subject, FIRST) for subject in SUBJECTS]
-    cache = mdsx.Cache(tmp_path / "small", limit="10KB")
+    cache = mdsx.Cache(tmp_path / "small", limit="100KB")
     mixture = mdsx.Mixture([mdsx.Dataset(f"{SCHEME}{each}", columns=[*COMMON], cache=cache) for each in folders])
     loader = StreamingDataLoader(StreamingDataset(mixture), 20)
     batches = list(loader)

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import mdsx
 from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict, clear, prune
+from mdsx.storage.cache.contents import contents_of
 from mdsx.storage.cache.files import Hold, Write
 from mdsx.storage.cache.ledger import Ledger
 
@@ -67,7 +68,7 @@ def test_every_process_finds_a_fetched_shard(tmp_path: Path) -> None:
 
 
 def test_a_file_of_lengths_is_zeros_that_all_holders_fill_in(tmp_path: Path) -> None:
-    cache, wanted = CacheDirectory(tmp_path / "cache", 3 * SIZE), CacheKey("f" * 32, "1" * 32, SIZE, lengths=True)
+    cache, wanted = CacheDirectory(tmp_path / "cache", 3 * SIZE), CacheKey("f" * 32, "1" * 32, SIZE, kind="lengths")
     assert not cache.write(wanted, [(0, b"x")])
     first, second = cache.fetch(wanted, None), CacheDirectory(tmp_path / "cache").fetch(wanted, None)
     assert not isinstance(first, Verdict)
@@ -89,6 +90,26 @@ def test_a_file_of_lengths_is_zeros_that_all_holders_fill_in(tmp_path: Path) -> 
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(bytes(SIZE))
     assert not cache.write(wanted, [(0, b"x")])
+
+
+def test_a_side_object_counts_is_kept_while_it_is_used_and_evicted(tmp_path: Path) -> None:
+    cache, wanted = CacheDirectory(tmp_path / "cache", 3 * SIZE), CacheKey("f" * 32, "1" * 32, 7, kind="side object")
+
+    def fill(write: Write) -> None:
+        write(b"pointer")
+
+    mapped = cache.fetch(wanted, fill)
+    assert not isinstance(mapped, Verdict)
+    assert mapped[:] == b"pointer"
+    assert usage(cache) == 7
+    fetch(cache, 1)
+    (dataset,) = contents_of(tmp_path / "cache", 0.0).datasets
+    assert (dataset.shards, dataset.size) == (1, SIZE + 7)
+    assert fetch(cache, 2, size=3 * SIZE) is Verdict.NO_ROOM
+    del mapped
+    gc.collect()
+    assert not isinstance(fetch(cache, 2, size=3 * SIZE), Verdict)
+    assert not cache.path(wanted).exists()
 
 
 def test_eviction_is_by_last_use_and_spares_leases(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
+_FAILED = {"error": {"message": "Precondition", "errors": [{"reason": "conditionNotMet"}]}}
 TOKENS = ("/token", "/computeMetadata/v1/instance/service-accounts/default/token")
 
 
@@ -88,6 +89,8 @@ class _Exchange(BaseHTTPRequestHandler):
         name = unquote(rest.removeprefix("/"))
         if bucket != "bucket":
             self._answer(404, b"The specified bucket does not exist.")
+        elif "uploadType" in query and not self._matches(query["name"], query):
+            self._answer(412, _FAILED)
         elif query.get("uploadType") == "resumable":
             session = str(len(google.asked))
             google.sessions[session] = query["name"], bytearray()
@@ -104,10 +107,14 @@ class _Exchange(BaseHTTPRequestHandler):
             self._answer(204, b"")
         else:
             generation, data = google.objects[name]
-            if query.get("ifGenerationMatch", str(generation)) != str(generation):
-                self._answer(412, {"error": {"message": "Precondition", "errors": [{"reason": "conditionNotMet"}]}})
-            else:
+            if self._matches(name, query):
                 self._answer(200, data, **{"X-Goog-Generation": str(generation)})
+            else:
+                self._answer(412, _FAILED)
+
+    def _matches(self, name: str, query: dict[str, str]) -> bool:
+        generation = str(self.server.objects.get(name, (0, b""))[0])
+        return query.get("ifGenerationMatch", generation) == generation
 
     def _list(self, query: dict[str, str]) -> None:
         """Two objects a page."""

@@ -16,8 +16,8 @@ import pytest
 import mdsx
 from mdsx.storage import open_storage
 from mdsx.torch import StreamingDataset
-from tests.convert.tars import sample_members, write_tar
 from tests.storage.remote.test_web import answering, send
+from tests.tars.tars import sample_members, write_tar
 from tools.servers.s3 import S3Server
 
 
@@ -86,11 +86,11 @@ def test_every_call_that_takes_a_url_takes_options(s3_url: str, other: OtherServ
     assert mdsx.Mixture([f"{s3_url}/merged"], storage_options=given).epoch_samples == 200
     write_tar(other.directory / name / "a.tar", sample_members(range(5)))
     write_tar(other.directory / name / "b.tar", sample_members(range(5, 9)))
-    done = mdsx.convert_tars(
-        f"{s3_url}/{{a,b}}.tar", f"{s3_url}/converted", processes=2, storage_options=given, source_options=given
+    done = mdsx.convert(
+        "tar", f"{s3_url}/{{a,b}}.tar", f"{s3_url}/converted", processes=2, storage_options=given, source_options=given
     )
     assert done.samples == 9
-    mdsx.convert_tars(f"{s3_url}/a.tar", tmp_path / "here", source_options=given)
+    mdsx.convert("tar", f"{s3_url}/a.tar", tmp_path / "here", source_options=given)
     for path in [*(other.directory / name).rglob("*"), *(tmp_path / "here").rglob("*")]:
         assert not path.is_file() or not {part.encode() for part in (other.key, other.secret)} & {path.read_bytes()}
         assert not path.is_file() or other.secret.encode() not in path.read_bytes()

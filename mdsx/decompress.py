@@ -1,0 +1,142 @@
+"""Decompress the chunks of a file: plain, gzip, zstd or, if the caller expects it, zlib, detected by the first bytes.
+
+The suffix of the file's name is ignored, because it is often wrong. A truncated stream, or one that fails its own
+checksum, raises CorruptError; so does anything but zeros after a gzip stream. The caller adds file and place.
+Chunks have a bounded size with any compression. A stream that decompresses to more than 64 MiB and 1,100 times its size
+is refused; gzip cannot exceed that ratio, and zstd does so only for long runs of one byte.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+
+from mdsx.errors import CorruptError, UnsupportedError
+
+_PIECE = 2**20
+_SLICE = 2**16  # bytes passed to gzip at once, because it copies those that it does not consume
+_ROOM, _RATIO = 2**26, 1100
+_FEED = 1024  # bytes passed to zstd at once, because it returns all their output at once, up to 32 KiB for a byte
+_FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"\x1f\x9d": "compress"}
+
+
+def decompress(chunks: Iterator[bytes], *, zlib_too: bool = False) -> Iterator[bytes]:
+    """Yield `chunks`, decompressed if necessary. Raise CorruptError or UnsupportedError.
+
+    `zlib_too`: also zlib streams, whose first two bytes could be text.
+    """
+    head = _head(chunks)
+    is_zlib = zlib_too and head[:1] == b"\x78" and int.from_bytes(head[:2]) % 31 == 0
+    yield from (_zlib if is_zlib else _decoder(head))(_chain(head, chunks))
+
+
+def refuse_compressed(chunks: Iterator[bytes], *, file: str) -> Iterator[bytes]:
+    """Return `chunks` as they are. Raise UnsupportedError, now, if they are compressed."""
+    head = _head(chunks)
+    try:
+        decoder = _decoder(head)
+    except UnsupportedError as error:
+        raise UnsupportedError(error.message, file=file, hint=error.hint) from None
+    if decoder is not _plain:
+        name = "gzip" if decoder is _gzip else "zstd"
+        hint = "convert it with `mdsx convert tar`, or decompress it"
+        raise UnsupportedError(f"is a {name} tar, which cannot be read in place", file=file, hint=hint)
+    return _chain(head, chunks)
+
+
+def _head(chunks: Iterator[bytes]) -> bytes:
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= 8:
+            break
+    return head
+
+
+def _plain(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    return chunks
+
+
+def is_compressed(head: bytes) -> bool:
+    """Return whether a file that begins with these bytes, 8 or more, is gzip or zstd. Raise UnsupportedError."""
+    return _decoder(head) is not _plain
+
+
+def _decoder(head: bytes) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    if head.startswith(b"\x1f\x8b"):
+        return _gzip
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
+        return _zstd
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            raise UnsupportedError(f"is {name}: files may be plain, gzip or zstd", hint="decompress it first")
+    return _plain
+
+
+def _chain(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    if head:
+        yield head
+    yield from chunks
+
+
+def _sliced(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), size):
+            yield chunk[start : start + size]
+
+
+def _gzip(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    return _inflated(chunks, "gzip", 31)
+
+
+def _zlib(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    return _inflated(chunks, "zlib", 15)
+
+
+def _inflated(chunks: Iterator[bytes], name: str, wbits: int) -> Iterator[bytes]:
+    stream, streams = None, 0
+    for data in _sliced(chunks, _SLICE):
+        while data:
+            if stream is None:
+                data = data.lstrip(b"\0") if streams else data  # gzip files may be padded with zeros
+                if not data:
+                    break
+                stream, streams = zlib.decompressobj(wbits=wbits), streams + 1
+            full = True
+            while full and not stream.eof:
+                try:
+                    piece = stream.decompress(data, _PIECE)
+                except zlib.error as error:
+                    raise CorruptError(f"{name} stream is damaged: {error}") from None
+                data, full = stream.unconsumed_tail, len(piece) == _PIECE
+                if piece:
+                    yield piece
+            data = stream.unused_data
+            stream = None if stream.eof else stream
+    if stream is not None:
+        raise CorruptError(f"{name} stream is truncated")
+
+
+def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    decoder, frame = zstandard.ZstdDecompressor(), None
+    taken, given = 0, 0
+    for data in _sliced(chunks, _FEED):
+        taken += len(data)
+        while data:
+            frame = frame or decoder.decompressobj()
+            try:
+                piece = frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise CorruptError(f"zstd stream is damaged: {error}") from None
+            given += len(piece)
+            if given > _ROOM + _RATIO * taken:
+                message = f"zstd stream decompresses to more than {_RATIO:,} times its size"
+                raise CorruptError(message, found=f"{given:,} bytes of {taken:,}", hint="decompress it first")
+            if piece:
+                yield piece
+            data = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame is not None:
+        raise CorruptError("zstd stream is truncated")

@@ -1,0 +1,168 @@
+"""The side objects of shards (see `format/protocol.py`): in place next to the index, in the cache, or in memory.
+
+A side object is checked by its hash whenever it is read. Of those that are read for single requests, a few are kept in
+memory; those of open shards are mapped as long as their shards are. In the cache, they are files like shards: counted,
+leased while they are mapped, and evicted.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from mdsx.errors import CorruptError, FormatError, MissingError
+from mdsx.format import SideObject, StoredIndex, filenames
+from mdsx.process import Counter, count, in_flight
+from mdsx.shards.opened import make_room
+from mdsx.shards.stored import retried
+from mdsx.storage import Storage, file_of, map_whole
+from mdsx.storage.cache import CacheDirectory, CacheKey, Needs, Verdict, Write
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_KEPT = 2**26  # bytes
+
+
+class SideObjects:
+    """The side objects of one dataset's shards, which are in `storage`, next to the index. Threads may share it;
+    processes may not. `cache`: None if they are not cached. `mapped`: whether local ones are mapped in place."""
+
+    def __init__(self, storage: Storage, index: StoredIndex, cache: CacheDirectory | None, *, mapped: bool) -> None:
+        self._storage, self._index = storage, index
+        local = storage.path(filenames.INDEX) is not None
+        self._cache = None if local else cache
+        self._mapped = mapped and local
+        self._lock = Lock()
+        self._kept: OrderedDict[int, StoredIndex] = OrderedDict()
+        self._size = 0
+
+    def index(self, shard: int) -> StoredIndex:
+        """Return an index that can read the shard, for a request; the same if it needs no side object.
+
+        Raise MissingError, or CorruptError if the side object is not the right one.
+        """
+        side = self._index.side_object(shard)
+        if side is None:
+            return self._index
+        with self._lock:
+            if (found := self._kept.get(shard)) is not None:
+                self._kept.move_to_end(shard)
+                return found
+        found = self._parsed(shard, side, bytes(self._read(side, 0.0, {})))
+        with self._lock:
+            if shard not in self._kept:
+                self._kept[shard] = found
+                self._size += side.size
+            while self._size > _KEPT and len(self._kept) > 1:
+                oldest, _ = self._kept.popitem(last=False)
+                self._size -= _size_of(self._index, oldest)
+        return found
+
+    def opened_index(self, shard: int) -> StoredIndex:
+        """Return an index that can read the shard as long as it is open."""
+        side = self._index.side_object(shard)
+        return self._index if side is None else self._parsed(shard, side, self._read(side, 0.0, {}))
+
+    def bring(self, shard: int, *, needed_in: float, needs: Needs) -> None:
+        """Fetch the shard's side object into the cache, if that has room."""
+        side = self._index.side_object(shard)
+        if side is not None and self._cache is not None:
+            self._fetch(self._cache, side, needed_in, needs)
+
+    def touch(self, shard: int, needed_in: float) -> None:
+        """Note for the cache in how many seconds the shard is needed again."""
+        side = self._index.side_object(shard)
+        if side is not None and self._cache is not None:
+            self._cache.touch(self._key(side), needed_in)
+
+    # --- inside
+
+    def _read(self, side: SideObject, needed_in: float, needs: Needs) -> Buffer:
+        """Return the right bytes of a side object."""
+        if self._mapped:
+            return self._map(side)
+        if self._cache is None:
+            return self._downloaded(side)
+        make_room(leased=True)
+        found = self._fetch(self._cache, side, needed_in, needs)
+        if isinstance(found, Verdict):
+            return self._downloaded(side)
+        if not _is_right(side, found):
+            self._cache.discard(self._key(side))
+            found = self._fetch(self._cache, side, needed_in, needs)
+        return found if not isinstance(found, Verdict) and _is_right(side, found) else self._downloaded(side)
+
+    def _map(self, side: SideObject) -> Buffer:
+        path = self._storage.path(side.name)
+        assert path is not None
+        try:
+            found: Buffer = map_whole(path)
+        except MissingError:
+            raise self._missing(side) from None
+        except ValueError:  # an empty file cannot be mapped
+            found = b""
+        if not _is_right(side, found):
+            raise self._wrong(side)
+        return found
+
+    def _fetch(self, cache: CacheDirectory, side: SideObject, needed_in: float, needs: Needs) -> mmap.mmap | Verdict:
+        def fill(write: Write) -> None:
+            write(self._downloaded(side))
+
+        url = self._storage.url
+        return cache.fetch(self._key(side), fill, needed_in=needed_in, needs=needs, source=url)
+
+    def _downloaded(self, side: SideObject) -> bytes:
+        return retried(lambda: self._download(side), FormatError)
+
+    def _download(self, side: SideObject) -> bytes:
+        try:
+            with in_flight():
+                piece = self._storage.get(side.name, stop=side.size)
+        except MissingError:
+            raise self._missing(side) from None
+        count(Counter.DOWNLOADED, len(piece.data))
+        if piece.total != side.size or not _is_right(side, piece.data):
+            raise self._wrong(side)
+        return piece.data
+
+    def _parsed(self, shard: int, side: SideObject, data: Buffer) -> StoredIndex:
+        return self._index.with_side_object(shard, data, file=file_of(self._storage, side.name))
+
+    def _key(self, side: SideObject) -> CacheKey:
+        return CacheKey(self._index.fingerprint, side.hash, side.size, kind="side object")
+
+    def _missing(self, side: SideObject) -> MissingError:
+        message = "the index names this file, but it is not there"
+        return MissingError(message, file=file_of(self._storage, side.name), hint=_HINT)
+
+    def _wrong(self, side: SideObject) -> CorruptError:
+        message, file = "the file is not the one that the index names", file_of(self._storage, side.name)
+        return CorruptError(message, file=file, place="size or XXH3-128", expected=side.hash, hint=_HINT)
+
+
+_HINT = "it belongs to the index: make that again (`mdsx index tar`), or copy the whole folder again"
+
+
+def with_side_object(storage: Storage, index: StoredIndex, shard: int) -> StoredIndex:
+    """Return an index that can read the shard, whose side object, if it has one, is in `storage`.
+
+    Raise MissingError, or CorruptError if the side object is not the right one.
+    """
+    if index.side_object(shard) is None:
+        return index
+    return SideObjects(storage, index, None, mapped=False).index(shard)
+
+
+def _is_right(side: SideObject, data: Buffer) -> bool:
+    return len(memoryview(data)) == side.size and xxhash.xxh3_128_hexdigest(data) == side.hash
+
+
+def _size_of(index: StoredIndex, shard: int) -> int:
+    side = index.side_object(shard)
+    return 0 if side is None else side.size
