@@ -7,7 +7,7 @@ or made twice, do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -144,15 +144,19 @@ def pack_transformed(
     return PackedBatch(columns, types, skipped_lines(failures))
 
 
-def presented_groups(kit: Kit, schema: Schema | None, batch: PackedBatch, layout: Layout) -> dict[str, Any] | Short:
-    """Return a batch of groups as arrays and lists; a Short if samples were left out. `schema` is None after a
-    transform, which may change types."""
-    kinds = {} if schema is None else {column.name: column.type for column in schema.columns}
-    nested = isinstance(layout, Pack) and layout.layout == "rows"
-    found = {
-        name: _packed_column(kit, values, batch.types.get(name), kinds.get(name), nested)
-        for name, values in batch.columns.items()
-    }
+def presented_groups(
+    kit: Kit, batch: PackedBatch, kinds: Mapping[str, ColumnType], layout: Layout
+) -> dict[str, Any] | Short:
+    """Return a batch of groups as arrays and lists; a Short if samples were left out. `kinds`: the types of columns;
+    none after a transform, which may change them."""
+    types, found = batch.types, dict[str, Any]()
+    for name, values in batch.columns.items():
+        if isinstance(values, int):
+            found[name] = values
+        elif isinstance(values, list):
+            found[name] = _packed_lists(kit, values, kinds.get(name), layout)
+        else:
+            found[name] = kit.array(types.get(name, _PLAIN), values)
     return Short(found, batch.skipped) if batch.skipped else found
 
 
@@ -160,12 +164,9 @@ def _named(batch: Batch, number: int) -> str:
     return place_of(*_numbers(batch, number))
 
 
-def _packed_column(kit: Kit, values: Any, packed: ColumnType | None, kind: ColumnType | None, nested: bool) -> Any:
-    """Return a key of a packed batch as an array, a list of values, or, if `nested`, of lists of values."""
-    if isinstance(values, int):
-        return values
-    if not isinstance(values, list):
-        return kit.array(packed or _PLAIN, values)
+def _packed_lists(kit: Kit, values: list[Any], kind: ColumnType | None, layout: Layout) -> list[Any]:
+    """Return a key of a batch of groups that is no array: a list of values, or one for each row."""
+    nested = isinstance(layout, Pack) and layout.layout == "rows"
     rows = values if nested else [values]
     found = [kit.listed(row) if kind is None else kit.column(kind, row) for row in rows]
     return found if nested else found[0]

@@ -178,14 +178,22 @@ class BatchLoader:
 
         An iteration from which no batch was taken yet continues there too; one under way ends.
 
+        If parts were appended to the dataset since (`mdsx.append`), the run continues with the snapshot of the dataset
+        that the state is of, and logs that. This is so for a whole dataset. For a selection or a mixture, open its
+        datasets with `mdsx.Dataset(url, snapshot=...)`.
+
         Raises:
             StateError: The state is of another dataset or order. The error names the field.
         """
-        before = self._data.phases
-        epoch, position, phases = self._data.check(state)
-        self._data.use_phases(phases)  # first, as it may refuse them
+        data, before = self._data.for_state(state), self._data.phases
+        epoch, position, phases = data.check(state)
+        data.use_phases(phases)  # first, as it may refuse them
         self._run.load(epoch, position)
         self._close_if_left()
+        if data is not self._data:
+            data.log_snapshot(self._data)
+            self._data, self._checked_tail = data, False
+            self._restart()
         self._restart_if_changed(before)
 
     def reweight(self, proportions: Sequence[Weight] | Mapping[str, Weight]) -> None:
@@ -206,7 +214,11 @@ class BatchLoader:
     def _restart_if_changed(self, before: Phases) -> None:
         """Drop what was prepared in the old order."""
         if self._data.phases != before:
-            self._replace_iteration(None)
+            self._restart()
+
+    def _restart(self) -> None:
+        """Drop what was prepared."""
+        self._replace_iteration(None)
 
     def _close_if_left(self) -> None:
         if (iteration := self._iteration) is not None and not self._run.has(iteration):
@@ -358,7 +370,7 @@ class _Epoch(Iteration):
         super().__init__(loader._run, batching, "loader", warns=loader._data.warns)
         _alive.add(self)
         self._owner = Owner()
-        self._loader = loader
+        self._loader, self._data = loader, loader._data
         self._prepared: Generator[Any, None, None] | None = None
         self._line: StatusLine | None = None
 
@@ -371,6 +383,9 @@ class _Epoch(Iteration):
         loader = self._loader
         loader._replace_iteration(self)
         loader._meter.begin()
+        if self._data is not loader._data:  # a state of a snapshot was loaded before the first batch
+            self._data = loader._data
+            self.batching = self._data.steps(loader.batch_size, loader.drop_last, loader._meter.counters)
         self.batching = batching = loader._data.steps_now(self.batching, loader._meter.counters)
         if loader._progress and self._warns:
             self._line = loader._status(batching, epoch)

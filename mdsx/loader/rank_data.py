@@ -5,16 +5,18 @@ It has no position.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mdsx.dataset import Dataset
-from mdsx.errors import CorruptError, UsageError, shown
+from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
 from mdsx.loader.assembly import (
     Collate,
     Kit,
@@ -33,7 +35,18 @@ from mdsx.loader.assembly import (
 from mdsx.loader.collation import Uneven
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.mixture import Mixture, add_phase
-from mdsx.order import ORDER_VERSION, Course, DatasetCourse, MixtureCourse, MixtureOrder, Order, Phases, Shuffle, Weight
+from mdsx.order import (
+    ORDER_VERSION,
+    AllSamples,
+    Course,
+    DatasetCourse,
+    MixtureCourse,
+    MixtureOrder,
+    Order,
+    Phases,
+    Shuffle,
+    Weight,
+)
 from mdsx.process import Counters
 from mdsx.shards import ColumnChoice, Shards, View
 from mdsx.storage import StorageOptions
@@ -59,6 +72,8 @@ from mdsx.stream import (
     warn_of_spread,
 )
 
+_log = logging.getLogger("mdsx")
+
 _CONNECTIONS = 32  # about as many as samples of a first batch
 _IDS = 8  # bytes of a value's segment id and position id
 _TOGETHER_BYTES = 2**21
@@ -81,7 +96,20 @@ class RankData:
         info_column: str | None,
         zero_copy: bool,
         kit: Kit,
+        columns: ColumnChoice | None,
     ) -> None:
+        """`columns`: those that the view has of the dataset."""
+        self._made_with: dict[str, Any] = {
+            "seed": seed,
+            "shuffle": shuffle,
+            "epoch_samples": epoch_samples,
+            "ranks": ranks,
+            "transform": transform,
+            "info_column": info_column,
+            "zero_copy": zero_copy,
+            "kit": kit,
+            "columns": columns,
+        }
         self.dataset = dataset
         self.view = view
         self.course = _course(dataset, view, seed, shuffle, epoch_samples)
@@ -113,6 +141,45 @@ class RankData:
         copied = copy(self)
         copied.groups = copy(self.groups)  # a state that one of them loads may change its window
         return copied
+
+    def for_state(self, state: object) -> RankData:
+        """Return this; or, if the state was saved before parts were appended to the dataset, the same of the snapshot
+        that the state is of.
+
+        Only a whole dataset finds its snapshot: the state of a selection or a mixture does not say which it was. A
+        dataset that was opened as a snapshot stays that.
+        """
+        dataset, fingerprint = self.dataset, state.get("fingerprint") if isinstance(state, Mapping) else None
+        if not isinstance(dataset, Dataset) or not isinstance(fingerprint, str) or fingerprint == dataset.fingerprint:
+            return self
+        excerpt = dataset.excerpt
+        if excerpt.sides or excerpt.subset.name or excerpt.shards.is_pinned:
+            return self
+        try:
+            shards = excerpt.shards.at_snapshot(fingerprint)
+        except (ForbiddenError, MissingError, UsageError):  # it is of another dataset, as its check says
+            return self
+        kept = dataset.with_excerpt(replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
+        data = RankData(kept, _view(kept, self._made_with["columns"]), **self._made_with)
+        data.uneven, data.on_error, data.collate = self.uneven, self.on_error, self.collate
+        if self.groups is not None:
+            layout = self.groups.layout
+            if not isinstance(layout.length, str):
+                layout = replace(layout, length=np.asarray(layout.length)[: len(kept)])
+            data.group(layout, self.groups.epoch_steps)
+        return data
+
+    def log_snapshot(self, whole: RankData) -> None:
+        """Log on rank 0 that a run continues with this snapshot of the dataset `whole`."""
+        if self.warns and self.course.samples < whole.course.samples:
+            _log.warning(
+                "%s: the state was saved when the dataset had %d samples; the run continues with this snapshot, %s, "
+                "and does not read what was appended since (there are %d samples now)",
+                self.view.excerpts[0].shards.storage.url,
+                self.course.samples,
+                self.dataset.fingerprint,
+                whole.course.samples,
+            )
 
     def group(self, layout: Layout, epoch_steps: int | None) -> None:
         """Hand out groups of samples."""
@@ -313,7 +380,8 @@ class RankData:
     def presented_groups(self, batch: PackedBatch) -> Any:
         """Return a batch of groups as arrays and lists, or a Short."""
         assert self.packing is not None
-        return presented_groups(self.kit, None if self.transform else self.view.schema, batch, self.packing.layout)
+        kinds = {} if self.transform else self.packing.kinds
+        return presented_groups(self.kit, batch, kinds, self.packing.layout)
 
     def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
         """Yield for each task of a run what a loader gets: a batch, or Short."""
@@ -392,10 +460,7 @@ def rank_data(
     else:
         shards = Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options)
         dataset = Dataset.of(shards)
-    if isinstance(dataset, Mixture):
-        view = dataset.view(columns, cache)
-    else:
-        view = View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
+    view = dataset.view(columns, cache) if isinstance(dataset, Mixture) else _view(dataset, columns)
     return RankData(
         dataset,
         view,
@@ -407,7 +472,12 @@ def rank_data(
         info_column=info_column,
         zero_copy=zero_copy,
         kit=kit,
+        columns=columns,
     )
+
+
+def _view(dataset: Dataset, columns: ColumnChoice | None) -> View:
+    return View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
 
 
 def _course(

@@ -25,12 +25,12 @@ from mdsx.order.grouping import (
     step_order,
     windows,
 )
-from mdsx.order.groups import Groups, GroupSequence
+from mdsx.order.groups import Groups, GroupSequence, group_positions, items_of
 from mdsx.order.hashing import sample_seeds
-from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES
+from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER
-from mdsx.order.order import ORDER_VERSION, Order, Shuffle
+from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run, share_edges, shares_of
 
@@ -63,11 +63,16 @@ __all__ = [
     "Windows",
     "better_lanes",
     "bounds_of",
+    "by_value",
     "check_whole_runs",
     "chosen_of",
     "default_window",
     "exact_weight",
+    "group_positions",
     "group_window",
+    "integer",
+    "integers",
+    "items_of",
     "lane_spread",
     "same_samples",
     "sample_seeds",

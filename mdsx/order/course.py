@@ -20,7 +20,7 @@ from mdsx.order.draws import Weight
 from mdsx.order.limits import MAX_LANES, MAX_SAMPLES, integer
 from mdsx.order.mixture import MixtureOrder
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import Order, groups
+from mdsx.order.order import Order, by_value
 from mdsx.order.run_draws import check_whole_runs
 
 MAX_WORLD_SIZE = 2**24
@@ -189,7 +189,7 @@ class MixtureCourse:
         shards = np.arange(self._shards[-1]) if shards is None else shards
         components = np.searchsorted(self._shards, shards, side="right") - 1
         needs = np.full(len(shards), NEVER)
-        for component, chosen in groups(components):
+        for component, chosen in by_value(components):
             needs[chosen] = self.order.next_needs(component, position, shards[chosen] - self._shards[component])
         return needs
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from numbers import Rational, Real
@@ -74,6 +74,18 @@ class PhaseBounds:
             drawn[here] = self.drawn(points[here], phase)
         return drawn
 
+    def corrections(
+        self, count: Callable[[int, int], NDArray[np.int64]], shape: tuple[int, ...]
+    ) -> list[NDArray[np.int64]]:
+        """Return, for each phase, what to add to its counts so that they continue those of the phases before it.
+
+        `count(phase, place)` counts the draws before `place` as if all were of `phase`: an array of `shape`.
+        """
+        found = [np.zeros(shape, np.int64)]
+        for phase, start in enumerate(self.starts[1:]):
+            found.append(found[-1] + count(phase, start) - count(phase + 1, start))
+        return found
+
     def next_share(self, component: int, place: int) -> tuple[int, float, Bounds] | None:
         """Return the first phase, from that at `place` on, that draws a component: where it starts, or `place`; the
         component's share; and the bounds."""
@@ -95,10 +107,7 @@ class Draws:
         self._offset = key(seed, 3)
         self._phases = PhaseBounds(phases)
         self._known: tuple[tuple[int, int], NDArray[np.int64]] | None = None  # the last result of `_in_rounds`
-        self._earlier = [np.zeros((lanes, len(phases[0][1])), np.int64)]
-        for phase, start in enumerate(self._phases.starts[1:]):  # what continues the counts of the phases before
-            change = self._count(phase, start) - self._count(phase + 1, start)
-            self._earlier.append(self._earlier[-1] + change)
+        self._earlier = self._phases.corrections(self._count, (lanes, len(phases[0][1])))
 
     @property
     def round_size(self) -> int:

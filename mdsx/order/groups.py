@@ -53,9 +53,7 @@ class GroupSequence:
 
     def take(self, groups: NDArray[np.int64]) -> GroupSequence:
         """Return the groups with these indices, in this order."""
-        counts = np.diff(self.edges)[groups]
-        edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        items = np.arange(edges[-1]) + np.repeat(self.edges[groups] - edges[:-1], counts)
+        edges, items = items_of(self, groups)
         return GroupSequence(self.lanes[groups], edges, self.positions[items], self.firsts[items], self.sizes[items])
 
     def __add__(self, other: GroupSequence) -> GroupSequence:
@@ -67,6 +65,38 @@ class GroupSequence:
             np.concatenate([self.firsts, other.firsts]),
             np.concatenate([self.sizes, other.sizes]),
         )
+
+
+def items_of(groups: GroupSequence, taken: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the edges of the groups with the indices `taken`, and the indices of their items."""
+    counts = np.diff(groups.edges)[taken]
+    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return edges, np.arange(edges[-1]) + np.repeat(groups.edges[taken] - edges[:-1], counts)
+
+
+def group_positions(
+    rule: Grouping,
+    course: Course,
+    positions: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    *,
+    seed: int,
+    epoch: int,
+    window: int,
+    shuffle: bool,
+) -> GroupSequence:
+    """Return the groups of a window of `course`: of all its positions, ascending, and the lengths of their samples."""
+    found = group_window(
+        rule,
+        lengths,
+        course.lanes_of(positions),
+        seed=seed,
+        epoch=epoch,
+        window=window,
+        shuffle=shuffle,
+        lane_count=course.lanes,
+    )
+    return GroupSequence(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes)
 
 
 class Groups(Sequence[GroupSequence]):
@@ -164,17 +194,16 @@ class Groups(Sequence[GroupSequence]):
                 found=int(lengths[bad]),
                 expected=f"at most {self.grouping.capacity}",
             )
-        found = group_window(
+        return group_positions(
             self.grouping,
+            self._course,
+            positions,
             lengths,
-            self._course.lanes_of(positions),
             seed=self.seed,
             epoch=self.epoch,
             window=number,
             shuffle=self._shuffle,
-            lane_count=self.lanes,
         )
-        return GroupSequence(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes)
 
     def steps(self, size: int, *, window: int = 0, taken: int = 0) -> Iterator[GroupSequence]:
         """Yield the groups of each step, `size` over all ranks, from a place of the epoch on: after `taken` groups of

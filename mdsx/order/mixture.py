@@ -16,7 +16,7 @@ from mdsx.order.draws import Draws, Phases, Weight, bounds_of
 from mdsx.order.hashing import key
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, MAX_UINT64, integer, integers
 from mdsx.order.needs import NEVER, ShardUses, active_shards
-from mdsx.order.order import Order, default_shuffle_block, groups
+from mdsx.order.order import Order, by_value, default_shuffle_block
 from mdsx.order.run_draws import RunDraws
 
 _LANE_WISE = 1024  # samples for each lane; larger components are read lane by lane
@@ -91,7 +91,7 @@ class MixtureOrder:
         components, counts = self._draws.at(positions, self._lane_wise)
         shards, samples = np.empty_like(components), np.empty_like(components)
         lanes = positions % self.lanes
-        for component, chosen in groups(components):
+        for component, chosen in by_value(components):
             shards[chosen], samples[chosen] = self._streams[component].locate(counts[chosen], lanes[chosen])
         return components, shards, samples
 
@@ -137,7 +137,7 @@ class _Stream:
         else:
             epochs, places = np.divmod(counts, self.size)
         shards, samples = np.empty_like(counts), np.empty_like(counts)
-        for epoch, chosen in groups(epochs):
+        for epoch, chosen in by_value(epochs):
             shards[chosen], samples[chosen] = self._at_epoch(epoch).locate(places[chosen])
         return shards, samples
 

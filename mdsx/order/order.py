@@ -202,7 +202,7 @@ class Order:
         # Count as if each lane began with a whole tile, at whose end is its first block.
         lacking = self._tile_size - self._first_tiles
         numbers, within = np.divmod(offsets + lacking[lanes], self._tile_size)
-        for identity, chosen in groups(numbers * self.lanes + lanes):
+        for identity, chosen in by_value(numbers * self.lanes + lanes):
             number, lane = divmod(identity, self.lanes)
             places = within[chosen]
             if number == 0:
@@ -269,7 +269,7 @@ class Order:
         return places
 
 
-def groups(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def by_value(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield each distinct value, ascending, with its indices, in any order."""
     if not len(values):
         return

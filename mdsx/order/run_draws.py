@@ -29,10 +29,7 @@ class RunDraws:
         begun = {-(-start // run): bounds for start, bounds in phases}  # a phase without a run has no effect
         self._phases = PhaseBounds(list(begun.items()))
         self._known: tuple[int, NDArray[np.int64]] | None = None  # the last result of `_before_run`
-        self._earlier = [np.zeros(len(phases[0][1]), np.int64)]
-        for phase, start in enumerate(self._phases.starts[1:]):  # what continues the counts of the phases before
-            change = self._in_runs(phase, start) - self._in_runs(phase + 1, start)
-            self._earlier.append(self._earlier[-1] + change)
+        self._earlier = self._phases.corrections(self._in_runs, (len(phases[0][1]),))
 
     def at(self, positions: NDArray[np.int64], lane_wise: NDArray[np.bool_]) -> Drawn:
         """Return what `positions` draw. `lane_wise` (bool [components]): which are read lane by lane."""

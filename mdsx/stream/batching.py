@@ -24,13 +24,19 @@ Place = Any
 class GroupStep(NamedTuple):
     """One step of groups: what this rank reads. Positions count over all epochs."""
 
-    positions: NDArray[np.int64]  # of its groups' samples, joined
+    located: NDArray[np.int64]  # [3, n] of its groups' samples, joined: position, shard, and number there as stored
     groups: RankGroups
     first: int  # position of its first group's window
     stop: int  # the end of its last group's window
     done: int  # the position before which no later step reads
     next_epoch: int
     after: Any  # the GroupPlace after the step, in that epoch
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Return the position of each sample."""
+        positions: NDArray[np.int64] = self.located[0]
+        return positions
 
 
 class Task(NamedTuple):
@@ -52,6 +58,7 @@ class RankShare(NamedTuple):
     first: int  # shards are in use from here
     stop: int  # up to here,
     done: int  # and those before here no longer are, once the run was handed out
+    located: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # if planned: shards, numbers there as stored
 
 
 class Steps(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mdsx.errors import UsageError, shown
-from mdsx.order import Course, Grouping, Phases
+from mdsx.order import Course, Grouping, Phases, Windows
 from mdsx.process import Counters
 from mdsx.shards import Lengths, View, lengths_of
 from mdsx.stream.group_state import GroupIdentity, window_at, with_window
@@ -74,7 +74,7 @@ class GroupSource:
 
     def reached(self, course: Course, place: GroupPlace) -> int:
         """Return the position up to which groups were begun, counted over all epochs."""
-        windows = self._planner(course).windows(place.epoch)
+        windows = self._windows(course, place.epoch)
         if place.window == len(windows):
             return windows.stop
         start, stop = windows[place.window]
@@ -117,7 +117,7 @@ class GroupSource:
         )
         place = self._at(course, found, found * course.epoch_samples + position, window, taken)._replace(step=step)
         run_epoch = found if epoch is None or self.epoch_steps is None else number_of(state, "epoch")
-        if place.window == len(self._planner(course).windows(place.epoch)):
+        if place.window == len(self._windows(course, place.epoch)):
             place = GroupPlace(step, place.epoch + 1, 0, 0)
             run_epoch += self.epoch_steps is None
         return run_epoch, place, phases
@@ -125,8 +125,11 @@ class GroupSource:
     def _at(self, course: Course, epoch: int, position: int, window: int, taken: int) -> GroupPlace:
         """Return the place in the window that begins at `position`, counted over all epochs; the end of `epoch`
         begins none."""
-        number = window_at(self._planner(course).windows(epoch), position, window, taken)
+        number = window_at(self._windows(course, epoch), position, window, taken)
         return GroupPlace(0, epoch, number, taken)
+
+    def _windows(self, course: Course, epoch: int) -> Windows:
+        return self._planner(course).windows(epoch)
 
     def _planner(self, course: Course) -> Planner:
         return Planner(self._view, course, self.lengths, self.rule, seed=self._seed, shuffle=self._shuffle)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mdsx.errors import StateError, shown
-from mdsx.order import GROUPS_VERSION, MAX_SAMPLES, MAX_WINDOW, Grouping, Windows
+from mdsx.order import GROUPS_VERSION, MAX_WINDOW, Grouping, Windows
 from mdsx.stream.groups import GroupPlace
+from mdsx.stream.state import number_of
 
 _NUMBERS = ("window", "taken")
 _STEPS = ("epoch", "step")
@@ -46,7 +47,7 @@ class GroupIdentity:
                 expected=GROUPS_VERSION,
                 hint="resume with the version of mdsx that wrote the checkpoint",
             )
-        window, taken = (_number(found, name) for name in _NUMBERS)
+        window, taken = (number_of(found, name, "groups.") for name in _NUMBERS)
         if taken:
             for name, expected in fields.items():
                 if found.get(name) != expected or type(found.get(name)) is not type(expected):
@@ -61,7 +62,7 @@ class GroupIdentity:
                     )
         epoch = step = None
         if "step" in found or "epoch" in found:
-            epoch, step = _number(found, "epoch"), _number(found, "step")
+            epoch, step = (number_of(found, name, "groups.") for name in _STEPS)
             if self.epoch_steps is None and step:
                 raise StateError(
                     "the state is that of a run with a fixed number of steps in an epoch",
@@ -98,7 +99,7 @@ def window_at(windows: Windows, position: int, window: int, taken: int) -> int:
 
     Raise StateError if no window begins there, or if `taken` groups were taken from another one.
     """
-    for number in {window, (position - windows.start) // windows.size}:
+    for number in (window, (position - windows.start) // windows.size):
         if 0 <= number < len(windows) and windows[number][0] == position and (number == window or not taken):
             return number
     if position == windows.stop and not taken:
@@ -122,12 +123,3 @@ def no_groups(found: Any) -> None:
         found=shown(found),
         hint="give the loader the batching= and epoch_steps= that the run had",
     )
-
-
-def _number(found: Mapping[str, Any], name: str) -> int:
-    value = found.get(name)
-    if type(value) is not int or not 0 <= value < MAX_SAMPLES:
-        raise StateError(
-            "the state lacks a valid number", place=f"groups.{name}", found=shown(value), expected="an integer >= 0"
-        )
-    return value

@@ -17,7 +17,6 @@ from mdsx.order import Course, GroupSequence
 from mdsx.process import Counters, work_for
 from mdsx.stream.background import Background
 from mdsx.stream.batching import GroupStep, RankShare, Task, check_epoch
-from mdsx.stream.layouts import RankGroups
 from mdsx.stream.planning import Block, Planner, cut_steps
 
 _BLOCKS_AHEAD = 1  # besides the one being planned and the one being read
@@ -48,17 +47,6 @@ class Plan(NamedTuple):
     """Values of all samples together, such as tokens; without those that `oversize="truncate"` cuts off."""
     fill: float
     """The share of places in the batches that have a value, before `pad_to_multiple_of`: the rest is padding."""
-
-
-class _Step(NamedTuple):
-    """A step, and the place after it if the epoch has more."""
-
-    positions: NDArray[np.int64]
-    groups: RankGroups
-    first: int
-    stop: int
-    done: int
-    after: GroupPlace
 
 
 class GroupBatching:
@@ -161,7 +149,7 @@ class GroupBatching:
     def _steps(self, epoch: int, place: GroupPlace, blocks: Iterator[Block | None]) -> Iterator[Task]:
         """Yield the steps of `blocks`. None is the end of the order's epoch."""
         left: Block | None = None  # groups that do not fill a step
-        held: _Step | None = None  # the last step so far: it may be the epoch's last
+        held: GroupStep | None = None  # the last step so far: it may be the epoch's last
         step, fixed = place.step, self.epoch_steps
         for block in blocks:
             if block is None and fixed is not None:
@@ -169,10 +157,11 @@ class GroupBatching:
             if block is None:
                 if left is not None and not self.drop_last:
                     if held is not None:
-                        yield self._task(epoch, held, epoch, held.after)
-                    (held,) = self._cut_steps(left, len(left.groups))
+                        yield self._task(epoch, held)
+                    (held,) = self._cut_steps(epoch, left, len(left.groups))
                 if held is not None:
-                    yield self._task(epoch, held, epoch + 1, self.start(epoch + 1, None))
+                    after = self.start(epoch + 1, None)
+                    yield self._task(epoch, held._replace(next_epoch=epoch + 1, after=after))
                 elif not place.window and not place.taken:
                     raise UsageError(
                         f"an epoch of {len(left.groups) if left else 0} groups has no batch of {self.rows} on each of "
@@ -181,28 +170,28 @@ class GroupBatching:
                     )
                 return
             left = block if left is None else left.followed_by(block)
-            steps = self._cut_steps(left, self.size)
+            steps = self._cut_steps(epoch, left, self.size)
             for found in steps:
                 if fixed is not None:
                     step += 1
                     over = step == fixed
                     after = found.after._replace(step=0 if over else step)
-                    yield self._task(epoch, found, epoch + over, after)
+                    yield self._task(epoch, found._replace(next_epoch=epoch + over, after=after))
                     if over:
                         return
                     continue
                 if held is not None:
-                    yield self._task(epoch, held, epoch, held.after)
+                    yield self._task(epoch, held)
                 held = found
             rest = len(left.groups) - len(steps) * self.size
             left = left.after(len(steps) * self.size) if rest else None
 
-    def _cut_steps(self, block: Block, size: int) -> list[_Step]:
-        """Return the steps of `size` groups that the block has whole."""
-        planned = cut_steps(block.groups, size, self.lanes, self.rank, self.world_size)
+    def _cut_steps(self, epoch: int, block: Block, size: int) -> list[GroupStep]:
+        """Return the steps of `size` groups that the block has whole, as if the run's epoch had more."""
+        planned = cut_steps(block, size, self.lanes, self.rank, self.world_size)
         found, origins = [], iter(block.origins)
         origin, passed = next(origins), 0  # groups of it in earlier steps
-        for positions, groups in planned:
+        for located, groups in planned:
             first, missing = origin.start, size
             while missing > origin.groups - passed:
                 missing -= origin.groups - passed
@@ -216,17 +205,14 @@ class GroupBatching:
                 after = GroupPlace(0, origin.epoch + 1, 0, 0)
             else:
                 after = GroupPlace(0, origin.epoch, origin.window + 1, 0)
-            found.append(_Step(positions, groups, first, stop, done, after))
+            found.append(GroupStep(located, groups, first, stop, done, epoch, after))
             if passed == origin.groups and (following := next(origins, None)) is not None:
                 origin, passed = following, 0
         return found
 
-    def _task(self, epoch: int, step: _Step, next_epoch: int, after: GroupPlace) -> Task:
-        positions, groups, first, stop, done, _ = step
-        start = first % self.samples
-        return Task(
-            epoch, start, start + stop - first, GroupStep(positions, groups, first, stop, done, next_epoch, after)
-        )
+    def _task(self, epoch: int, step: GroupStep) -> Task:
+        start = step.first % self.samples
+        return Task(epoch, start, start + step.stop - step.first, step)
 
     def task(self, epoch: int, place: GroupPlace) -> Task:
         """Return the step that begins at `place`."""
@@ -245,21 +231,23 @@ class GroupBatching:
         """Return how many samples begin in the rank's groups of `task`. Only this rank's are known."""
         assert task.groups is not None
         if not self._splits:
-            return len(task.groups.positions)
+            return len(task.groups.groups.firsts)
         return int((task.groups.groups.firsts == 0).sum())
 
     def rank_share(self, tasks: Sequence[Task], course: Course, rank: int) -> RankShare:
         """Return what `rank` reads of `tasks`."""
         steps = [task.groups for task in tasks if task.groups is not None]
         first = steps[0].first
+        positions, shards, samples = np.concatenate([step.located for step in steps], axis=1)
         return RankShare(
-            np.concatenate([step.positions for step in steps]),
-            np.array([len(step.positions) for step in steps], np.int64),
+            positions,
+            np.array([step.located.shape[1] for step in steps], np.int64),
             np.array([step.first for step in steps], np.int64),
             first // self.samples * self.samples,
             first,
             max(step.stop for step in steps),
             steps[-1].done,
+            (shards, samples),
         )
 
     def window_end(self, position: int) -> int:

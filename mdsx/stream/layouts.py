@@ -6,17 +6,16 @@ values are laid out in a batch (`packed.py` does it).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, NamedTuple, SupportsIndex
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
-from mdsx.format import Refused, parse_type, to_items
-from mdsx.order import Grouping, default_window
+from mdsx.format import MAX_LENGTH, Refused, parse_type, to_items
+from mdsx.order import Grouping, default_window, integer, integers
 
 Number = bool | int | float
 
@@ -118,8 +117,8 @@ class MaxTokens:
     def __post_init__(self) -> None:
         _check_shared(self, ("error", "truncate"))
         if self.max_samples is not None:
-            _set(self, "max_samples", _integer(self.max_samples, "max_samples"))
-        _set(self, "pad_to_multiple_of", _integer(self.pad_to_multiple_of, "pad_to_multiple_of"))
+            _set(self, "max_samples", integer(self.max_samples, "max_samples", 1, MAX_CAPACITY))
+        _set(self, "pad_to_multiple_of", integer(self.pad_to_multiple_of, "pad_to_multiple_of", 1, MAX_CAPACITY))
         if self.capacity % self.pad_to_multiple_of:
             raise UsageError(
                 "pad_to_multiple_of must divide the capacity",
@@ -175,9 +174,9 @@ def pad_items(base: str, value: Number, name: str) -> NDArray[Any]:
 
 def _check_shared(layout: Layout, oversize: tuple[str, ...]) -> None:
     """Check what both have, and make it plain: ints, read-only arrays, names of types."""
-    _set(layout, "capacity", _integer(layout.capacity, "capacity"))
+    _set(layout, "capacity", integer(layout.capacity, "capacity", 1, MAX_CAPACITY))
     if layout.window is not None:
-        _set(layout, "window", _integer(layout.window, "window"))
+        _set(layout, "window", integer(layout.window, "window", 1, MAX_CAPACITY))
     if layout.oversize not in oversize:
         expected = ", ".join(map(repr, oversize))
         raise UsageError("oversize is unknown", found=shown(layout.oversize), expected=expected)
@@ -209,9 +208,7 @@ def _lengths(given: object) -> NDArray[np.integer[Any]]:
             "length must be the name of a column, or a one-dimensional array of integers",
             found=f"dtype {found.dtype}, shape {list(found.shape)}",
         )
-    if found.size and not 0 <= int(found.min()) <= int(found.max()) < 2**32:
-        first = int(np.flatnonzero((found < 0) | (found >= 2**32))[0])
-        raise UsageError(f"length[{first}] is out of range", found=int(found[first]), expected=f"0 to {2**32 - 1}")
+    integers(found, "length", MAX_LENGTH + 1)
     found.flags.writeable = False
     return found
 
@@ -228,15 +225,6 @@ def _base(name: str, dtype: object) -> str:
             expected="bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32 or float64",
         )
     return kind.base
-
-
-def _integer(value: object, name: str) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise UsageError(f"{name} must be an integer", found=shown(value))
-    number = operator.index(value)
-    if not 1 <= number <= MAX_CAPACITY:
-        raise UsageError(f"{name} is out of range", found=shown(number), expected=f"1 to {MAX_CAPACITY}")
-    return number
 
 
 def _set(layout: Layout, name: str, value: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise, starmap
+from itertools import accumulate, islice, pairwise, starmap
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -39,15 +39,17 @@ class Packing:
         UsageError: A column has the name of a key that packing adds, or a type or pad value does not fit.
     """
 
+    kinds: dict[str, ColumnType]
+    """The type of each column."""
     types: dict[str, ColumnType]
     """The type of each packed column in a batch."""
 
     def __init__(self, schema: Schema, layout: Layout, length_column: str | None, info: str | None = None) -> None:
         """`length_column`: the column that the lengths are of; None if they were given. `info`: the column that says
         where each sample is from (see sample_info.py)."""
-        kinds = {column.name: column.type for column in schema.columns}
-        self._hows = _hows({name: kind.base if _is_packed(kind) else None for name, kind in kinds.items()}, layout)
-        self._kinds, self.types = kinds, _types(self._hows)
+        self.kinds = {column.name: column.type for column in schema.columns}
+        self._hows = _hows({name: kind.base if _is_packed(kind) else None for name, kind in self.kinds.items()}, layout)
+        self.types = _types(self._hows)
         self.layout, self.length_column, self._info = layout, length_column, info
 
     def batches(
@@ -64,7 +66,7 @@ class Packing:
         """
         sources: dict[str, Any] = {
             name: _source(kind, columns[name]) if self._hows[name] else _listed(kind, columns[name])
-            for name, kind in self._kinds.items()
+            for name, kind in self.kinds.items()
         }
         if self._info is not None:
             sources[self._info] = info_records(columns[self._info])
@@ -230,7 +232,7 @@ def _batches(
     columns = {name: _Column(name, how, sources[name], firsts, rows, place_of) for name, how in hows.items() if how}
     for groups, part in zip(steps, rows.parts, strict=True):
         batch: Columns = {
-            name: columns[name].batch(part) if name in columns else rows.lists(source, part)
+            name: columns[name].next(part) if name in columns else rows.lists(source, part)
             for name, source in sources.items()
         }
         batch.update(rows.keys(part), global_samples=groups.step_samples, global_tokens=groups.step_values)
@@ -246,21 +248,18 @@ class _Column:
         self._name, self._how, self._rows, self._place_of, self._check = name, how, rows, place_of, source.check
         self._kind, self._cast = ColumnType(how.source), how.source != how.target
         self._fits, self._pads = always_fits(how.source, how.target), bool(np.any(how.pad))
-        size = self._kind.nbytes
+        self._dtype, size = self._kind.item_dtype, self._kind.nbytes
         padding = (bytes(size) if self._cast else how.pad.tobytes()) * rows.longest_gap
-        self._heaps = [*source.heaps, memoryview(padding)]
+        heaps = [*source.heaps, memoryview(padding)]
         which, starts = np.full(len(rows.counts), len(source.heaps)), np.zeros(len(rows.counts), np.int64)
         which[rows.at], starts[rows.at] = source.sources, source.begins + firsts * size
-        self._which: list[int] = which.tolist()
-        self._starts: list[int] = starts.tolist()
-        self._stops: list[int] = (starts + rows.counts * size).tolist()
+        cuts = map(slice, starts.tolist(), (starts + rows.counts * size).tolist())
+        self._pieces: Any = map(getitem, map(heaps.__getitem__, which.tolist()), cuts)
 
-    def batch(self, part: _Part) -> NDArray[Any]:
-        """Return the rows of a batch."""
-        here, how = part.stretches, self._how
-        heaps = map(self._heaps.__getitem__, self._which[here])
-        pieces: Any = map(getitem, heaps, map(slice, self._starts[here], self._stops[here]))
-        items = np.ndarray(part.shape, self._kind.item_dtype, bytearray().join(pieces))
+    def next(self, part: _Part) -> NDArray[Any]:
+        """Return the rows of the next batch, which is `part`."""
+        how = self._how
+        items = np.ndarray(part.shape, self._dtype, bytearray().join(islice(self._pieces, part.pieces)))
         if how.source == "bool" and items.size and int(items.max()) > 1:
             self._check()
         if not self._cast:
@@ -322,11 +321,12 @@ def _check_lengths(
 
 
 class _Part(NamedTuple):
-    """What one batch has of a run: samples, rows, stretches; and the shape of its values."""
+    """What one batch has of a run: samples, rows, stretches, the number of these, and the shape of its values."""
 
     samples: slice
     rows: slice
     stretches: slice
+    pieces: int
     shape: tuple[int, ...]
 
 
@@ -340,62 +340,67 @@ class _Rows:
     longest_gap: int  # of padding
 
     def __init__(self, layout: Layout, steps: Sequence[RankGroups], sizes: NDArray[np.int64]) -> None:
-        self._layout, self._sizes = layout, sizes
+        self._layout, self._sizes, self._ends = layout, sizes, _ends(sizes)
         self._flat = isinstance(layout, Pack) and layout.layout == "flat"
         samples = _ends_of(len(groups.sizes) for groups in steps)
         rows = samples if isinstance(layout, MaxTokens) else _ends_of(len(groups.edges) - 1 for groups in steps)
         if self._flat:
-            shapes: list[tuple[int, ...]] = [(int(groups.sizes.sum()),) for groups in steps]
+            shapes: list[tuple[int, ...]] = [(size,) for size in np.diff(self._ends[samples]).tolist()]
             stretches = samples
         else:
-            widths = [layout.capacity if isinstance(layout, Pack) else _width(layout, each.sizes) for each in steps]
+            widths = (
+                [layout.capacity] * len(steps) if isinstance(layout, Pack) else _widths(layout, sizes.tolist(), samples)
+            )
             shapes = [(end - start, width) for (start, end), width in zip(pairwise(rows), widths, strict=True)]
             stretches = [sample + row for sample, row in zip(samples, rows, strict=True)]
-        cuts = [starmap(slice, pairwise(ends)) for ends in (samples, rows, stretches)]
-        self.parts = list(map(_Part, *cuts, shapes))
+        cuts = [list(starmap(slice, pairwise(ends))) for ends in (samples, rows, stretches)]
+        self.parts = list(map(_Part, *cuts, np.diff(stretches).tolist(), shapes))
+        self.counts, self.at, self.longest_gap = sizes, np.arange(len(sizes)), 0
         if isinstance(layout, MaxTokens):
-            self._edges = np.arange(rows[-1] + 1)
+            edges = np.arange(rows[-1] + 1)
         else:
             starts = np.repeat(samples[:-1], np.diff(rows))
-            self._edges = np.append(0, np.concatenate([groups.edges[1:] for groups in steps]) + starts)
-        self.counts, self.at, self.longest_gap = sizes, np.arange(len(sizes)), 0
+            edges = np.concatenate([np.zeros(1, np.int64), *(groups.edges[1:] for groups in steps)])
+            edges[1:] += starts
+        self._edges: list[int] = edges.tolist()
         if not self._flat:
-            self._gaps = np.repeat(widths, np.diff(rows)) - np.diff(_ends(sizes)[self._edges])
+            row_of = np.repeat(np.arange(rows[-1]), np.diff(edges))
+            self._gaps = np.repeat(widths, np.diff(rows)) - np.diff(self._ends[edges])
             self.longest_gap = int(self._gaps.max(initial=0))
-            row_of = np.repeat(np.arange(rows[-1]), np.diff(self._edges))
             self._segments = np.zeros(stretches[-1], np.int32)
-            self._segments[self.at + row_of] = self.at + 1 - self._edges[row_of]
+            self._segments[self.at + row_of] = self.at + 1 - edges[row_of]
             self.at += row_of
             self.counts = np.empty(stretches[-1], np.int64)
-            self.counts[self.at], self.counts[self._edges[1:] + np.arange(rows[-1])] = sizes, self._gaps
-        values = [math.prod(shape) for shape in shapes]
+            self.counts[self.at], self.counts[edges[1:] + np.arange(rows[-1])] = sizes, self._gaps
+        if isinstance(layout, MaxTokens):
+            return
+        values = list(map(math.prod, shapes))
         self._numbers = np.arange(max(values), dtype=np.int32)
         before = np.repeat(_ends_of(values)[:-1], np.diff(stretches))  # values of earlier batches
         self._offsets = (before - _ends(self.counts)[:-1]).astype(np.int32)  # minus where a stretch begins in its batch
 
     def keys(self, part: _Part) -> Columns:
         """Return the keys of a batch that say which value belongs to which sample."""
-        sizes = self._sizes[part.samples]
         if isinstance(self._layout, MaxTokens):
-            return {"lengths": sizes.copy()}
+            return {"lengths": self._sizes[part.samples].copy()}
+        if self._flat and part.shape[0] > MAX_CAPACITY:
+            hint = "give fewer rows by batch_size="
+            raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{MAX_CAPACITY}", hint=hint)
         counts = self.counts[part.stretches]
         positions = self._offsets[part.stretches].repeat(counts)
         positions += self._numbers[: len(positions)]
         if not self._flat:
             segments = self._segments[part.stretches].repeat(counts)
             return {"segment_ids": segments.reshape(part.shape), "position_ids": positions.reshape(part.shape)}
-        if part.shape[0] > MAX_CAPACITY:
-            hint = "give fewer rows by batch_size="
-            raise UsageError("a flat batch is too large", found=part.shape[0], expected=f"{MAX_CAPACITY}", hint=hint)
-        longest = int(sizes.max(initial=0))
-        return {"position_ids": positions, "cu_seqlens": _ends(sizes).astype(np.int32), "max_seqlen": longest}
+        ends = self._ends[part.samples.start : part.samples.stop + 1]
+        longest = int(self._sizes[part.samples].max(initial=0))
+        return {"position_ids": positions, "cu_seqlens": (ends - ends[0]).astype(np.int32), "max_seqlen": longest}
 
     def lists(self, values: list[Any], part: _Part) -> list[Any]:
         """Return one list of values per row; one value per sample if rows have one, or there are no rows."""
         if self._flat or isinstance(self._layout, MaxTokens):
             return values[part.samples]
-        edges = self._edges[part.rows.start : part.rows.stop + 1].tolist()
-        return [values[start:stop] for start, stop in pairwise(edges)]
+        return [values[start:stop] for start, stop in pairwise(self._edges[part.rows.start : part.rows.stop + 1])]
 
     def pad(self, items: NDArray[Any], part: _Part, value: NDArray[Any]) -> None:
         """Set the padding of the items of a batch."""
@@ -409,9 +414,9 @@ class _Rows:
         return int(np.searchsorted(self.at, part.stretches.start + stretch))
 
 
-def _width(layout: MaxTokens, sizes: NDArray[np.int64]) -> int:
+def _widths(layout: MaxTokens, sizes: list[int], ends: list[int]) -> list[int]:
     step = layout.pad_to_multiple_of
-    return -(-int(sizes.max(initial=0)) // step) * step
+    return [-(-max(sizes[start:stop], default=0) // step) * step for start, stop in pairwise(ends)]
 
 
 def _ends(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,13 +5,14 @@ A plan is made window by window, for all lanes and ranks. No sample is read.
 
 from __future__ import annotations
 
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import SampleError, StateError
-from mdsx.order import Course, Grouping, GroupSequence, Windows, group_window, step_order, windows
+from mdsx.order import Course, Grouping, GroupSequence, Windows, group_positions, items_of, step_order, windows
 from mdsx.shards import Lengths, View
 from mdsx.stream.layouts import RankGroups
 
@@ -29,26 +30,28 @@ class Origin(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Successive groups of a run, and the windows that they are of."""
+    """Successive groups of a run, where the samples of their items are, and the windows that they are of."""
 
     groups: GroupSequence
+    located: NDArray[np.int64]  # [3, items], see GroupStep
     origins: tuple[Origin, ...]
 
     def followed_by(self, later: Block) -> Block:
         """Return the groups of both."""
-        return Block(self.groups + later.groups, self.origins + later.origins)
+        located = np.concatenate((self.located, later.located), axis=1)
+        return Block(self.groups + later.groups, located, self.origins + later.origins)
 
     def after(self, count: int) -> Block:
         """Return the groups without the first `count`."""
         if not count:
             return self
-        groups, left = self.groups.take(np.arange(count, len(self.groups))), []
+        groups, left, rest = self.groups.take(np.arange(count, len(self.groups))), [], count
         for origin in self.origins:
-            passed = min(count, origin.groups)
-            count -= passed
+            passed = min(rest, origin.groups)
+            rest -= passed
             if passed < origin.groups:
                 left.append(origin._replace(taken=origin.taken + passed, groups=origin.groups - passed))
-        return Block(groups, tuple(left))
+        return Block(groups, self.located[:, self.groups.edges[count] :], tuple(left))
 
 
 class Planner:
@@ -70,26 +73,26 @@ class Planner:
         every = self.windows(epoch)
         start, stop = every[window]
         positions = np.arange(start, stop)
-        lengths = self._lengths_of(positions)
-        found = group_window(
+        shards, samples = self._course.locate(positions)
+        samples = self._view.stored(shards, samples)
+        lengths = self._lengths_of(shards, samples)
+        groups = group_positions(
             self.rule,
+            self._course,
+            positions,
             lengths,
-            self._course.lanes_of(positions),
             seed=self._seed,
             epoch=epoch,
             window=window,
             shuffle=self._shuffle,
-            lane_count=self._course.lanes,
         )
-        if taken > len(found.lanes):
-            raise StateError("more groups were taken from a window than it has", found=taken, expected=len(found.lanes))
-        origin = Origin(epoch, window, 0, len(found.lanes), start, stop, window == len(every) - 1)
-        groups = GroupSequence(found.lanes, found.edges, positions[found.items], found.firsts, found.sizes)
-        return Block(groups, (origin,)).after(taken)
+        if taken > len(groups):
+            raise StateError("more groups were taken from a window than it has", found=taken, expected=len(groups))
+        origin = Origin(epoch, window, 0, len(groups), start, stop, window == len(every) - 1)
+        located = np.stack((positions, shards, samples))[:, groups.positions - start]
+        return Block(groups, located, (origin,)).after(taken)
 
-    def _lengths_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        shards, samples = self._course.locate(positions)
-        samples = self._view.stored(shards, samples)
+    def _lengths_of(self, shards: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
         lengths = self._lengths.of(shards, samples)
         bad = self.rule.first_oversize(lengths)
         if bad is not None:
@@ -107,24 +110,25 @@ class Planner:
 
 
 def cut_steps(
-    groups: GroupSequence, size: int, lanes: int, rank: int, world_size: int
+    block: Block, size: int, lanes: int, rank: int, world_size: int
 ) -> list[tuple[NDArray[np.int64], RankGroups]]:
-    """Return the positions and groups that `rank` has of each step of `size` groups, for all whole steps."""
-    count = len(groups) // size
+    """Return the samples (int64 [3, n], see GroupStep) and groups that `rank` has of each step of `size` groups, for
+    all whole steps."""
+    groups, count = block.groups, len(block.groups) // size
     if not count:
         return []
     order = step_order(groups.lanes[: count * size].reshape(count, size), lanes)
     mine = order[:, rank * size // world_size : (rank + 1) * size // world_size]
     rows = mine.shape[1]
-    own = groups.take((mine + np.arange(count)[:, None] * size).ravel())
+    edges, items = items_of(groups, (mine + np.arange(count)[:, None] * size).ravel())
+    located, firsts, sizes = block.located[:, items], groups.firsts[items], groups.sizes[items]
     begins, end = groups.edges[: count * size : size], int(groups.edges[count * size])
     values = np.add.reduceat(groups.sizes[:end], begins).tolist()
     samples = np.add.reduceat(groups.firsts[:end] == 0, begins, dtype=np.int64).tolist()
-    bounds = own.edges[::rows].tolist() if rows else [0] * (count + 1)
-    steps = []
-    for step in range(count):
-        low, high = bounds[step], bounds[step + 1]
-        edges = own.edges[step * rows : (step + 1) * rows + 1] - low
-        found = RankGroups(edges, own.firsts[low:high], own.sizes[low:high], samples[step], values[step])
-        steps.append((own.positions[low:high], found))
-    return steps
+    bounds = edges[np.arange(count + 1) * rows]
+    of_step = edges[np.arange(count)[:, None] * rows + np.arange(rows + 1)] - bounds[:-1, None]
+    cuts = starmap(slice, pairwise(bounds.tolist()))
+    return [
+        (located[:, cut], RankGroups(own, firsts[cut], sizes[cut], *numbers))
+        for cut, own, *numbers in zip(cuts, of_step, samples, values, strict=True)
+    ]

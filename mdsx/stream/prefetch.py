@@ -123,8 +123,8 @@ class _Shared:
     def needs(self) -> dict[str, ShardNeeds]:
         seconds = self.machine.seconds()
         return {
-            fingerprint: ShardNeeds(names, np.min([seconds[part] for part in parts], axis=0))
-            for fingerprint, (names, parts) in self._datasets.items()
+            folder: ShardNeeds(names, np.min([seconds[part] for part in parts], axis=0))
+            for folder, (names, parts) in self._datasets.items()
         }
 
 
@@ -164,15 +164,21 @@ def _work(shared: _Shared) -> None:
 
 
 def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
-    """Return by fingerprint each cached dataset's shard names, and their numbers in the view."""
-    found: dict[str, tuple[ShardNames, list[slice]]] = {}
-    for number, part in enumerate(view.parts):
-        index = part.shards.index
-        if part.shards.cache is not None:
-            if index.fingerprint not in found:
-                found[index.fingerprint] = ShardNames(index.raw_hashes), []
-            found[index.fingerprint][1].append(view.numbers_of(number))
-    return found
+    """Return by the cache's folder each dataset's shard names, and their numbers in the view.
+
+    If datasets share a folder, as a dataset and its snapshot do, those of the larger one.
+    """
+    found: dict[str, tuple[str, ShardNames, list[slice]]] = {}
+    parts = [(part.shards, view.numbers_of(number)) for number, part in enumerate(view.parts)]
+    for shards, numbers in sorted(parts, key=lambda part: -len(part[0].index.counts)):
+        index = shards.index
+        if shards.cache is not None:
+            fingerprint, _, slices = found.setdefault(
+                shards.cache_folder, (index.fingerprint, ShardNames(index.raw_hashes), [])
+            )
+            if index.fingerprint == fingerprint:
+                slices.append(numbers)
+    return {folder: (names, slices) for folder, (_, names, slices) in found.items()}
 
 
 def prefetcher_of(

@@ -29,7 +29,7 @@ from mdsx.stream.sample_info import NOTHING_ADDED, SampleInfo
 _WORTH_FETCHING = 4  # fetch a shard whole if a run needs a fourth of it
 _FIRST_READS = 2**14  # positions of a rank to look at after a jump
 _RUN_BYTES = 2**24
-_RUN_BATCHES = 64
+_RUN_BATCHES = 256
 _RUN_SAMPLES = 512  # at least that many if batches are tiny
 _RUNS_IN_BLOCK = 8
 _RUN_LANES = 2**20
@@ -102,14 +102,15 @@ class RankReader:
 
     def read(self, tasks: Sequence[Task], *, joined: bool = False) -> Iterator[Batch]:
         """Yield the rank's share of each of `tasks` of one epoch, read as one run; with `joined`, one batch."""
-        positions, counts, spares, begin, start, stop, done = self.batching.rank_share(tasks, self.course, self.rank)
+        share = self.batching.rank_share(tasks, self.course, self.rank)
+        positions, counts, spares, begin, start, stop, done, located = share
         lacking = np.flatnonzero(counts == 0) if self._stand_in else np.zeros(0, np.int64)
         if len(lacking):
             positions = np.insert(positions, np.cumsum(counts)[lacking], spares[lacking])
             counts[lacking] = 1
+            located = None
         stand_ins = iter(np.isin(np.arange(len(counts)), lacking).tolist())
-        shards, samples = self.course.locate(positions)
-        samples = self.view.stored(shards, samples)
+        shards, samples = self._locate(positions) if located is None else located
         added = NOTHING_ADDED if self._info is None else self._info.of(positions, shards, samples)
         runtime = self._runtime(start)
         prefetcher, first = runtime.prefetcher, not runtime.begun
@@ -186,8 +187,7 @@ class RankReader:
     ) -> Batch:
         """Return the undamaged samples at `positions`, counted over all epochs, while the task of `share` is read."""
         runtime = self._runtime(share.first)
-        shards, samples = self.course.locate(positions)
-        samples = self.view.stored(shards, samples)
+        shards, samples = self._locate(positions)
         added = NOTHING_ADDED if self._info is None else self._info.of(positions, shards, samples)
         positions = positions - share.begin
         try:
@@ -203,6 +203,11 @@ class RankReader:
         groups = [each.kept(kept) for each in groups]
         of_kept = added.to(columns, kept)
         return Batch(columns, positions[kept], shards[kept], samples[kept], stand_in, damaged, groups, **of_kept)
+
+    def _locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the shards of samples, and their numbers there as stored."""
+        shards, samples = self.course.locate(positions)
+        return shards, self.view.stored(shards, samples)
 
     def _select_each(self, shard: int, samples: NDArray[np.int64]) -> list[Selection | CorruptError]:
         runtime = self._runtime()
@@ -220,14 +225,13 @@ class RankReader:
 
     def runs(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         """Yield `tasks` in runs to read together. Runs grow from one batch, so that the first comes soon."""
-        remaining, size = iter(tasks), 1
+        remaining, size, longest = iter(tasks), 1, self._longest_run()
         while run := list(islice(remaining, size)):
             yield run
-            size = min(2 * size, self._longest_run)
+            size = min(2 * size, longest)
 
-    @property
     def _longest_run(self) -> int:
-        """The most batches to read together: some megabytes or dozens."""
+        """Return the most batches to read together: some megabytes, or hundreds."""
         sample = self.view.schema.row_size if self._views else self.view.sample_bytes
         step = self.batching.step_samples
         size = max(step // self.batching.world_size, 1)

@@ -16,7 +16,8 @@ _FRACTION = re.compile(r"[0-9]{1,700}(/[1-9][0-9]{0,699})?")
 _FREE_AT_START = {"lanes": MAX_LANES, "shuffle_block": MAX_SAMPLES}  # if no sample was read in their order yet
 _HINTS = {
     "fingerprint": "the checkpoint belongs to another dataset, or a mixture with another schedule: resume with the one "
-    "that it was made with",
+    "that it was made with; if parts were appended to a dataset since, open it as it was then, with "
+    "mdsx.Dataset(url, snapshot=...): `mdsx info URL` lists its snapshots",
     "order_version": "this version of mdsx computes another order: resume with the version that wrote the checkpoint",
 }
 
@@ -276,9 +277,14 @@ def _argument(name: str, state: Mapping[str, Any]) -> str:
     return f"{name}={shown(found)}"
 
 
-def number_of(state: Mapping[str, Any], name: str) -> int:
-    """Return the field `name` of a state. Raise StateError if it is no number of samples or epochs."""
+def number_of(state: Mapping[str, Any], name: str, within: str = "") -> int:
+    """Return the field `name` of a state. Raise StateError if it is no number of samples or epochs.
+
+    `within`: what comes before `name` in the error's place, such as "groups.".
+    """
     value = state.get(name)
     if type(value) is not int or not 0 <= value < MAX_SAMPLES:
-        raise StateError("the state lacks a valid number", place=name, found=shown(value), expected="an integer >= 0")
+        raise StateError(
+            "the state lacks a valid number", place=f"{within}{name}", found=shown(value), expected="an integer >= 0"
+        )
     return value

@@ -50,7 +50,7 @@ def _column(kind: ColumnType, values: Any) -> Any:
 
 
 def _tensor(kind: ColumnType, values: np.ndarray[Any, Any] | torch.Tensor) -> torch.Tensor:
-    tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(values)
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if kind.base == "bfloat16":
         return tensor.view(torch.bfloat16)
     return tensor.view(torch.bool) if kind.base == "bool" and tensor.dtype == torch.uint8 else tensor

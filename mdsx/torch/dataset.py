@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from mdsx.dataset import Dataset, Sample
 from mdsx.errors import StateError, UsageError, shown
-from mdsx.loader import RankOptions, rank_data, transformed
+from mdsx.loader import RankData, RankOptions, rank_data, transformed
 from mdsx.mixture import Mixture
 from mdsx.mosaicml import STREAMING_DATASET, explain
 from mdsx.order import Phases, Shuffle, Weight
@@ -121,7 +121,7 @@ class StreamingDataset(IterableDataset[Any]):
         self._batch_size = batch_size
         self._drop_last = drop_last
         self._share: WorkerShare | None = None  # in a worker: which batches are this one's
-        self._before_load: tuple[dict[str, Any], Phases, WorkerShare | None, dict[str, Any]] | None = None
+        self._before_load: tuple[dict[str, Any], RankData, Phases, WorkerShare | None, dict[str, Any]] | None = None
         self._loaders: WeakSet[Any] = WeakSet()  # those that read this dataset
         self._starts = WorkerStarts()
         # It checks the size now, not in the first epoch.
@@ -192,17 +192,24 @@ class StreamingDataset(IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration continue at `state`.
 
+        If parts were appended to the dataset since, it continues with the snapshot of the dataset that the state is of,
+        as `StreamingDataLoader.load_state_dict` does.
+
         Raises:
             StateError: The state is of another order, or of a worker process that this one does not replace. Nothing
                 changes.
         """
         self._ask_for("load_state_dict()")
-        epoch, position, phases = self._data.identity.check(state, _worker())
+        data = self._data.for_state(state)
+        epoch, position, phases = data.identity.check(state, _worker())
         share = WorkerShare.parse(state["worker"], position) if "worker" in state else None
         if share is not None:
-            share.check(self._batching())
-        before = self._run.mark(), self._data.phases, self._share
-        self._data.use_phases(phases)  # first, as it may refuse them
+            share.check(self._batching(data))
+        before = self._run.mark(), self._data, self._data.phases, self._share
+        data.use_phases(phases)  # first, as it may refuse them
+        if data is not self._data:
+            data.log_snapshot(self._data)
+            self._data = data
         self._run.load(epoch, position)
         self._starts.moved()
         self._share = share
@@ -211,7 +218,7 @@ class StreamingDataset(IterableDataset[Any]):
     def _unload(self) -> None:
         """Undo the last `load_state_dict`, if nothing has happened since."""
         if self._before_load is not None and self._run.mark() == self._before_load[-1]:
-            run, phases, self._share, _ = self._before_load
+            run, self._data, phases, self._share, _ = self._before_load
             self._run.back_to(run)
             self._data.use_phases(phases)
 
@@ -239,8 +246,8 @@ class StreamingDataset(IterableDataset[Any]):
     def _drops_last(self) -> bool:
         return self._drop_last is not False
 
-    def _batching(self) -> Batching:
-        return self._data.batching(self._batch_size or 1, self._drops_last)
+    def _batching(self, data: RankData | None = None) -> Batching:
+        return (data or self._data).batching(self._batch_size or 1, self._drops_last)
 
     def _started_by(self, iterator: Any, *, resumed: bool) -> None:
         """Note that PyTorch's DataLoader starts a worker from this for `iterator`."""
@@ -312,8 +319,12 @@ class _DatasetIteration(Iteration):
         warns = dataset._data.warns and get_worker_info() is None
         super().__init__(dataset._run, batching, "dataset", warns=warns)
         self._dataset, self._cut, self._worker, self._workers = dataset, batching, worker, workers
+        self._data = dataset._data
 
     def _begin(self, epoch: int, position: int) -> Iterator[tuple[Task, Any]]:
+        if self._data is not self._dataset._data:  # a state of a snapshot was loaded before the first batch
+            self._data = self._dataset._data
+            self.batching = self._cut = self._dataset._batching()
         return self._dataset._iterate(self._cut, epoch, position, self._worker, self._workers)
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 from mdsx.errors import UsageError, shown
 from mdsx.loader import BatchLoader, Collate, OnError, Uneven, rows_of
 from mdsx.mosaicml import STREAMING_DATA_LOADER, explain
-from mdsx.order import Phases
 from mdsx.stream import Layout, Place, Steps, Task
 from mdsx.torch.dataset import StreamingDataset
 from mdsx.torch.workers import WorkerOptions, Workers
@@ -157,10 +156,9 @@ class StreamingDataLoader(BatchLoader):
     def _worker_totals(self) -> Sequence[int]:
         return self._workers.totals
 
-    def _restart_if_changed(self, before: Phases) -> None:
-        super()._restart_if_changed(before)
-        if self._data.phases != before:
-            self._workers.forget()
+    def _restart(self) -> None:
+        super()._restart()
+        self._workers.forget()
 
     def _open(self, batching: Steps, epoch: int, place: Place) -> Generator[tuple[Task, Any], None, None]:
         if self.num_workers > 0:

@@ -13,16 +13,19 @@ import math
 import mmap
 import os
 import weakref
+from collections.abc import Mapping
+from functools import cache
 from itertools import accumulate, pairwise, starmap
 from multiprocessing.reduction import DupFd
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from mdsx.process import at_fork, naming_limits
-from mdsx.shards import Columns
 from mdsx.system import nameless_file
+
+K = TypeVar("K")
 
 _ALIGN = 64
 _MEMORY = "the workers' shared memory"
@@ -35,10 +38,17 @@ class _Array(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
-    def find(self, slot: torch.Tensor) -> torch.Tensor:
-        kind = torch.from_numpy(np.empty(0, self.dtype)).dtype
-        stop = self.start + math.prod(self.shape) * np.dtype(self.dtype).itemsize
-        return slot[self.start : stop].view(kind).view(self.shape)
+    def find(self, slot: np.ndarray[Any, np.dtype[np.uint8]]) -> torch.Tensor:
+        """Return the array in a slot, which lives as long as the tensor."""
+        kind, count = _torch_dtype(self.dtype), math.prod(self.shape)
+        if not count:
+            return torch.from_numpy(slot)[:0].view(kind).view(self.shape)  # frombuffer takes no empty ones
+        return torch.frombuffer(slot, dtype=kind, count=count, offset=self.start).view(self.shape)
+
+
+@cache
+def _torch_dtype(dtype: str) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 class _Strings(NamedTuple):
@@ -115,7 +125,7 @@ class Slots:
         self._free += sorted(self._reserved)
         self._reserved.clear()
 
-    def put(self, slot: int | None, columns: Columns) -> Columns:
+    def put(self, slot: int | None, columns: Mapping[K, Any]) -> dict[K, Any]:
         """In a worker: move the arrays and memory views of the columns to the slot, as far as it has room."""
         size = 0 if slot is None else self._size
         memory = self._memory.data[(slot or 0) * self._size :][:size]
@@ -137,7 +147,7 @@ class Slots:
                 placed[name] = _Strings(ends, None if ends[-1] <= size else list(map(bytes, pieces)), nulls)
         return placed
 
-    def take(self, slot: int | None, placed: Columns, *, views: bool) -> Columns:
+    def take(self, slot: int | None, placed: Mapping[K, Any], *, views: bool) -> dict[K, Any]:
         """In the owner: return what was `put`. Arrays become tensors in the slot; memory views stay views with
         `views`, else they become bytes. The slot is free again when the last of them dies."""
         memory = self._memory[:0]
@@ -146,9 +156,8 @@ class Slots:
             memory = self._memory[slot * self._size : (slot + 1) * self._size]
             self._taken.add(slot)
             weakref.finalize(memory, _give_back, slot, self._taken, self._free).atexit = False
-        whole = torch.from_numpy(memory)  # keeps `memory` as long as a tensor uses it
         return {
-            name: values.find(whole)
+            name: values.find(memory)
             if isinstance(values, _Array)
             else values.cut(memory.data, views=views)
             if isinstance(values, _Strings)

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset as TorchDataset
 from mdsx.errors import CorruptError, UsageError
 from mdsx.loader import PackedBatch, RankData, Short, presented, presented_info, skipped_lines
 from mdsx.process import Counter, Counters, end_with_parent, work_for
-from mdsx.shards import joined
+from mdsx.shards import Columns, joined
 from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.slots import SharedMemory, Slots
@@ -110,7 +110,7 @@ class Workers:
         """Start new processes unless they persist: the old ones may still write to their slots."""
         if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
             packs = data.packing is not None
-            size = 1 if packs else data.together(batching)
+            size = data.together(batching)
             slots = None
             if packs or not data.one_by_one:
                 slots = Slots(self._number * _SLOTS, _slot_bytes(data, batching, size))
@@ -157,10 +157,10 @@ def _rows(memory: SharedMemory) -> memoryview:
 
 
 def _slot_bytes(data: RankData, batching: Steps, batches: int) -> int:
-    """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes; or for a batch
+    """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes; or for batches
     of groups."""
     if data.packing is not None:
-        return data.batch_bytes(batching) + _PAGE
+        return batches * (data.batch_bytes(batching) + _PAGE)
     columns = [column.type for column in data.view.schema.columns]
     samples = batching.step_samples // batching.world_size + 1
     fixed = sum(kind.nbytes * samples + 64 for kind in columns if kind.fixed_size)
@@ -202,8 +202,12 @@ class _Asks:
             yield run[0], batch
             return
         columns = self.slots.take(answer.slot, answer.made, views=data.zero_copy)
-        if answer.packed is not None:
-            yield run[0], data.presented_groups(answer.packed._replace(columns=columns))
+        if answer.packed:
+            cut: list[Columns] = [{} for _ in answer.packed]
+            for (number, name), values in columns.items():
+                cut[number][name] = values
+            for task, packed, own in zip(run, answer.packed, cut, strict=False):
+                yield task, data.presented_groups(packed._replace(columns=own))
             return
         info = data.info.column if data.info is not None else None
         columns = {
@@ -277,14 +281,15 @@ class WorkerTraceback(Exception):
 
 
 class _Answer(NamedTuple):
-    """A worker's result: a packed batch; with slots, the columns of a run in storage form, not cut yet; or _Failed."""
+    """A worker's result: a pickled batch; with slots, the columns of a run in storage form, not cut yet, or those of
+    batches of groups by (batch, name); or _Failed."""
 
     made: Any
     sizes: Sequence[int] = ()  # samples of the run's batches
     slot: int | None = None
     broken: bool = False  # only the run's first batches are here, because a later one failed
     skipped: Sequence[tuple[str, ...]] = ()  # samples left out of each batch; empty if there are none at all
-    packed: PackedBatch | None = None  # a batch of groups, without its columns
+    packed: Sequence[PackedBatch] = ()  # batches of groups, without their columns
 
 
 class _Worker(TorchDataset[_Answer]):
@@ -306,8 +311,7 @@ class _Worker(TorchDataset[_Answer]):
         if slots is None:
             return _Answer(_packed(next(self._data.assembled(self._reader, run))))
         if self._data.packing is not None:
-            packed = next(self._data.packed(self._reader, run))
-            return _Answer(slots.put(ask.slot, packed.columns), (), ask.slot, packed=packed._replace(columns={}))
+            return self._groups(ask, slots)
         try:
             columns = next(self._reader.read(run, joined=True)).columns
         except Exception as error:
@@ -318,6 +322,24 @@ class _Worker(TorchDataset[_Answer]):
             run = run[:1]  # first the batches before the error
             columns = next(self._reader.read(run, joined=True)).columns
         return _Answer(slots.put(ask.slot, columns), self._reader.shares(run), ask.slot, broken=len(run) < len(ask.run))
+
+    def _groups(self, ask: _Ask, slots: Slots) -> _Answer:
+        """Return the batches of groups of a run; after an error, those before it."""
+        batches = list[PackedBatch]()
+        try:
+            batches += self._data.packed(self._reader, ask.run)
+        except Exception:
+            if not batches:
+                raise
+        columns = {
+            (number, name): values for number, batch in enumerate(batches) for name, values in batch.columns.items()
+        }
+        return _Answer(
+            slots.put(ask.slot, columns),
+            slot=ask.slot,
+            broken=len(batches) < len(ask.run),
+            packed=[batch._replace(columns={}) for batch in batches],
+        )
 
     def _sound(self, ask: _Ask) -> _Answer:
         """Return the batches of a run without damaged samples; after another error, those before it."""

@@ -21,6 +21,7 @@ from mdsx.order import (
     GroupSequence,
     MixtureOrder,
     Order,
+    WindowGroups,
     default_window,
     group_window,
     step_order,
@@ -276,19 +277,16 @@ def test_steps_continue_from_any_place() -> None:
     assert rest == sequence[before + 5 :]
 
 
+def first_window(rule: Grouping, lengths: NDArray[np.int64], lanes: int) -> WindowGroups:
+    """Return the shuffled groups of samples that are one window."""
+    of_lanes = np.arange(len(lengths)) % lanes
+    return group_window(rule, lengths, of_lanes, seed=1, epoch=0, window=0, shuffle=True, lane_count=lanes)
+
+
 @pytest.mark.parametrize("lanes", [8, 512])
 def test_packed_rows_are_full(lanes: int) -> None:
     lengths = lognormal(2048 * lanes, 4096)
-    rows = group_window(
-        Grouping("pack", 4096, 2048),
-        lengths,
-        np.arange(len(lengths)) % lanes,
-        seed=1,
-        epoch=0,
-        window=0,
-        shuffle=True,
-        lane_count=lanes,
-    )
+    rows = first_window(Grouping("pack", 4096, 2048), lengths, lanes)
     assert lengths.sum() / (4096 * len(rows.lanes)) >= 0.995
 
 
@@ -296,16 +294,7 @@ def test_packed_rows_are_full(lanes: int) -> None:
 def test_length_bounded_batches_have_little_padding(lanes: int) -> None:
     window = 16384 if lanes == 8 else 2048  # what the default window is, and an eighth of it
     lengths = lognormal(window * lanes, 4096)
-    batches = group_window(
-        Grouping("max_tokens", 65536, window),
-        lengths,
-        np.arange(len(lengths)) % lanes,
-        seed=1,
-        epoch=0,
-        window=0,
-        shuffle=True,
-        lane_count=lanes,
-    )
+    batches = first_window(Grouping("max_tokens", 65536, window), lengths, lanes)
     longest = np.maximum.reduceat(batches.sizes, batches.edges[:-1])
     places = (longest * np.diff(batches.edges)).sum()
     assert 1 - lengths.sum() / places <= 0.06

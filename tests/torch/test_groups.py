@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -137,6 +138,20 @@ def test_worker_processes_hand_out_the_same_batches(url: str, batching: Any) -> 
             same = torch.equal(values, right[name]) if isinstance(values, torch.Tensor) else values == right[name]
             assert same, name
     assert alone.state_dict() == others.state_dict()
+
+
+def test_worker_processes_hand_out_the_batches_before_a_damaged_sample(url: str, tmp_path: Path) -> None:
+    folder, stored = shutil.copytree(url, tmp_path / "data"), np.full(LENGTHS[100], 100, np.int32).tobytes()
+    (shard,) = (path for path in folder.rglob("*") if path.is_file() and stored in path.read_bytes())
+    shard.write_bytes(shard.read_bytes().replace(stored, stored[:-1] + b"\1"))
+    taken, states = [list[Any](), list[Any]()], []
+    for workers, batches in enumerate(taken):
+        damaged = loader(str(folder), num_workers=workers)
+        with pytest.raises(mdsx.CorruptError, match="checksum"):
+            batches.extend(damaged)
+        states.append(damaged.state_dict())
+    assert len(taken[0]) == len(taken[1]) > 7  # in a run of several batches
+    assert states[0] == states[1]
 
 
 def test_the_number_of_batches_is_known_after_a_plan(url: str) -> None:

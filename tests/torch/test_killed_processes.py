@@ -22,6 +22,7 @@ import mdsx
 from mdsx.storage import open_storage
 from tests import fork_server
 from tests.mds import plain
+from tests.tars.tars import write_tar
 from tests.torch.conftest import write
 from tests.torch.trainer import train
 from tools.servers.az import AzureServer
@@ -140,11 +141,11 @@ def test_a_killed_run_on_three_clouds_resumes_exactly_once(
     assert Counter(read) == Counter(range(900))
 
 
-def test_a_killed_run_over_three_formats_resumes_exactly_once(s3: S3Server, tmp_path: Path) -> None:
-    """It mixes our shards, MDS shards with and without hashes, and Parquet files, which are all on S3. One cache,
-    smaller than each of them, holds what is read of them."""
-    bucket, folder = s3.make_bucket("three-formats"), tmp_path / "written"
-    samples = [{"id": number, "text": f"text of {number}"} for number in range(1200)]
+def test_a_killed_run_over_four_formats_resumes_exactly_once(s3: S3Server, tmp_path: Path) -> None:
+    """It mixes our shards, MDS shards with and without hashes, Parquet files and indexed tars, which are all on S3. One
+    cache, smaller than each of them, holds what is read of them."""
+    bucket, folder = s3.make_bucket("four-formats"), tmp_path / "written"
+    samples = [{"id": number, "text": f"text of {number}"} for number in range(1500)]
     with mdsx.Writer(f"{bucket}/ours", {"id": "int64", "text": "str"}, shard_size=4096, compression="zstd") as out:
         for sample in samples[:300]:
             out.write(sample)
@@ -155,15 +156,20 @@ def test_a_killed_run_over_three_formats_resumes_exactly_once(s3: S3Server, tmp_
     for number, begin in enumerate(range(900, 1200, 150)):
         table = pa.Table.from_pylist(samples[begin : begin + 150])
         pq.write_table(table, folder / "parquet" / f"{number}.parquet", row_group_size=40)
-    for path in sorted(folder.glob("*/*")):
-        open_storage(f"{bucket}/{path.parent.name}").put(path.name, path.read_bytes())
+    for begin in range(1200, 1500, 20):
+        members = [(f"{each['id']}.{name}", str(each[name]).encode()) for each in samples[begin:][:20] for name in each]
+        write_tar(folder / "tars" / f"{begin}.tar", members)
+    storage = open_storage(bucket)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        storage.put(str(path.relative_to(folder)), path.read_bytes())
     mdsx.index_parquet(f"{bucket}/parquet")
-    urls, cache = [f"{bucket}/{name}" for name in ("ours", "mds", "plain-mds", "parquet")], tmp_path / "cache"
+    mdsx.index_tars(f"{bucket}/tars", columns={"id": "int64", "text": "str"})
+    urls, cache = [f"{bucket}/{name}" for name in ("ours", "mds", "plain-mds", "parquet", "tars")], tmp_path / "cache"
     killed = start(urls, cache, tmp_path / "first", 2, 8, 1)
     state = killed_at(200, tmp_path / "first", killed)
     finish(start(urls, cache, tmp_path / "second", 3, 5, 0, state))
     read = consumed(tmp_path / "first", before=state["position"]) + consumed(tmp_path / "second")
-    assert Counter(read) == Counter(range(1200))
+    assert Counter(read) == Counter(range(1500))
 
 
 def train_in_mesh(url: str, cache: Path, out: Path, batch: int) -> None:

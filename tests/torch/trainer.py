@@ -35,7 +35,7 @@ def train(
     if isinstance(url, str):
         data = StreamingDataset(url, seed=4, cache=kept, replication=replication)
     else:
-        data = StreamingDataset(mdsx.Mixture(url, cache=kept), seed=4, replication=replication)
+        data = StreamingDataset(mdsx.Mixture(url, columns=["id", "text"], cache=kept), seed=4, replication=replication)
     loader = StreamingDataLoader(data, batch, num_workers=workers, drop_last=False)
     if state:
         loader.load_state_dict(state)
