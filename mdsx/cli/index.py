@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Bar, Json, StorageOption, complain, print_json, print_table, storage_options
+from mdsx.cli.columns import parse_declared, parse_renames
+from mdsx.cli.convert import KeyUntil
+from mdsx.cli.output import Json, LongCall, StorageOption, print_json, print_table, storage_options
 from mdsx.progress import Progress
 from mdsx.sizes import format_size
 
 if TYPE_CHECKING:
-    from mdsx.indexing import Indexed
+    from mdsx.indexing import Indexed, IndexedTars
 
 PARQUET_EXAMPLE = "mdsx index parquet s3://bucket/corpus"
+TAR_EXAMPLE = "mdsx index tar 's3://bucket/pictures/{0000..0099}.tar' --processes 8"
+
+_Column = Annotated[list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred.")]
+_Index = Annotated[
+    str | None, typer.Option(metavar="URL", help="The index's folder, if nothing can be written beside the files.")
+]
+_Force = Annotated[bool, typer.Option("--force", help="Replace an index of other files.")]
 
 
 def parquet(
@@ -23,14 +30,9 @@ def parquet(
         list[str],
         typer.Argument(metavar="URL", help="Parquet files, and folders with *.parquet below them; all in one storage."),
     ],
-    column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred.")
-    ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The index's folder, if nothing can be written beside the files."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an index of other files.")] = False,
+    column: _Column = None,
+    index: _Index = None,
+    force: _Force = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -45,24 +47,13 @@ def parquet(
     """
     from mdsx.indexing import index_parquet
 
-    problems: list[str] = []
-    with Bar("indexing") as bar:
-
-        def show(progress: Progress) -> None:
-            bar.expect(progress.of_size)
-            bar.reach(progress.size, f"{progress.samples:,} rows in {progress.shards:,} row groups")
-
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            options = storage_options(storage_option)
-            found = index_parquet(
-                urls, columns=_declared(column or ()), index=index, force=force, storage_options=options, watch=show
-            )
-        problems += [str(warning.message) for warning in caught]
-    for problem in problems:
-        complain(problem, kind="warning: ")
+    columns, options = parse_declared(column or ()), storage_options(storage_option)
+    with LongCall("indexing", _rows, continues=False) as call:
+        found = index_parquet(
+            urls, columns=columns, index=index, force=force, storage_options=options, watch=call.watch
+        )
     if as_json:
-        print_json({**_facts(found), "warnings": problems})
+        print_json({**_facts(found), "warnings": call.warnings})
         return
     files = "1 file" if found.files == 1 else f"{found.files:,} files"
     print(f"{found.samples:,} rows in {found.shards:,} row groups of {files}, {format_size(found.size)}; columns:")
@@ -70,14 +61,91 @@ def parquet(
     print(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
 
-def _declared(texts: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, _, kind = text.rpartition("=")
-        if not (name and kind):
-            raise typer.BadParameter("a column is declared as NAME=TYPE")
-        found[name] = kind
-    return found
+def tar(
+    urls: Annotated[
+        list[str],
+        typer.Argument(metavar="SRC", help="Tars: paths, globs, URLs, braces {0000..0099}, and folders of *.tar."),
+    ],
+    column: _Column = None,
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="NEW=OLD[;OLD...]", help="Make one column of one or more extensions.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Leave out an extension or a file name.")
+    ] = None,
+    key_until: Annotated[
+        KeyUntil, typer.Option(help="Where the key ends in a member's name; the rest is the column.")
+    ] = KeyUntil.FIRST_DOT,
+    index: _Index = None,
+    from_index: Annotated[
+        str | None,
+        typer.Option("--from", metavar="INDEX", help="Energon's .nv-meta or a wids JSON to make the index of."),
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="How many processes read tars.")] = 1,
+    force: _Force = False,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Index WebDataset tars, so that they stream, shuffle and resume in place: each tar is a shard.
+
+    Reads all tars once, as strictly as `mdsx convert tar`, and writes _mdsx-tars.json and _mdsx-tars/ to their common
+    folder, which is then the dataset's URL. Columns, types, --rename, --drop and --key-until are those of `mdsx convert
+    tar`. Tars are never changed; gzip and zstd tars, links and sparse members must be converted.
+
+    After a kill, the same command continues. Run it again after tars were added or replaced: it reads only those.
+
+    --from makes the index of one that is there already, Energon's folder .nv-meta or a wids JSON, and reads only the
+    headers, numbers and arrays. Such an index has no checksums.
+    """
+    from mdsx.indexing import index_tars
+
+    renames = parse_renames(rename or ())
+    with LongCall("indexing", _tars) as call:
+        found = index_tars(
+            urls,
+            columns=parse_declared(column or (), renames, lower=True),
+            rename=renames,
+            drop=drop or (),
+            key_until=key_until.value,
+            index=index,
+            from_index=from_index,
+            processes=processes,
+            force=force,
+            storage_options=storage_options(storage_option),
+            watch=call.watch,
+        )
+    if as_json:
+        print_json({**_tar_facts(found), "warnings": call.warnings})
+        return
+    tars = "1 tar" if found.tars == 1 else f"{found.tars:,} tars"
+    unchanged = found.tars - found.read
+    print(f"{found.samples:,} samples in {tars}, {format_size(found.size)}; columns:")
+    print_table(found.columns.items(), indent="  ")
+    if unchanged:
+        print(f"{unchanged:,} of the tars were indexed before, and have not changed")
+    if not found.checksums:
+        print("the index has no checksums, because the tars were not read whole")
+    print(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
+
+
+def _rows(progress: Progress) -> str:
+    return f"{progress.samples:,} rows in {progress.shards:,} row groups"
+
+
+def _tars(progress: Progress) -> str:
+    return f"{progress.samples:,} samples, {progress.shards:,} tars"
+
+
+def _tar_facts(found: IndexedTars) -> dict[str, object]:
+    return {
+        "url": found.url,
+        "tars": found.tars,
+        "samples": found.samples,
+        "size": found.size,
+        "columns": dict(found.columns),
+        "read": found.read,
+        "checksums": found.checksums,
+    }
 
 
 def _facts(found: Indexed) -> dict[str, object]:

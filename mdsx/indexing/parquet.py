@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import xxhash
 
 from mdsx.errors import ChangedError, FormatError, MissingError, TruncatedError, UsageError, shown
-from mdsx.format import filenames
-from mdsx.indexing.sources import find_files
+from mdsx.format import filenames, is_file_key
+from mdsx.indexing.sources import Kind, find_files
 from mdsx.parquet import (
     INDEX_KEY,
     Columns,
@@ -24,9 +25,8 @@ from mdsx.parquet import (
     ParquetFormat,
     ParquetIndex,
     build_text,
-    footer_offset,
     mean_sizes,
-    parse_footer,
+    read_footer,
 )
 from mdsx.process import REQUESTS, Share
 from mdsx.progress import Progress
@@ -37,9 +37,9 @@ from mdsx.warn import warn
 LARGE = 2**28
 """Decoded bytes from which on a row group is too large to shuffle by."""
 
-_TAIL = 2**16  # bytes at the end of a file that are read first: most footers are smaller
 _CHUNK, _SAMPLED = 2**24, 2**26  # the most bytes of a column chunk that is sampled, and of all of them
 _NAMED = 3
+_KIND = Kind("Parquet files", ".parquet", is_file_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def index_parquet(
         TransportError: Storage failed.
     """
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
-    storage, entries = find_files(given, storage_options, write=index is None)
+    storage, entries = find_files(given, storage_options, _KIND, write=index is None)
     place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
     _check_place(place, storage, entries, force=force)
     footers, found = _read_footers(storage, entries, columns or {}, watch)
@@ -128,6 +128,7 @@ def index_parquet(
     ]
     data = build_text(indexed, files)
     made = ParquetFormat().parse_index(data, file=file_of(place, INDEX_KEY))
+    place.discard_unfinished(INDEX_KEY)
     place.put(INDEX_KEY, data)
     large = _large(storage, made, footers)
     _warn(storage, found, large, entries)
@@ -212,12 +213,8 @@ def _described(storage: Storage, entry: Entry) -> _ReadFooter:
 
 def _read_footer(storage: Storage, entry: Entry) -> tuple[Footer, str]:
     """Return the footer of a file, and the XXH3-128 of its bytes."""
-    file = file_of(storage, entry.key)
-    start = max(entry.size - _TAIL, 0)
-    tail = _bytes(storage, entry, start, entry.size)
-    offset = footer_offset(tail, size=entry.size, file=file)
-    data = tail[offset - start :] if offset >= start else _bytes(storage, entry, offset, entry.size)
-    return parse_footer(data, offset=offset, file=file), xxhash.xxh3_128_hexdigest(data)
+    footer, data = read_footer(partial(_bytes, storage, entry), size=entry.size, file=file_of(storage, entry.key))
+    return footer, xxhash.xxh3_128_hexdigest(data)
 
 
 def _bytes(storage: Storage, entry: Entry, start: int, stop: int) -> bytes:

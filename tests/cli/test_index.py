@@ -1,4 +1,4 @@
-"""`mdsx index parquet`."""
+"""`mdsx index parquet` and `mdsx index tar`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import mdsx
 from tests.cli.conftest import Run
+from tests.tars.tars import sample_members, tar_bytes, write_tar
 
 
 @pytest.fixture
@@ -69,3 +70,54 @@ def test_index_parquet_names_a_file_that_is_damaged(run: Run, files: Path) -> No
     ran = run("index", "parquet", files)
     assert ran.status == 1
     assert f"mdsx: error: {files}/1.parquet: the file is too short to be a Parquet file" in ran.err
+
+
+def test_index_tar_says_what_it_found(run: Run, tmp_path: Path) -> None:
+    for number in range(2):
+        write_tar(tmp_path / f"{number}.tar", sample_members(range(number * 10, number * 10 + 10)))
+    ran = run("index", "tar", f"{tmp_path}/{{0..1}}.tar", "--rename", "text=txt", "--column", "cls=uint8")
+    assert ran.status == 0
+    assert "20 samples in 2 tars" in ran.out
+    assert "text     str" in ran.out
+    assert f"the dataset is {tmp_path}" in ran.out
+    assert (
+        "2 of the tars were indexed before"
+        in run("index", "tar", tmp_path, "--rename", "text=txt", "--column", "cls=uint8").out
+    )
+    assert run("verify", tmp_path).status == 0
+    assert "doc/00000" in run("cat", tmp_path, "--count", 1).out
+
+
+def test_index_tar_prints_json(run: Run, tmp_path: Path) -> None:
+    write_tar(tmp_path / "data/0.tar", [("a.b.txt", b"x"), ("a.c.txt", b"y"), ("README", b"")])
+    ran = run(
+        "index", "tar", tmp_path / "data", "--index", tmp_path / "index", "--key-until", "last-dot",
+        "--drop", "README", "--processes", 2, "--json",
+    )  # fmt: skip
+    found = json.loads(ran.out)
+    assert found["columns"] == {"__key__": "str", "txt": "str"}
+    assert (found["tars"], found["samples"], found["read"], found["checksums"]) == (1, 2, 1, True)
+    assert (tmp_path / "index" / "_mdsx-tars.json").exists()
+
+
+def test_index_tar_makes_the_index_of_another_one(run: Run, tmp_path: Path) -> None:
+    write_tar(tmp_path / "0.tar", sample_members(range(10)))
+    wids = tmp_path / "index.json"
+    wids.write_text(json.dumps({"wids_version": 1, "shardlist": [{"url": "0.tar", "nsamples": 10}]}))
+    ran = run("index", "tar", tmp_path, "--from", wids)
+    assert ran.status == 0
+    assert "has no checksums" in ran.out
+    ran = run("index", "tar", tmp_path)
+    assert f"warning: {wids} is an index of tars: --from" in ran.err
+    assert "has no checksums" not in ran.out
+
+
+def test_index_tar_names_tar_member_and_offset(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "0.tar").write_bytes(tar_bytes([("0.cls", b"1"), ("1.cls", b"x")]))
+    ran = run("index", "tar", tmp_path, "--column", "cls=int64")
+    assert ran.status == 1
+    assert f"mdsx: error: {tmp_path}/0.tar: member '1.cls', offset 1024: does not fit column 'cls'" in ran.err
+    (tmp_path / "0.tar").rename(tmp_path / "0.tgz")
+    ran = run("index", "tar", tmp_path)
+    assert ran.status == 1
+    assert "mdsx convert tar" in ran.err
