@@ -11,6 +11,7 @@
           builder.add(encoded)
       shard = builder.finish()  # with a shard_size larger than the table, one shard with all of it
 - `decode`: columns as they are stored -> an Arrow table (`to_table`).
+- `restore`: columns of such a table -> the Arrow types of a schema that was kept.
 
 All of it is pure: no I/O.
 """
@@ -20,15 +21,21 @@ from __future__ import annotations
 from mdsx.arrow.decode import to_table
 from mdsx.arrow.encode import ArrowData, arrow_columns, encode_batch, is_arrow
 from mdsx.arrow.library import pa
+from mdsx.arrow.restore import KEPT_SCHEMA, can_restore, parse_schema, restore, schema_text
 from mdsx.arrow.types import arrow_type, column_type
 
 __all__ = [
+    "KEPT_SCHEMA",
     "ArrowData",
     "arrow_columns",
     "arrow_type",
+    "can_restore",
     "column_type",
     "encode_batch",
     "is_arrow",
     "pa",
+    "parse_schema",
+    "restore",
+    "schema_text",
     "to_table",
 ]

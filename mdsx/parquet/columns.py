@@ -225,6 +225,6 @@ class Columns:
 
 
 def _different(name: str, how: str, file: str, way: str = "") -> UsageError:
-    hint = f"{way}index files with the same columns together, or write the file again with the columns of the others"
+    hint = f"{way}take files with the same columns together, or write the file again with the columns of the others"
     message = f"the files have different columns: {how}"
     return UsageError(message, file=file, place=f"column {name[:80]!r}", hint=hint)

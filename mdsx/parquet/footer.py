@@ -6,7 +6,7 @@ pyarrow reads its schema, with limits on sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,8 @@ from mdsx.parquet.text import MAX_FOOTER_SIZE
 MAGIC, ENCRYPTED = b"PAR1", b"PARE"
 TAIL_SIZE = 8
 """Bytes at the end of a file that say where its footer is."""
+
+_FIRST = 2**16  # bytes at the end of a file that are read first: most footers are smaller
 
 _STRINGS, _ITEMS = MAX_FOOTER_SIZE, 2**22  # the largest of a footer
 
@@ -59,6 +61,18 @@ class Footer:
         found = self.metadata.chunks[group, list(leaves)]
         starts = found[:, START].tolist()
         return [(start, start + size) for start, size in zip(starts, found[:, STORED].tolist(), strict=True)]
+
+
+def read_footer(get: Callable[[int, int], bytes], *, size: int, file: str) -> tuple[Footer, bytes]:
+    """Return the footer of a file of `size` bytes, and its bytes. `get(start, stop)` returns bytes of the file.
+
+    Raise CorruptError or UnsupportedError.
+    """
+    start = max(size - _FIRST, 0)
+    tail = get(start, size) if size else b""
+    offset = footer_offset(tail, size=size, file=file)
+    data = tail[offset - start :] if offset >= start else get(offset, size)
+    return parse_footer(data, offset=offset, file=file), data
 
 
 def footer_offset(tail: bytes, *, size: int, file: str) -> int:

@@ -51,7 +51,7 @@ def build_shard(
     if footer.rows(group) * schema.row_size > MAX_SHARD_SIZE:
         raise _too_large(file, place)
     try:
-        for batch in _batches(footer, group, chosen_leaves(footer, schema), ranges, parts):
+        for batch in read_batches(footer, group, chosen_leaves(footer, schema), ranges, parts):
             for encoded in _encode(encoder, batch, place, builder.samples, file):
                 builder.add(encoded)
                 size += _size(encoded) + encoded.samples * schema.row_size
@@ -82,7 +82,7 @@ def mean_sizes(
     found = {}
     for column in schema.columns:
         encoder, leaves = Encoder(Schema((column,))), list(footer.leaves[column.name])
-        for batch in _batches(footer, group, leaves, ranges, parts, most=_FIRST):
+        for batch in read_batches(footer, group, leaves, ranges, parts, most=_FIRST):
             encoded = _encode(encoder, batch, f"row group {group}", 0, footer.file)
             found[column.name] = sum(map(_size, encoded)) / max(batch.num_rows, 1)
             break
@@ -96,14 +96,14 @@ def _size(encoded: Encoded) -> int:
 def _try_alone(footer: Footer, group: int, name: str, ranges: Sequence[Range], parts: Sequence[memoryview]) -> None:
     """Raise CorruptError, with the column's name, if this column cannot be decoded."""
     try:
-        for _ in _batches(footer, group, list(footer.leaves[name]), ranges, parts):
+        for _ in read_batches(footer, group, list(footer.leaves[name]), ranges, parts):
             pass
     except CorruptError as error:
         place = f"row group {group}, column {name[:80]!r}"
         raise CorruptError(error.message, file=footer.file, place=place) from None
 
 
-def _batches(
+def read_batches(
     footer: Footer,
     group: int,
     leaves: list[int],
@@ -111,7 +111,11 @@ def _batches(
     parts: Sequence[memoryview],
     most: int = _MOST,
 ) -> Iterator[Any]:
-    """Yield the record batches of some columns of a row group, of some 32 MiB each."""
+    """Yield the record batches of some columns of a row group, of some 32 MiB and at most `most` rows each.
+
+    `parts` are the bytes of `ranges` of the file; each of the `leaves`, its column chunks, is in one of them. Raise
+    CorruptError or UnsupportedError.
+    """
     claimed = int(footer.metadata.chunks[group, leaves, UNCOMPRESSED].sum())
     rows = min(max(_BATCH_BYTES * footer.rows(group) // max(claimed, 1), _FEWEST), most)
     with readable(footer.file, f"row group {group}"):

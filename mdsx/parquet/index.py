@@ -140,6 +140,10 @@ class ParquetIndex:
         parts = yield ranges
         return build_shard(footer, group, self.schema, ranges, parts, bytes(self.raw_hashes[shard]))
 
+    def read_schema(self, shard: int, *, file: str) -> Reading[Any]:
+        """Return the `pyarrow.Schema` of the file that has a shard."""
+        return (yield from self._read_footer(self._file(shard), file)).schema
+
     def _read_footer(self, number: int, file: str) -> Reading[Footer]:
         parsed = self._parsed
         offset, size = int(parsed.footers[number]), int(parsed.sizes[number])
@@ -173,6 +177,12 @@ class ParquetIndex:
         except CorruptError as error:
             return [error]
         return check_shard(opened.buffer, file=file, schema=self.schema, row_key=opened.row_key)
+
+    def side_object(self, shard: int) -> None:
+        return None
+
+    def with_side_object(self, shard: int, data: Buffer, *, file: str) -> NoReturn:
+        raise NotImplementedError("row groups have no side objects")
 
     def receive(self, shard: int, *, file: str) -> NoReturn:
         raise NotImplementedError("a row group is a part of an object")

@@ -7,8 +7,6 @@ samples, and so are the row groups that have rows; others are left out.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,27 +14,20 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, UnsupportedError, UsageError
-from mdsx.format import MAX_SHARDS, Schema
+from mdsx.errors import UnsupportedError, UsageError
+from mdsx.format import MAX_SHARDS, FileIndexParser, Schema, seal_file_index
 
 INDEX_KEY = "_mdsx-parquet.json"
 """The underscore makes Spark, pyarrow, Polars and DuckDB pass over it."""
 VERSION = 1
 AGAIN = "run `mdsx index parquet` again"
 MAX_FOOTER_SIZE = 2**28
-MAX_NAME_SIZE = 4096
 MAX_ROWS = 2**31
 """The most rows of a row group."""
 MAX_HEAP = 2**40
 """The largest estimate of a row group's heap: far more than can be decoded, and no sum of them overflows."""
-
-_START = re.compile(rb'\{"format":"mdsx-parquet","version":(0|[1-9][0-9]*),')
-_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
-_END_SIZE = len(',"checksum":"0123456789abcdef"}\n')
-_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
@@ -101,8 +92,7 @@ def build_text(columns: Sequence[IndexedColumn], files: Sequence[IndexedFile]) -
         },
         "groups": {name: [getattr(each, name) for each in groups] for name in IndexedGroup.__slots__},
     }
-    data = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}")
-    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+    return seal_file_index(members)
 
 
 class _Column(msgspec.Struct):
@@ -173,16 +163,11 @@ def parse_text(data: bytes, *, file: str | None = None) -> Parsed:
     return _Parser(file).parse(data)
 
 
-class _Parser:
-    def __init__(self, file: str | None) -> None:
-        self._file = file
+class _Parser(FileIndexParser):
+    FORMAT, VERSION, FILES, AGAIN = "mdsx-parquet", VERSION, "Parquet files", AGAIN
 
     def parse(self, data: bytes) -> Parsed:
-        self._check_bytes(data)
-        try:
-            root = _ROOT.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(f"not an index of Parquet files: {error}", "JSON") from None
+        root = self._decode(data, _ROOT)
         schema = Schema.from_pairs(((column.name, column.type) for column in root.columns), file=self._file)
         for column in schema.columns:
             if not column.type.known:
@@ -200,7 +185,7 @@ class _Parser:
             self._expect(
                 len(getattr(groups, name)) == of_groups, f"groups.{name}", len(getattr(groups, name)), of_groups
             )
-        self._check_names(files.name)
+        self._check_names(files.name, "files.name")
         self._expect(sum(groups.rows) == root.samples, "samples", root.samples, sum(groups.rows))
         self._expect(sum(groups.stored) <= 2**62, "groups.stored", sum(groups.stored), "at most 2^62")
         arrays = {name: np.array(getattr(groups, name), np.int64) for name in IndexedGroup.__slots__}
@@ -228,30 +213,6 @@ class _Parser:
             groups=arrays,
         )
 
-    def _check_bytes(self, data: bytes) -> None:
-        start = _START.match(data)
-        if start is None:
-            raise self._error("this is not an index of Parquet files", "start")
-        if start[1] != b"%d" % VERSION:
-            version = start[1].decode()[:20]
-            hint = f"upgrade mdsx, or {AGAIN}"
-            raise UnsupportedError(
-                "the index is of another version", file=self._file, found=version, expected=VERSION, hint=hint
-            )
-        place = max(len(data) - _END_SIZE, 0)
-        end = _END.fullmatch(data, place)
-        if end is None:
-            raise self._error("the file ends before its checksum", "end")
-        computed = xxhash.xxh3_64_hexdigest(memoryview(data)[:place])
-        if computed != end[1].decode():
-            raise self._error("the index is damaged", "checksum", computed, end[1].decode())
-
-    def _check_names(self, names: list[str]) -> None:
-        self._expect(len(set(names)) == len(names), "files.name", "a name twice", None)
-        for name in names:
-            if not is_key(name):
-                raise self._error("not the name of a file below the index's folder", "files.name", repr(name[:200]))
-
     def _hashes(self, text: str, count: int) -> NDArray[np.uint8]:
         try:
             found = np.frombuffer(bytes.fromhex(text), np.uint8) if text.isalnum() or not text else None
@@ -260,17 +221,3 @@ class _Parser:
         if found is None or len(found) != 16 * count:
             raise self._error("expected 32 hexadecimal digits for each file", "files.xxh3_128")
         return found.reshape(-1, 16).copy()
-
-    def _expect(self, condition: bool, place: str, found: object, expected: object) -> None:
-        if not condition:
-            raise self._error("the index contradicts itself", place, found, expected)
-
-    def _error(self, message: str, place: str, found: object = None, expected: object = None) -> CorruptError:
-        return CorruptError(message, file=self._file, place=place, found=found, expected=expected, hint=AGAIN)
-
-
-def is_key(name: str) -> bool:
-    """Return whether `name` can be the key of an indexed file: components joined by '/', none of them '.' or '..'."""
-    if not name or len(name) > MAX_NAME_SIZE or _NOT_IN_NAMES.search(name):
-        return False
-    return all(part not in ("", ".", "..") for part in name.split("/"))

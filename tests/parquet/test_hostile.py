@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mdsx
-from mdsx.parquet import FileColumns, footer_offset, parse_footer
+from mdsx.parquet import FileColumns
+from mdsx.parquet.footer import footer_offset, parse_footer
 
 TABLE = pa.table({"id": range(100), "text": [f"text {number}" for number in range(100)], "list": [[1, 2]] * 100})
 
