@@ -1,18 +1,24 @@
-"""Write the file of a dataset's lengths: later than the dataset, or when its parts are merged."""
+"""Write the file of a dataset's lengths: later than the dataset, or when its parts are merged or one is appended."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.format import Index, LengthIdentity, LengthRule, filenames, length_rule
+from mdsx.errors import CorruptError, MissingError
+from mdsx.format import Index, LengthIdentity, LengthRule, filenames, length_rule, parse_index
 from mdsx.progress import Progress
-from mdsx.shards import LengthFile, put_length_file, read_index, write_length_file
+from mdsx.shards import LengthFile, put_length_file, read_index, snapshots, stored_lengths, write_length_file
 from mdsx.storage import Storage, StorageOptions, file_of, open_beside, open_storage
+from mdsx.warn import warn
+
+_SNAPSHOTS = 4  # whose lengths may be extended: after a kill, or appends at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +106,63 @@ def join_lengths(
             parts += [lengths for found in file.read(range(len(index.counts))) for _, lengths in found]
         if len(parts) == len(whole.counts):  # what is damaged is missing
             put_length_file(storage, LengthIdentity(whole.fingerprint, column.name, rule), parts)
+
+
+def extend_lengths(storage: Storage, whole: Index, part: str, added: Index) -> None:
+    """Write the lengths of a dataset with the index `whole` by each column by which it had them before an append.
+
+    `added`: the index of the folder `part`, whose lengths are taken from there. What no file has is read from the rows.
+    A file that is not of the dataset or one of its last snapshots is removed with a warning.
+    """
+    keys = {entry.key for entry in storage.list(filenames.LENGTHS_FOLDER)}
+    before: list[Index] | None = None
+    for column in whole.schema.columns:
+        rule, key = length_rule(column.type), filenames.lengths(column.name)
+        if rule is None or key not in keys:
+            continue
+
+        def opened(
+            index: Index, folder: str = "", column: str = column.name, rule: LengthRule = rule
+        ) -> LengthFile | None:
+            identity = LengthIdentity(index.fingerprint, column, rule)
+            return LengthFile.open(storage, identity, index.counts, folder=folder, warns=False)
+
+        if opened(whole) is not None:
+            continue
+        before = _last_snapshots(storage, whole) if before is None else before
+        old = next((file for index in before if (file := opened(index)) is not None), None)
+        if old is None:
+            command = shlex.join(["mdsx", "lengths", storage.url, "--column", column.name])
+            warn(
+                f"{file_of(storage, key)}: the lengths are damaged, or those of an earlier state of the dataset, and "
+                f"are removed; write them again: {command}",
+                seen_by="process",
+            )
+            storage.delete(key)
+            continue
+        firsts = {filenames.within(part, added.name(shard)): shard for shard in range(len(added.counts))}
+        known, of_part = _read(old), _read(opened(added, part))
+        for shard in range(old.shards, len(whole.counts)):
+            if (found := of_part.get(firsts.get(whole.name(shard), -1))) is not None:
+                known[shard] = found
+        missing = [shard for shard in range(len(whole.counts)) if shard not in known]
+        known |= zip(missing, stored_lengths(storage, whole, column.name, missing), strict=True)
+        parts = [known[shard] for shard in range(len(whole.counts))]
+        put_length_file(storage, LengthIdentity(whole.fingerprint, column.name, rule), parts)
+
+
+def _last_snapshots(storage: Storage, whole: Index) -> list[Index]:
+    """Return the last snapshots of a dataset that begins with all their shards, the last one first."""
+    found = []
+    for fingerprint in snapshots(storage)[: -_SNAPSHOTS - 1 : -1]:
+        with suppress(CorruptError, MissingError):
+            index = parse_index(storage.get(filenames.snapshot(fingerprint)).data)
+            count = len(index.counts)
+            if np.array_equal(index.raw_hashes, whole.raw_hashes[:count]):
+                found.append(index)
+    return found
+
+
+def _read(file: LengthFile | None) -> dict[int, NDArray[np.uint32]]:
+    """Return the lengths of the shards that are sound."""
+    return {} if file is None else {shard: part for some in file.read(range(file.shards)) for shard, part in some}

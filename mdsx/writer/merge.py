@@ -7,7 +7,7 @@ numbers. No shard is copied or changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,9 +16,10 @@ from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filen
 from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.writer.lengths import join_lengths
+from mdsx.writer.resume import stored_shards
 
 _THREADS = 16
-_FOREIGN = "only datasets of mdsx's own format can be merged"
+_FOREIGN = "only datasets of mdsx's own format can be merged or appended to"
 
 
 def merge(
@@ -54,26 +55,18 @@ def merge(
     if any(storage.list(filenames.WRITER_FOLDER)):
         hint = "finish or remove that dataset; each part is written to a folder of its own"
         raise UsageError("a writer is at work beside the parts", file=storage.url, hint=hint)
+    if stored_shards(storage):
+        hint = "keep its index, and add parts with `mdsx append`"
+        raise UsageError("there are shards beside the parts, which the index would lose", file=storage.url, hint=hint)
     sizes = {entry.key: entry.size for entry in storage.list(filenames.PARTS)}
     names = _part_names(storage.url, sizes, parts)
     with ThreadPoolExecutor(_THREADS) as pool:
-        indexes = list(pool.map(lambda name: _read(storage, name), names))
+        indexes = list(pool.map(lambda name: read_part(storage, name), names))
     check_shard_count(sum(len(index.counts) for index in indexes), sum(int(index.raw_sizes.sum()) for index in indexes))
     entries: list[ShardEntry] = []
     for name, index in zip(names, indexes, strict=True):
-        _check_equal(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)
-        for shard in range(len(index.counts)):
-            entry = index.entry(shard)
-            entry = entry._replace(name=filenames.within(name, entry.name))
-            if sizes.get(entry.name) != entry.size:
-                raise MissingError(
-                    "a shard of the part is missing or has another size",
-                    file=f"{storage.url}/{entry.name}",
-                    found=sizes.get(entry.name),
-                    expected=f"{entry.size} bytes",
-                    hint=f"write {name} again",
-                )
-            entries.append(entry)
+        check_alike(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)
+        entries += entries_of(storage.url, name, index, sizes)
     first = indexes[0]
     metadata = first.metadata if metadata is None else metadata
     data = build_index(first.schema, first.compression, entries, metadata)
@@ -104,7 +97,8 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
     return [filenames.part(number) for number in range(count)]
 
 
-def _read(storage: Storage, name: str) -> Index:
+def read_part(storage: Storage, name: str) -> Index:
+    """Return the index of the part in the folder `name`. Raise MissingError if it is unfinished."""
     key = filenames.within(name, filenames.INDEX)
     file = f"{storage.url}/{key}"
     try:
@@ -115,12 +109,33 @@ def _read(storage: Storage, name: str) -> Index:
         return parse_index(data, file=file)
     except MissingError:
         message = "the part is unfinished: it has no index"
-        raise MissingError(message, file=f"{storage.url}/{name}", hint="finish it, then merge") from None
+        raise MissingError(message, file=f"{storage.url}/{name}", hint="finish it, then try again") from None
 
 
-def _check_equal(file: str, index: Index, first: Index, *, ignore_metadata: bool) -> None:
-    expected: dict[str, object] = {"columns": first.schema.json.decode(), "compression": first.compression}
-    found: dict[str, object] = {"columns": index.schema.json.decode(), "compression": index.compression}
+def entries_of(url: str, name: str, index: Index, sizes: Mapping[str, int]) -> list[ShardEntry]:
+    """Return the entries of a part's shards in the index of the whole. `sizes`: of the files that are there, by key.
+
+    Raise MissingError for a shard that is not among them."""
+    entries = []
+    for shard in range(len(index.counts)):
+        entry = index.entry(shard)
+        entry = entry._replace(name=filenames.within(name, entry.name))
+        if sizes.get(entry.name) != entry.size:
+            raise MissingError(
+                "a shard of the part is missing or has another size",
+                file=f"{url}/{entry.name}",
+                found=sizes.get(entry.name),
+                expected=f"{entry.size} bytes",
+                hint=f"write {name} again",
+            )
+        entries.append(entry)
+    return entries
+
+
+def check_alike(file: str, index: Index, first: Index, *, ignore_metadata: bool) -> None:
+    """Raise UsageError unless the part with `index` fits the dataset that begins with `first`."""
+    expected: dict[str, object] = {"columns": first.schema.json.decode(), "compression": first.compression or "none"}
+    found: dict[str, object] = {"columns": index.schema.json.decode(), "compression": index.compression or "none"}
     expected |= {"rows_offset": first.schema.rows_offset}  # as the root index will give it
     found |= {"rows_offset": index.rows_offset}
     if not ignore_metadata:

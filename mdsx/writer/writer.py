@@ -196,7 +196,7 @@ class Writer:
         if self._uploads.error:
             raise self._uploads.error
         if self._finished:
-            hint = "write more samples to another place, and merge"
+            hint = "write more samples as a part, and add it with `mdsx append`"
             raise UsageError("the dataset is finished: nothing can be added", file=self._storage.url, hint=hint)
         message = "an earlier call was interrupted while it stored samples"
         raise UsageError(message, file=self._storage.url, hint="leave the `with` with an exception, and resume")

@@ -1,0 +1,52 @@
+"""`mdsx append`: add a part to a finished dataset."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdsx.cli.output import Json, StorageOption, print_json, storage_options
+
+APPEND_EXAMPLE = "mdsx append s3://bucket/corpus part-00007"
+
+
+def append(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    part: Annotated[
+        str,
+        typer.Argument(metavar="PART", help="The part's folder below it, part-NNNNN: a finished dataset of its own."),
+    ],
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Append a finished part to a finished dataset. No shard is copied or changed.
+
+    Existing samples keep their numbers; those of the part follow. The index from before stays as a snapshot,
+    index-<fingerprint>.json: a run whose state was saved before continues with it, and a new run reads everything.
+
+    If the part had been appended already, nothing changes. After a kill, run the same command again. If the part is
+    unfinished or has other columns, or another part was appended at the same moment, the error says so, and the dataset
+    stays as it was.
+    """
+    import mdsx
+
+    done = mdsx.append(url, part, storage_options=storage_options(storage_option))
+    if as_json:
+        print_json(
+            {
+                "url": done.url,
+                "part": done.part,
+                "first": done.first,
+                "samples": done.samples,
+                "fingerprint": done.fingerprint,
+                "snapshot": done.snapshot,
+                "already": done.snapshot is None,
+            }
+        )
+        return
+    place = f"samples {done.first:,} to {done.first + done.samples - 1:,} of {done.url}"
+    if done.snapshot is None:
+        print(f"{done.part} had been appended before: it has {place}; nothing to do")
+    else:
+        print(f"appended {done.part}: {place}; the snapshot from before is {done.snapshot}")
