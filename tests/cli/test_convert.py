@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import pty
 import random
@@ -22,7 +23,7 @@ import pytest
 import mdsx
 from tests.cli.conftest import Run
 from tests.conftest import Often
-from tests.convert.tars import sample_members, write_tar
+from tests.tars.tars import sample_members, write_tar
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_the_same_command_continues_after_ctrl_c(large: Path, tmp_path: Path, pr
 
 
 def test_the_same_command_continues_after_a_killed_parent(large: Path, tmp_path: Path) -> None:
-    """See tests/convert/test_conversion.py for a conversion in one process."""
+    """See tests/converting/test_conversion.py for a conversion in one process."""
     job = Job(large, tmp_path / "out", "2")
     assert job.interrupt(signal.SIGKILL) == (-signal.SIGKILL, "")
     assert job.finish() == job.expected
@@ -284,3 +285,16 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 from mdsx.cli import main
 main()
 """
+
+
+def test_json_lines_are_converted_with_their_options(run: Run, tmp_path: Path) -> None:
+    lines = [{"a=b": 1, "K": math.nan, "c": 2}, {"a=b": 2, "K": 0.5, "c": "x"}]
+    (tmp_path / "x.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    options = ("--nan", "null", "--column", "K=float32?", "--column", "a=b=uint8", "--rename", "c2=c", "--drop", "d")
+    status, out, err = run("convert", "jsonl", tmp_path / "x.jsonl", tmp_path / "out", *options)
+    assert (status, err) == (
+        0,
+        f"mdsx: warning: {tmp_path}/x.jsonl: --drop 'd': none of the first samples has this key\n",
+    )
+    assert out.splitlines()[1:4] == ["  a=b  uint8", "  K    float32?", "  c2   json"]
+    assert list(mdsx.Dataset(tmp_path / "out")) == [{"a=b": 1, "K": None, "c2": 2}, {"a=b": 2, "K": 0.5, "c2": "x"}]

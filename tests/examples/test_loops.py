@@ -67,6 +67,7 @@ def test_the_page_shows_the_code_of_the_examples() -> None:
     assert not [code for code in snippets if code not in programs]
 
 
-def test_the_page_names_every_example() -> None:
-    unnamed = {path.name for path in EXAMPLES.glob("*.py") if f"examples/{path.name}" not in PAGE}
+def test_a_page_names_every_example() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (EXAMPLES.parent / "docs").glob("*.md"))
+    unnamed = {path.name for path in EXAMPLES.glob("*.py") if f"examples/{path.name}" not in pages}
     assert not unnamed

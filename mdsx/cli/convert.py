@@ -1,0 +1,336 @@
+"""`mdsx convert KIND`: make a dataset of existing data. All kinds have the same options, and some of their own."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from mdsx.cli.columns import parse_declared, parse_renames
+from mdsx.cli.output import (
+    Json,
+    LongCall,
+    SourceOption,
+    StorageOption,
+    complain,
+    error_fields,
+    print_json,
+    print_table,
+    storage_options,
+)
+from mdsx.progress import Progress
+from mdsx.sizes import format_size
+
+if TYPE_CHECKING:
+    from mdsx.converting import Conversion, ConversionProgress
+
+
+CONVERT_EXAMPLE = "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion --processes 8"
+TAR_EXAMPLE = (
+    "mdsx convert tar 's3://bucket/laion-{00000..00999}.tar' s3://bucket/laion "
+    "--rename 'image=jpg;png;webp' --nan null --on-error skip --compression zstd --processes 8"
+)
+JSONL_EXAMPLE = (
+    "mdsx convert jsonl 's3://bucket/raw-{000..099}.jsonl.zst' s3://bucket/corpus --column id=uint64 "
+    "--column 'lang=str?' --drop raw_html --on-error skip --processes 8"
+)
+TFRECORD_EXAMPLE = (
+    "mdsx convert tfrecord 'train-*.tfrecord' s3://bucket/imagenet --rename image=image/encoded "
+    "--rename label=image/class/label --drop image/filename --processes 8"
+)
+MEGATRON_EXAMPLE = "mdsx convert megatron corpus_text_document s3://bucket/corpus --processes 8"
+PARQUET_EXAMPLE = "mdsx convert parquet s3://bucket/table s3://bucket/corpus --drop url --processes 8"
+MDS_EXAMPLE = "mdsx convert mds s3://bucket/mds s3://bucket/corpus --processes 8"
+HF_EXAMPLE = "mdsx convert hf allenai/c4 s3://bucket/c4 --name en --split train --streaming --processes 8"
+_SKIPPED = 3
+_LISTED = 1000  # skips in JSON; all are counted, and all are printed on stderr
+_ALL_KINDS = """\
+An invalid sample is an error that names the file, the place and the column; then no index is written. With --on-error
+skip the rest is converted. After a kill, the same command continues where it stopped; on a finished output it only
+reports again what was skipped. A large conversion is written in parts, part-NNNNN/, which are merged at the end. The
+result is the same for any number of processes.
+
+Exit status: 0 converted, 1 error, 2 wrong usage, 3 converted but something was skipped, 130 interrupted.
+"""
+
+
+class KeyUntil(StrEnum):
+    FIRST_DOT = "first-dot"
+    LAST_DOT = "last-dot"
+
+
+class Nan(StrEnum):
+    ERROR = "error"
+    NULL = "null"
+
+
+class Per(StrEnum):
+    DOCUMENT = "document"
+    SEQUENCE = "sequence"
+
+
+class OnBadSample(StrEnum):
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+def _convert(
+    kind: str,
+    own: dict[str, Any],
+    /,
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SRC", help="Paths, globs, URLs such as s3://; braces {0000..0099}.")
+    ],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the dataset: a path or a URL.")],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=TYPE", help="Type of a column; others are inferred. With '?', it may be absent."),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NEW=OLD", help="Give a column another name. Of tars: NEW=EXTENSION[;EXTENSION...]."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Leave out a column. Of tars: an extension or file name.")
+    ] = None,
+    on_error: Annotated[
+        OnBadSample, typer.Option(help="At an invalid sample or file: stop with an error, or skip and report it.")
+    ] = OnBadSample.RAISE,
+    shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
+    compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="How many processes convert.")] = 1,
+    storage_option: StorageOption = None,
+    source_option: SourceOption = None,
+    as_json: Json = False,
+) -> None:
+    """Convert sources of a kind with the options that all kinds have, and its `own`."""
+    from mdsx.converting import convert
+
+    renames = parse_renames(rename or ())
+    with _Printer(as_json=as_json) as printer:
+        conversion = convert(
+            cast("Any", kind),
+            sources,
+            out,
+            columns=parse_declared(column or (), renames, lower=kind == "tar"),
+            rename=renames,
+            drop=drop or (),
+            on_error=on_error.value,
+            shard_size=shard_size,
+            compression=compression,
+            processes=processes,
+            storage_options=storage_options(storage_option),
+            source_options=storage_options(source_option),
+            watch=printer.watch,
+            **own,
+        )
+    printer.conclude(conversion)
+    if conversion.skipped:
+        raise typer.Exit(_SKIPPED)
+
+
+def _command(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """Return the command of the kind of this name, which converts with the options that `command` returns.
+
+    It has the options of `_convert` and those of `command`.
+    """
+    shared = [
+        parameter
+        for parameter in inspect.signature(_convert, eval_str=True).parameters.values()
+        if parameter.kind is not parameter.POSITIONAL_ONLY
+    ]
+    names = [parameter.name for parameter in shared]
+    own = inspect.signature(command, eval_str=True).parameters
+
+    def run(**given: Any) -> None:
+        options = command(**{name: given[name] for name in own})
+        _convert(command.__name__, options, **{name: given[name] for name in names})
+
+    parameters = [*shared[:3], *own.values(), *shared[3:]]
+    run.__name__, run.__doc__ = command.__name__, f"{inspect.cleandoc(command.__doc__ or '')}\n\n{_ALL_KINDS}"
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    signature = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in parameters])
+    cast("Any", run).__signature__ = signature
+    return run
+
+
+@_command
+def tar(
+    key_until: Annotated[
+        KeyUntil, typer.Option(help="Where the key ends in a member's name; the rest is the column.")
+    ] = KeyUntil.FIRST_DOT,
+    nan: Annotated[Nan, typer.Option(help="How to read NaN and Infinity, which are not JSON.")] = Nan.ERROR,
+) -> dict[str, Any]:
+    """Convert WebDataset tars, in the order given, to one dataset.
+
+    Adjacent members with the same name up to the first dot after the last slash (with --key-until last-dot: up to the
+    last one) are a sample; the rest of the name, in lower case, is the column. Directories and hidden files are left
+    out. Types are inferred from the extension and the first samples: int64 for cls, id and index (str if they are not
+    numbers), str for txt and text, json for json, the array's type for npy, jpeg or png for encoded images, bytes for
+    anything else. The key becomes the column __key__.
+
+    --rename 'image=jpg;jpeg;png' makes one column of several extensions: bytes, unless all mean the same type. --drop
+    README leaves out files that belong to no sample. --nan null reads NaN and Infinity in JSON, which Python writes, as
+    null.
+
+    A tar that is truncated or damaged, a missing member, a duplicate key, a member without a column, and a value that
+    does not fit are errors that name tar, member and offset.
+    """
+    return {"key_until": key_until.value, "nan": nan.value}
+
+
+@_command
+def jsonl(
+    nan: Annotated[Nan, typer.Option(help="How to read NaN and Infinity, which are not JSON.")] = Nan.ERROR,
+) -> dict[str, Any]:
+    """Convert files with a JSON object per line (.jsonl, .ndjson, .json), plain, gzip or zstd.
+
+    The keys are the columns. Their types are inferred from the first lines: bool, int64, float64, str, lists of these,
+    and json for anything else; with a question mark where a value is null or a key absent. A column declared as bytes,
+    jpeg or png reads base64 text. Empty lines are left out.
+
+    A line that is not a JSON object in UTF-8, a duplicate key, a key without a column, a missing key and a value that
+    does not fit are errors that name file, line and column, and the option that would take it. Several processes share
+    a plain file; a compressed one is read by one process.
+    """
+    return {"nan": nan.value}
+
+
+@_command
+def tfrecord() -> dict[str, Any]:
+    """Convert TFRecord files of tf.train.Example messages to one dataset, without TensorFlow.
+
+    Files are plain, gzip, zlib or zstd. Features become columns, in alphabetical order. Types are inferred from the
+    first 1,000 samples: float32 and int64 for features with one number in each, float32[3] or int64[3] with three,
+    float32[*] or int64[*] if their number varies; jpeg or png by their magic bytes, str for text and bytes for other
+    bytes, and lists such as bytes[*]. A feature that some of these samples lack gets a question mark.
+
+    --column can also give numbers another shape (float32[*,4]), parse bytes (json, msgpack), or read them as the items
+    of an array (uint8[28,28]), as tf.io.decode_raw does.
+
+    A truncated file, a wrong checksum, a missing or unknown feature, and a value that does not fit are errors that name
+    file, record, offset and feature. After a damaged length, the rest of the file is left out. SequenceExample is
+    refused. Needs google-crc32c, the extra tfrecord of mdsx.
+    """
+    return {}
+
+
+@_command
+def megatron(
+    per: Annotated[Per, typer.Option(help="What a sample is.")] = Per.DOCUMENT,
+) -> dict[str, Any]:
+    """Convert indexed datasets of Megatron-LM to one dataset.
+
+    SRC is the prefix of PREFIX.idx and PREFIX.bin. A sample is a document, or with --per sequence one of the sequences
+    that documents consist of. The column is tokens, of the file's dtype, such as uint16[*]; --column 'tokens=int32[*]'
+    converts them. Sequences with modes (multimodal datasets) need --per sequence, and have a column mode.
+
+    The index is checked before anything is written: sequences outside PREFIX.bin, and documents that do not cover all
+    sequences, are errors. Needs pyarrow, the extra parquet of mdsx.
+    """
+    return {"per": per.value}
+
+
+@_command
+def parquet() -> dict[str, Any]:
+    """Convert Parquet files, and all *.parquet files below folders, in the order of their names, to one dataset.
+
+    Row groups of any size are read in batches. All files must have the same columns; docs/arrow.md has their types. The
+    metadata keeps the Arrow schema, so that `mdsx export parquet` gives back values and types. Parquet files can also
+    be read where they are: see `mdsx index parquet`.
+    """
+    return {}
+
+
+@_command
+def mds() -> dict[str, Any]:
+    """Convert MDS datasets (MosaicML's Streaming), given by their folders, to one dataset.
+
+    Values that only MDS has become values of ours: `pil` becomes png, `str_int` int64, `str_float` float64,
+    `str_decimal` str, and an `ndarray` without a shape an array with as many open dimensions as its first values have.
+    Pickles are never loaded: leave such columns out with --drop. MDS datasets can also be read where they are.
+    """
+    return {}
+
+
+@_command
+def hf(
+    name: Annotated[str | None, typer.Option(help="The dataset's configuration.")] = None,
+    split: Annotated[str | None, typer.Option(help="The split; needed if there are several.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Of a dataset on the Hub: a branch, tag or commit.")] = None,
+    streaming: Annotated[bool, typer.Option("--streaming", help="Read without downloading everything first.")] = False,
+    embed: Annotated[
+        bool, typer.Option("--embed", help="Read files that rows only name, by path or URL, if you trust the dataset.")
+    ] = False,
+) -> dict[str, Any]:
+    """Convert a dataset of Hugging Face.
+
+    SRC is a folder that save_to_disk wrote, another folder that load_dataset reads, or a name on the Hub.
+
+    Images and audio stay encoded: a column of images is jpeg or png if all of the first ones are, otherwise bytes.
+    Class labels are int64; their names are in the metadata (class_names). Numbers, text, arrays and lists of them have
+    the types of Arrow data, and nested features are json. The metadata keeps the Arrow schema with the features, for an
+    export, and the split and the commit.
+
+    Needs the package datasets, the extra datasets of mdsx. --source-option token=... is the token for a private
+    dataset, if there is none in the environment.
+    """
+    return {"name": name, "split": split, "revision": revision, "streaming": streaming, "embed": embed}
+
+
+class _Printer(LongCall):
+    """Also prints the columns, each skip, and the result; with `as_json`, the result as JSON."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__("converting")
+        self._as_json = as_json
+        self._begun = False
+        self._skipped = 0
+        self._errors: list[dict[str, object]] = []
+
+    def watch(self, progress: Progress) -> None:
+        self._warn()
+        if not self._begun:
+            self._begun = True
+            if progress.size == 0 and not self._as_json:  # otherwise it was finished before
+                _print_plan(cast("ConversionProgress", progress))
+        for error in progress.problems:
+            self._skipped += 1
+            complain(error, kind="skipped: ")
+            if len(self._errors) < _LISTED:
+                self._errors.append(error_fields(error))
+        super().watch(progress)
+
+    def conclude(self, conversion: Conversion) -> None:
+        if conversion.skipped > self._skipped:  # a finished conversion has kept only the first skips of each unit
+            complain(f"{conversion.skipped - self._skipped:,} more", kind="skipped: ")
+        skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
+        if self._as_json:
+            print_json(
+                {
+                    "url": conversion.url,
+                    "samples": conversion.samples,
+                    "skipped": conversion.skipped,
+                    "already": conversion.already,
+                    "columns": dict(conversion.columns),
+                    "errors": self._errors,
+                    "warnings": self.warnings,
+                }
+            )
+        elif conversion.already:
+            print(f"{conversion.url} was finished before: {conversion.samples:,} samples{skipped}; nothing to do")
+        else:
+            print(f"{conversion.samples:,} samples in {conversion.url}{skipped}")
+
+
+def _print_plan(progress: ConversionProgress) -> None:
+    parts = f", in {progress.parts} parts" if progress.parts > 1 else ""
+    what = "tar" if progress.kind == "tar" else "file"
+    files = f"1 {what}" if progress.files == 1 else f"{progress.files:,} {what}s"
+    print(f"{files}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
+    print_table(progress.columns.items(), indent="  ")
+    sys.stdout.flush()  # so that it precedes the skips in a log of both streams

@@ -1,0 +1,344 @@
+"""Convert existing data to a dataset: the entry point of all converters.
+
+The source lists its units, the columns are determined and the plan is stored before the first sample is written. A
+rerun of the same conversion continues it, or reports that it is finished and what it skipped. A conversion to an output
+that holds another, unfinished one is refused, unless that has no shard yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Literal, TypedDict, Unpack, get_args
+
+from mdsx.converting.pipeline import Advance, PartWork, is_finished
+from mdsx.converting.plan import Plan, decode_plan, encode_plan
+from mdsx.converting.record import keep_skips, kept_skips, total
+from mdsx.converting.source import Asked, Source
+from mdsx.errors import MdsxError, MissingError, UsageError, shown
+from mdsx.format import Schema, filenames
+from mdsx.process import map_in_processes
+from mdsx.progress import Progress
+from mdsx.shards import read_index, refuse_foreign
+from mdsx.sizes import parse_size
+from mdsx.storage import Storage, StorageOptions, answered, open_storage
+from mdsx.tars import printable
+from mdsx.warn import warn
+from mdsx.writer import Options, Writer, merge
+
+Kind = Literal["hf", "jsonl", "mds", "megatron", "parquet", "tar", "tfrecord"]
+
+
+class ConvertOptions(TypedDict, total=False):
+    """More options of `mdsx.convert`. Those that begin with a kind are of that kind only.
+
+    Attributes:
+        rename: New name -> old name of a column. Of tars: column -> the extensions that become it, as a sequence or
+            with semicolons between them.
+        drop: Columns to leave out. Of tars: extensions, or names of files such as "README".
+        key_until: tar: where the key ends in a member's name: "first-dot" (the default, as in WebDataset) or
+            "last-dot", for keys with dots in them.
+        nan: tar, jsonl: "null" reads NaN and Infinity in JSON as null; "error", the default, raises an error.
+        per: megatron: what a sample is: "document" (the default) or "sequence".
+        name: hf: the dataset's configuration.
+        split: hf: which split to convert; it may be left out if there is one only.
+        revision: hf: a branch, tag or commit on the Hub.
+        streaming: hf: whether to read the dataset from the Hub without downloading it first.
+        embed: hf: whether to read files that rows only name, by path or URL. Do so only if you trust the
+            dataset: it can name any file that you can read.
+    """
+
+    rename: Mapping[str, str | Sequence[str]]
+    drop: str | Sequence[str]
+    key_until: str
+    nan: Literal["error", "null"]
+    per: Literal["document", "sequence"]
+    name: str | None
+    split: str | None
+    revision: str | None
+    streaming: bool
+    embed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How `convert` ended.
+
+    Attributes:
+        url: Where the dataset is.
+        columns: Column name -> type.
+        samples: How many samples it has.
+        skipped: How many errors were skipped.
+        already: Whether an earlier call finished it.
+    """
+
+    url: str
+    columns: Mapping[str, str]
+    samples: int
+    skipped: int
+    already: bool = False
+
+
+def convert(
+    kind: Kind,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    url: str | os.PathLike[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    shard_size: int | str = "64MiB",
+    compression: str | None = None,
+    processes: int = 1,
+    storage_options: StorageOptions | None = None,
+    source_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+    **options: Unpack[ConvertOptions],
+) -> Conversion:
+    """Convert existing data to a dataset at `url`, in the order given.
+
+        mdsx.convert("tar", "shards-{0000..0099}.tar", "s3://bucket/pictures", on_error="skip", processes=8)
+
+    After a kill, the same call continues the conversion. A large one is written in parts, which are merged at the end;
+    the bytes of the dataset are the same for any number of processes.
+
+    Args:
+        kind: "hf", "jsonl", "mds", "megatron", "parquet", "tar" or "tfrecord"; see docs/converting.md.
+        sources: Paths, globs or URLs; `{0000..0099}` names several.
+        url: Where to write the dataset.
+        columns: Column name -> type, instead of what is inferred from the first samples.
+        on_error: "skip" skips invalid samples and damaged stretches, and reports each to `watch`.
+        shard_size: As in `mdsx.Writer`.
+        compression: As in `mdsx.Writer`.
+        processes: How many processes convert.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        source_options: The same for the sources.
+        watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
+        options: `rename`, `drop`, and those of the kind; see `mdsx.ConvertOptions`.
+
+    Returns:
+        How the conversion ended.
+
+    Raises:
+        MissingError: A source is missing, or has no samples.
+        CorruptError: A source is damaged. The error names the file and the place.
+        SampleError: A sample does not fit its columns. The error names the file and the place.
+        UsageError: An argument is invalid, or `url` holds something else.
+    """
+    if on_error not in ("raise", "skip"):
+        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    if columns:
+        Schema.from_columns(columns)
+    rename, drop = options.pop("rename", {}), options.pop("drop", ())
+    opener = _opener(kind)
+    own = [name for name, each in signature(opener).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    if unknown := sorted(options.keys() - set(own)):
+        expected = ", ".join(own) or "none"
+        raise UsageError(f"this is no option of converting {kind}", found=unknown[0], expected=expected)
+    asked = Asked(
+        [os.fspath(name) for name in ([sources] if isinstance(sources, str | os.PathLike) else sources)],
+        dict(columns or {}),
+        dict(rename),
+        drop.split(";") if isinstance(drop, str) else list(drop),
+        on_error == "skip",
+        source_options,
+    )
+    storage = open_output(url, storage_options)
+    return convert_source(
+        opener(asked, **options),
+        storage,
+        on_error=on_error,
+        shard_size=shard_size,
+        compression=compression,
+        processes=processes,
+        storage_options=storage_options,
+        watch=watch,
+    )
+
+
+def _opener(kind: Kind) -> Callable[..., Source]:
+    """Return what opens sources of a kind: `open(asked, *, options of its own)`. Raise UsageError."""
+    match kind:
+        case "jsonl":
+            from mdsx.converting.json_lines import open_jsonl
+
+            return open_jsonl
+        case "tfrecord":
+            from mdsx.converting.tfrecords import open_tfrecords
+
+            return open_tfrecords
+        case "megatron":
+            from mdsx.converting.megatron import open_megatron
+
+            return open_megatron
+        case "mds":
+            from mdsx.converting.mds_files import open_mds
+
+            return open_mds
+        case "parquet":
+            from mdsx.converting.parquet_files import open_parquet
+
+            return open_parquet
+        case "tar":
+            from mdsx.converting.tar_files import open_tars
+
+            return open_tars
+        case "hf":
+            from mdsx.converting.hugging_face import open_hf
+
+            return open_hf
+    raise UsageError("there is no such kind of source", found=shown(kind), expected=", ".join(get_args(Kind)))
+
+
+def convert_source(
+    source: Source,
+    storage: Storage,
+    *,
+    on_error: Literal["raise", "skip"],
+    shard_size: int | str,
+    compression: str | None,
+    processes: int,
+    storage_options: StorageOptions | None,
+    watch: Callable[[Progress], object],
+    parts: int | None = None,
+) -> Conversion:
+    """Convert `source` to the dataset in `storage`, in `parts` parts; see `convert`."""
+    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
+        raise UsageError("processes must be an integer of at least 1", found=shown(processes))
+    size = parse_size(shard_size, name="shard_size")
+    Options.parse({"x": "str"}, size, compression)  # raise the writer's errors now, before anything is read or written
+    columns, warnings = source.columns()
+    for warning in warnings:
+        warn(warning)
+    try:
+        Schema.from_columns(columns)
+    except UsageError as error:
+        hint = error.hint or "--rename gives it another name; --drop leaves it out"
+        raise UsageError(error.message, file=source.files[0].url, place=error.place, hint=hint) from None
+    plan = Plan.of(
+        source, storage.url, columns, shard_size=size, compression=compression, on_error=on_error, parts=parts
+    )
+    if is_finished(plan.out, storage_options):
+        return _finished_before(storage, plan, storage_options, watch)
+    plan = _continued(storage, plan)
+    reporter = WatchReporter(plan, watch)
+    reporter(Advance(0, 0))
+    storage.discard_unfinished(filenames.CONVERT_FOLDER)
+    storage.delete(filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
+    storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
+    work = PartWork(plan, source, storage_options, answered())
+    tally = total(map_in_processes(work, range(plan.parts), processes, reporter, name="mdsx-convert"))
+    keep_skips(storage, tally)
+    if plan.parts > 1:
+        merge(plan.out, storage_options=storage_options)
+    _remove_plan(storage)
+    return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
+
+
+def open_output(url: str | os.PathLike[str], storage_options: StorageOptions | None) -> Storage:
+    """Return the storage at `url` for a new dataset. Raise UsageError if something else is there."""
+    storage = open_storage(url, storage_options, write=True)
+    path = storage.path(filenames.INDEX)
+    if storage.url.encode(errors="ignore").decode() != storage.url:
+        raise UsageError("the output's name is not UTF-8", file=printable(storage.url))
+    no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
+    if storage.url.endswith((".tar", ".tgz", ".tar.gz", ".tar.zst")) or no_folder:
+        raise UsageError("the output would be a tar or another file", file=storage.url, hint="name the output last")
+    refuse_foreign(storage, "there is a dataset of another format already", hint="give another output")
+    return storage
+
+
+def _finished_before(
+    storage: Storage, plan: Plan, options: StorageOptions | None, watch: Callable[[Progress], object]
+) -> Conversion:
+    index = read_index(storage)
+    converted = index.metadata.get("converted")
+    if not isinstance(converted, dict) or converted.get("digest") != plan.digest:
+        hint = "give another output"
+        raise UsageError("already holds a dataset, and not one of this conversion", file=storage.url, hint=hint)
+    size, compression = plan.shard_size, plan.compression
+    Writer(plan.out, plan.columns, shard_size=size, compression=compression, resume=True, storage_options=options)
+    tally = kept_skips(storage)  # the writer has removed what a killed one left
+    storage.discard_unfinished(filenames.CONVERT_FOLDER)
+    keep_skips(storage, tally)
+    _remove_plan(storage)
+    WatchReporter(plan, watch).finished_before(index.samples, [skip.error() for skip in tally.skips])
+    return Conversion(storage.url, plan.columns, index.samples, tally.skipped, already=True)
+
+
+def _continued(storage: Storage, plan: Plan) -> Plan:
+    """Return `plan` with the number of parts that an earlier run began with."""
+    try:
+        begun = decode_plan(storage.get(filenames.CONVERT_PLAN).data, file=f"{storage.url}/{filenames.CONVERT_PLAN}")
+    except MissingError:
+        return plan
+    difference = begun.difference(plan)
+    if difference is None and begun.on_error == "skip" and plan.on_error != "skip":
+        difference = "without --on-error skip"
+    if difference is None:
+        return replace(plan, parts=begun.parts)
+    written = (filenames.SHARDS, filenames.PARTS)
+    if any(filenames.is_shard(entry.key) for prefix in written for entry in storage.list(prefix)):
+        raise UsageError(
+            f"holds an unfinished conversion; this would be another: {difference}",
+            file=storage.url,
+            hint="finish that one with its own command, remove what is there, or give another output",
+        )
+    prefixes = (filenames.WRITER_FOLDER, filenames.PARTS, filenames.CONVERT_FOLDER)
+    for entry in [entry for prefix in prefixes for entry in storage.list(prefix)]:
+        if filenames.work_folder(entry.key):
+            storage.delete(entry.key)
+    return plan
+
+
+def _remove_plan(storage: Storage) -> None:
+    """Remove files needed only until the dataset is finished."""
+    for entry in list(storage.list(filenames.CONVERT_FOLDER)):
+        if entry.key != filenames.CONVERT_SKIPPED:
+            storage.delete(entry.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionProgress(Progress):
+    """The progress of converting `files` files of a `kind` to a dataset at `url`, in `parts` parts, with `columns`."""
+
+    kind: str
+    url: str
+    columns: Mapping[str, str]
+    files: int
+    parts: int
+
+
+class WatchReporter:
+    """Adds up the messages of the workers, and passes the sums to `watch`."""
+
+    def __init__(self, plan: Plan, watch: Callable[[Progress], object]) -> None:
+        self._plan, self._watch = plan, watch
+        self._size = self._samples = 0
+
+    def __call__(self, message: Advance) -> None:
+        self._size += message.size
+        self._samples += message.samples
+        self._report(*([] if message.error is None else [message.error]))
+
+    def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
+        """Report that there is nothing to do."""
+        self._size, self._samples = self._plan.source_bytes, samples
+        self._report(*problems)
+
+    def _report(self, *problems: MdsxError) -> None:
+        plan = self._plan
+        self._watch(
+            ConversionProgress(
+                self._samples,
+                self._size,
+                plan.source_bytes,
+                problems=problems,
+                kind=plan.kind,
+                url=plan.out,
+                columns=plan.columns,
+                files=len(plan.files),
+                parts=plan.parts,
+            )
+        )

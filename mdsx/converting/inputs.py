@@ -1,0 +1,262 @@
+"""Build a dataset with a Python function: the pipeline of the converters, with inputs as its source."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import pairwise
+from multiprocessing.process import current_process
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+import xxhash
+
+from mdsx.converting.conversion import Conversion, convert_source, open_output
+from mdsx.converting.files import File
+from mdsx.converting.source import Block, Found, Source, Unit
+from mdsx.errors import MdsxError, SampleError, UsageError, shown
+from mdsx.format import Schema
+from mdsx.progress import Progress, StatusLine
+from mdsx.storage import StorageOptions
+from mdsx.warn import warn
+
+_log = logging.getLogger("mdsx")
+
+_PARTS = 16
+_UNITS = 4096
+_LINE_EVERY = 30.0  # seconds
+
+Function = Callable[[Any], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
+
+
+def build(
+    function: Function,
+    inputs: Iterable[Any],
+    url: str | os.PathLike[str],
+    columns: Mapping[str, str],
+    *,
+    processes: int = 1,
+    parts: int | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    shard_size: int | str = "64MiB",
+    compression: str | None = None,
+    storage_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] | None = None,
+) -> Conversion:
+    """Build a dataset at `url` of what `function` makes of each input, in the order of the inputs.
+
+        def tokenize(path):
+            for line in open(path):
+                yield {"tokens": np.array(encode(line), np.uint16)}
+
+        mdsx.build(tokenize, sorted(glob("*.txt")), "s3://bucket/corpus", {"tokens": "uint16[*]"}, processes=8)
+
+    After a kill, the same call continues: finished inputs are not given to the function again. So it must return the
+    same for the same input. The bytes of the dataset are the same for any number of processes.
+
+    Args:
+        function: Takes an input, and returns a sample (column name -> value), several, or a generator of samples. With
+            several processes, it is defined at the top level of a module, and a script that calls `build` does so
+            under `if __name__ == "__main__":`.
+        inputs: What to call it with: paths, URLs, numbers, or anything else that can be pickled.
+        url: Where to write the dataset.
+        columns: Column name -> type, as in `mdsx.Writer`.
+        processes: How many processes call the function.
+        parts: In how many parts the dataset is written, which are merged at the end: no more processes than that can
+            work. The default is 16, or as many as there are inputs.
+        on_error: "skip" leaves out inputs for which the function raises an exception, and samples that do not fit the
+            columns; it reports each to `watch` and counts them.
+        shard_size: As in `mdsx.Writer`.
+        compression: As in `mdsx.Writer`.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        watch: Called with an `mdsx.Progress` now and then, and for each skipped input or sample; its sizes are numbers
+            of inputs. The default shows a line on a terminal, and logs one every 30 seconds elsewhere.
+
+    Returns:
+        How the build ended.
+
+    Raises:
+        SampleError: The function raised an exception, or a sample does not fit the columns. The error names the input.
+        UsageError: An argument is invalid, or `url` holds something else.
+    """
+    if not callable(function):
+        raise UsageError("function must be callable", found=shown(function))
+    if getattr(current_process(), "_inheriting", False):  # a worker imports the script
+        hint = 'call it under `if __name__ == "__main__":`'
+        raise UsageError("mdsx.build is called while a worker process imports the script", hint=hint)
+    if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
+        raise UsageError("parts must be an integer of at least 1", found=shown(parts))
+    if on_error not in ("raise", "skip"):
+        raise UsageError("on_error is unknown", found=shown(on_error), expected="raise or skip")
+    if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
+        raise UsageError("inputs are a list of what the function is called with", found=shown(inputs))
+    source = Inputs(function, inputs if isinstance(inputs, Sequence) else list(inputs), columns)
+    parts = min(parts or _PARTS, len(source.units))
+    if processes > 1:
+        _check_pickled(function)
+        if processes > parts and parts < len(source.units):
+            warn(f"only {parts} of {processes} processes can work, one for each part: give parts={processes}")
+    storage, shown_line = open_output(url, storage_options), None
+    if watch is None:
+        watch = shown_line = _Line()
+    try:
+        return convert_source(
+            source,
+            storage,
+            on_error=on_error,
+            shard_size=shard_size,
+            compression=compression,
+            processes=processes,
+            storage_options=storage_options,
+            watch=watch,
+            parts=parts,
+        )
+    finally:
+        if shown_line is not None:
+            shown_line.close()
+
+
+def _check_pickled(function: Function) -> None:
+    try:
+        data = pickle.dumps(function)
+        if b"__main__" in data and not hasattr(sys.modules["__main__"], "__file__"):
+            raise AttributeError("other processes cannot import what a notebook, an interactive session or -c defines")
+    except Exception as error:
+        raise UsageError(
+            "the function cannot be sent to other processes",
+            found=f"{shown(function)}: {error}",
+            hint="define it at the top level of a module that is a file, or give processes=1",
+        ) from None
+
+
+class Inputs(Source):
+    """What `function` makes of each input: the samples of a dataset with `columns`. A unit is a run of inputs."""
+
+    kind: ClassVar[str] = "build"
+
+    def __init__(self, function: Function, inputs: Sequence[Any], columns: Mapping[str, str]) -> None:
+        count = len(inputs)
+        if not count:
+            raise UsageError("there is no input")
+        self._function, self._inputs = function, inputs
+        self._columns = {column.name: str(column.type) for column in Schema.from_columns(columns).columns}
+        self.files = [File("the list of inputs", count, "", _identity(inputs))]
+        edges = [number * count // min(count, _UNITS) for number in range(min(count, _UNITS) + 1)]
+        self.units = [Unit(0, start, stop, stop - start) for start, stop in pairwise(edges)]
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.settings = {"function": name}
+
+    def columns(self) -> tuple[dict[str, str], list[str]]:
+        return self._columns, []
+
+    def read(
+        self, unit: Unit, columns: Mapping[str, str], count: Callable[[int], object]
+    ) -> Generator[Found | Block | MdsxError, None, None]:
+        for number in range(unit.start, unit.stop):
+            samples = _samples(self._function, self._inputs[number])
+            place = -1
+            with closing(samples):
+                try:
+                    for place, sample in enumerate(samples):
+                        yield Found(sample, (number, place))
+                except _ReturnedError as error:
+                    yield SampleError(str(error), place=self.place_of((number, place)), hint=error.hint)
+                except MdsxError as error:
+                    error.add_note(f"mdsx: the function raised it for {self.place_of((number, place))}")
+                    yield error
+                except Exception as error:
+                    message = f"the function raised {type(error).__name__}: {error}"
+                    wrapped = SampleError(message, place=self.place_of((number, place)))
+                    wrapped.add_note("".join(traceback.format_exception(error)).rstrip())  # it reaches other processes
+                    yield wrapped
+            count(1)
+
+    def place_of(self, place: Any) -> str:
+        number, sample = place
+        after = f", sample {sample}" if sample > 0 else ""
+        return f"input {number} ({shown(self._inputs[number], 100)}){after}"
+
+    def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
+        where = ", ".join(filter(None, (self.place_of(place), error.place)))
+        return SampleError(error.message, place=where, found=error.found, expected=error.expected, hint=error.hint)
+
+
+class _ReturnedError(Exception):
+    """The function returned something else than samples."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _samples(function: Function, given: Any) -> Generator[Mapping[str, Any], None, None]:
+    """Yield the samples of an input."""
+    result = function(given)
+    if isinstance(result, Mapping):
+        yield result
+        return
+    if result is None or not isinstance(result, Iterable) or isinstance(result, str | bytes):
+        hint = "return a dict, a list of dicts or a generator; an empty list for an input without samples"
+        raise _ReturnedError(f"the function returned {type(result).__name__}, not samples", hint)
+    iterator: Iterator[Any] = iter(result)
+    for sample in iterator:
+        if not isinstance(sample, Mapping):
+            raise _ReturnedError(f"the function made {type(sample).__name__}, not a sample", "make dicts")
+        yield sample
+
+
+def _identity(inputs: Sequence[Any]) -> str:
+    """Return a hash of the inputs."""
+    if isinstance(inputs, range):
+        inputs = [repr(inputs)]
+    whole = xxhash.xxh3_128()
+    for number, given in enumerate(inputs):
+        try:
+            whole.update(_encoded(given))
+        except Exception as error:
+            place, hint = f"input {number}", "give what can be pickled, such as paths"
+            raise UsageError(
+                "the input cannot be pickled", place=place, found=f"{shown(given)}: {error}", hint=hint
+            ) from None
+    return whole.hexdigest()
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(value, enc_hook=_plain)
+    except (OverflowError, UnicodeEncodeError):  # a larger integer, or a path that is not UTF-8
+        return pickle.dumps(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return pickle.dumps(value)
+
+
+class _Line:
+    """Shows progress: a line on a terminal; elsewhere, it is logged now and then."""
+
+    def __init__(self) -> None:
+        self._text, self._logged = "building", time.monotonic()
+        self._line = StatusLine(lambda: self._text)
+
+    def __call__(self, progress: Progress) -> None:
+        for problem in progress.problems:
+            _log.warning("on_error='skip' leaves out: %s", problem)
+        self._text = f"{progress.size:,} of {progress.of_size:,} inputs, {progress.samples:,} samples"
+        if time.monotonic() - self._logged > _LINE_EVERY:
+            self._logged = time.monotonic()
+            _log.info("building: %s", self._text)
+
+    def close(self) -> None:
+        self._line.close()

@@ -1,0 +1,64 @@
+"""Columns renamed and left out, for sources whose samples have named columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdsx.errors import UsageError, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which columns of a source are kept, and under which names. `new`: old name -> new name."""
+
+    new: Mapping[str, str]
+    drop: frozenset[str]
+
+    @classmethod
+    def parse(
+        cls, rename: Mapping[str, str | Sequence[str]], drop: Sequence[str], declared: Iterable[str] = ()
+    ) -> Naming:
+        """Return the caller's options, checked. `declared`: the columns with a declared type. Raise UsageError."""
+        new: dict[str, str] = {}
+        for name, old in rename.items():
+            (only,) = olds if len(olds := [old] if isinstance(old, str) else list(old)) == 1 else (None,)
+            if only is None:
+                message = "a column is renamed from one other"
+                raise UsageError(message, place=f"rename, column {name!r}", found=shown(old))
+            if new.setdefault(only, name) != name:
+                raise UsageError("a column is renamed twice", place=f"column {only!r}", found=f"{new[only]}, {name}")
+        if both := new.keys() & set(drop):
+            raise UsageError("a column is both renamed and dropped", found=shown(min(both)))
+        for name in declared:
+            if name not in rename and name in drop:
+                raise UsageError(f"column {name!r} is declared, but dropped")
+            if name not in rename and name in new:
+                raise UsageError(
+                    f"column {name!r} is declared, but renamed to {new[name]!r}", hint=f"declare {new[name]!r}"
+                )
+        return cls(new, frozenset(drop))
+
+    def names(self, columns: Iterable[str], *, file: str) -> dict[str, str]:
+        """Return old name -> new name of the `columns` that are kept, in their order.
+
+        Raise UsageError if an option names a column that is not there, or two columns get the same name.
+        """
+        columns = list(columns)
+        for option, wanted in (("--rename", self.new), ("--drop", self.drop)):
+            if missing := sorted(set(wanted) - set(columns)):
+                message = f"{option} names a column that is not there"
+                raise UsageError(message, file=file, found=shown(missing[0]), expected=", ".join(columns)[:300])
+        names = {name: self.new.get(name, name) for name in columns if name not in self.drop}
+        if len({*names.values()}) < len(names):
+            twice = next(name for name in names.values() if [*names.values()].count(name) > 1)
+            raise UsageError(
+                "two columns get the same name", file=file, found=shown(twice), hint="use --rename or --drop"
+            )
+        return names
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the same as JSON, for `Source.settings`."""
+        return {"rename": dict(sorted(self.new.items())), "drop": sorted(self.drop)}
