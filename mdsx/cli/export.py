@@ -1,0 +1,203 @@
+"""`mdsx export`: a dataset to files that other tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from mdsx.cli.convert import KeyUntil, Nan
+from mdsx.cli.output import (
+    IndexOption,
+    Json,
+    LongCall,
+    StorageOption,
+    print_json,
+    print_table,
+    storage_options,
+)
+from mdsx.progress import Progress
+from mdsx.sizes import format_size
+
+if TYPE_CHECKING:
+    from mdsx.exporting import Export, ExportProgress
+
+TAR_EXAMPLE = "mdsx export tar s3://bucket/pictures pictures --rename jpg=image --processes 8"
+PARQUET_EXAMPLE = "mdsx export parquet s3://bucket/corpus s3://bucket/corpus-parquet --processes 8"
+JSONL_EXAMPLE = "mdsx export jsonl s3://bucket/corpus corpus --column text --compression zstd"
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="A dataset that mdsx reads: a path, file:// or s3://.")]
+Out = Annotated[str, typer.Argument(metavar="OUT", help="An empty folder for the files: a path, file:// or s3://.")]
+Column = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Export only this column; give it once for each column.")
+]
+Rename = Annotated[list[str] | None, typer.Option(metavar="NEW=OLD", help="Another name for a column.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out a column.")]
+FileSize = Annotated[str, typer.Option(help="About how many bytes of the dataset a file has.")]
+FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples a file has, instead.")]
+Processes = Annotated[int, typer.Option(min=1, help="How many files to make at once.")]
+OutOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is written.")
+]
+
+
+def tar(
+    url: Url,
+    out: Out,
+    column: Column = None,
+    rename: Rename = None,
+    drop: Drop = None,
+    key_until: Annotated[
+        KeyUntil, typer.Option(help="Where readers end the key in a name; last-dot if keys have dots.")
+    ] = KeyUntil.FIRST_DOT,
+    file_size: FileSize = "256MiB",
+    file_samples: FileSamples = None,
+    processes: Processes = 1,
+    index: IndexOption = None,
+    storage_option: StorageOption = None,
+    out_option: OutOption = None,
+    as_json: Json = False,
+) -> None:
+    """Export a dataset to WebDataset tars, data-00000.tar and so on.
+
+    A value becomes a member KEY.COLUMN: the bytes of bytes, jpeg and png columns, text of str and numbers, JSON of json
+    and lists, NumPy files of arrays. Null has no member. The key is the column __key__, or the sample's number.
+
+    After a kill, the same command continues. The files have the same bytes for any number of processes.
+
+    Exit status: 0 exported, 1 error, 2 wrong usage, 130 interrupted.
+    """
+    _run("tar", locals(), key_until=key_until.value)
+
+
+def parquet(
+    url: Url,
+    out: Out,
+    column: Column = None,
+    rename: Rename = None,
+    drop: Drop = None,
+    compression: Annotated[
+        str, typer.Option(help="zstd, snappy, gzip, brotli, lz4 or none; a level may follow: zstd:9.")
+    ] = "zstd",
+    row_group_size: Annotated[str, typer.Option(help="The most bytes of a row group in memory.")] = "64MiB",
+    file_size: FileSize = "256MiB",
+    file_samples: FileSamples = None,
+    processes: Processes = 1,
+    index: IndexOption = None,
+    storage_option: StorageOption = None,
+    out_option: OutOption = None,
+    as_json: Json = False,
+) -> None:
+    """Export a dataset to Parquet files, data-00000.parquet and so on.
+
+    Columns that were made of Parquet get their types back, such as timestamps, decimals and structs.
+
+    After a kill, the same command continues. The files have the same bytes for any number of processes.
+
+    Exit status: 0 exported, 1 error, 2 wrong usage, 130 interrupted.
+    """
+    _run("parquet", locals(), compression=compression, row_group_size=row_group_size)
+
+
+def jsonl(
+    url: Url,
+    out: Out,
+    column: Column = None,
+    rename: Rename = None,
+    drop: Drop = None,
+    nan: Annotated[Nan, typer.Option(help="How to write NaN and infinities, which JSON does not have.")] = Nan.ERROR,
+    compression: Annotated[str, typer.Option(help="none, gzip or zstd; a level may follow: zstd:9.")] = "none",
+    file_size: FileSize = "256MiB",
+    file_samples: FileSamples = None,
+    processes: Processes = 1,
+    index: IndexOption = None,
+    storage_option: StorageOption = None,
+    out_option: OutOption = None,
+    as_json: Json = False,
+) -> None:
+    """Export a dataset to JSON lines, data-00000.jsonl and so on: an object for each sample, in UTF-8.
+
+    Arrays are lists, json and msgpack columns the values that they hold. Bytes and images are base64 text.
+
+    After a kill, the same command continues. The files have the same bytes for any number of processes.
+
+    Exit status: 0 exported, 1 error, 2 wrong usage, 130 interrupted.
+    """
+    _run("jsonl", locals(), nan=nan.value, compression=compression)
+
+
+def _run(kind: Literal["tar", "parquet", "jsonl"], given: dict[str, Any], **options: Any) -> None:
+    """Run a command with the options that all of them have, and its own."""
+    import mdsx
+
+    with _Printer(as_json=given["as_json"]) as printer:
+        export = mdsx.export(
+            kind,
+            mdsx.Dataset(given["url"], index=given["index"], storage_options=storage_options(given["storage_option"])),
+            given["out"],
+            columns=given["column"] or None,
+            rename=_renames(given["rename"] or ()),
+            drop=given["drop"] or (),
+            file_size=given["file_size"],
+            file_samples=given["file_samples"],
+            processes=given["processes"],
+            out_options=storage_options(given["out_option"]),
+            watch=printer.watch,
+            **options,
+        )
+    printer.conclude(export)
+
+
+def _renames(texts: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        new, _, old = text.partition("=")
+        if not (new and old) or new in found:
+            raise typer.BadParameter("a column is renamed as NEW=OLD, and each name is given once")
+        found[new] = old
+    return found
+
+
+class _Printer(LongCall):
+    """Also prints the columns and the result; with `as_json`, the result as JSON."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__("exporting")
+        self._as_json = as_json
+        self._begun = False
+
+    def watch(self, progress: Progress) -> None:
+        self._warn()
+        if not self._begun:
+            self._begun = True
+            if not self._as_json and (progress.size < progress.of_size or not progress.of_size):  # else it was finished
+                _print_plan(cast("ExportProgress", progress))
+        super().watch(progress)
+
+    def conclude(self, export: Export) -> None:
+        files = "1 file" if len(export.files) == 1 else f"{len(export.files):,} files"
+        if self._as_json:
+            print_json(
+                {
+                    "url": export.url,
+                    "samples": export.samples,
+                    "files": export.files,
+                    "already": export.already,
+                    "columns": export.columns,
+                    "forms": export.forms,
+                    "warnings": self.warnings,
+                }
+            )
+        elif export.already:
+            print(f"{export.url} was finished before: {export.samples:,} samples in {files}; nothing to do")
+        else:
+            print(f"{export.samples:,} samples in {files} in {export.url}")
+
+
+def _print_plan(progress: ExportProgress) -> None:
+    files = "1 file" if progress.files == 1 else f"{progress.files:,} files"
+    print(f"{format_size(progress.of_size)}, to {files} in {progress.url}; columns:")
+    width = max(map(len, progress.columns.values()))
+    rows = ((name, f"{kind:{width}}  {progress.forms[name]}") for name, kind in progress.columns.items())
+    print_table(rows, indent="  ")

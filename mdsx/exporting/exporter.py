@@ -1,0 +1,340 @@
+"""Export a dataset to files of another kind: the entry point.
+
+Each file is made in memory by one process and stored when it is complete. A rerun makes those that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NoReturn, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.dataset import Dataset
+from mdsx.errors import CorruptError, MdsxError, UsageError, shown
+from mdsx.exporting.json_lines import JsonLines, Nan
+from mdsx.exporting.kinds import Kind
+from mdsx.exporting.parquet_files import Parquets, arrow_schema_of
+from mdsx.exporting.record import Record, begin, cut, finish, make_record, withdraw
+from mdsx.exporting.tar_files import Tars
+from mdsx.process import Report, map_in_processes
+from mdsx.progress import Progress
+from mdsx.shards import ColumnChoice, View, scan
+from mdsx.sizes import parse_size
+from mdsx.storage import Storage, StorageOptions, answered, believe, open_storage
+from mdsx.tars import Names
+
+_RUN = 2**14  # samples that are read at once; fewer if they are large
+_KINDS = ("tar", "parquet", "jsonl")
+_FILES = re.compile(r".*\.(tar|parquet|jsonl)(\.\w+)?")
+
+
+class ExportOptions(TypedDict, total=False):
+    """More options of `mdsx.export`. Those that begin with a kind are of that kind only.
+
+    Attributes:
+        file_size: About how many bytes of the dataset a file has, before compression: 256 MiB by default. It has whole
+            shards, or equal parts of a larger one. A process holds a file in memory (docs/export.md).
+        file_samples: How many samples a file has, instead of `file_size`.
+        compression: parquet: "zstd" (the default), "snappy", "gzip", "brotli", "lz4" or "none". jsonl: "gzip", "zstd"
+            or "none" (the default). A level may follow: "zstd:9".
+        key_until: tar: where readers end the key in a name: "first-dot" (the default, as in WebDataset) or "last-dot",
+            for keys that have dots.
+        nan: jsonl: what becomes of NaN and infinities: "error" (the default) or "null".
+        row_group_size: parquet: the most bytes of a row group, as Arrow holds it: 64 MiB by default.
+    """
+
+    file_size: int | str
+    file_samples: int | None
+    compression: str
+    key_until: Literal["first-dot", "last-dot"]
+    nan: Nan
+    row_group_size: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """How `export` ended.
+
+    Attributes:
+        url: The folder of the files.
+        files: Name -> how many samples it has, in order.
+        columns: Name in the files -> the column's type in the dataset.
+        forms: Name in the files -> how values are written, in a few words; for Parquet, their Arrow type.
+        samples: How many samples the files have.
+        already: Whether an earlier call finished it.
+    """
+
+    url: str
+    files: Mapping[str, int]
+    columns: Mapping[str, str]
+    forms: Mapping[str, str]
+    samples: int
+    already: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportProgress(Progress):
+    """The progress of an export to `files` files at `url`; `columns` and `forms` as in `mdsx.Export`."""
+
+    url: str
+    files: int
+    columns: Mapping[str, str]
+    forms: Mapping[str, str]
+
+
+def export(
+    kind: Literal["tar", "parquet", "jsonl"],
+    url: str | os.PathLike[str] | Dataset,
+    out: str | os.PathLike[str],
+    *,
+    columns: ColumnChoice | None = None,
+    rename: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    processes: int = 1,
+    storage_options: StorageOptions | None = None,
+    out_options: StorageOptions | None = None,
+    watch: Callable[[Progress], object] = lambda progress: None,
+    **options: Unpack[ExportOptions],
+) -> Export:
+    """Export a dataset to WebDataset tars, Parquet files or JSON lines in the folder `out`, in the dataset's order.
+
+        mdsx.export("parquet", "s3://bucket/corpus", "s3://bucket/corpus-parquet", processes=8)
+        mdsx.export("tar", mdsx.Dataset("pictures").select(0, 1000), "some", rename={"jpg": "image"})
+
+    docs/export.md says how each column type is written. After a kill, the same call continues the export. The files
+    have the same bytes for any number of processes.
+
+    Args:
+        kind: "tar", "parquet" or "jsonl".
+        url: A dataset that mdsx reads; or an `mdsx.Dataset`: with only some of the samples, with a cache, or with an
+            index elsewhere.
+        out: A folder that does not exist, or is empty: a path or a URL.
+        columns: The only columns to export: their names, or a mapping from new names to those in the dataset.
+        rename: New name -> name, for some of the columns.
+        drop: Columns to leave out.
+        processes: How many processes export.
+        storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
+        out_options: The same for `out`.
+        watch: Called with an `mdsx.Progress` now and then.
+        options: Those of the files and of the kind; see `mdsx.ExportOptions`.
+
+    Returns:
+        How the export ended.
+
+    Raises:
+        MissingError: There is no finished dataset.
+        CorruptError: A sample is damaged. The error names its shard and sample.
+        SampleError: The files cannot hold a value. The error names sample and column, and the way out.
+        UsageError: An argument is invalid, the files cannot hold a column, or `out` holds something else.
+        TransportError: Storage failed.
+    """
+    if kind not in _KINDS:
+        raise UsageError("there is no such kind of export", found=shown(kind), expected=" or ".join(_KINDS))
+    if type(processes) is not int or processes < 1:
+        raise UsageError("processes must be at least 1", found=shown(processes))
+    if isinstance(url, Dataset):
+        if storage_options is not None:
+            raise UsageError("the Dataset has its storage_options already", hint="give them to mdsx.Dataset")
+        dataset = url
+    else:
+        dataset = Dataset(url, storage_options=storage_options)
+    storage = _open_out(out, out_options)
+    chosen = _choice(dataset, columns, rename or {}, drop)
+    dataset = dataset.select_columns(chosen)
+    by, cuts = _cuts(dataset, options.pop("file_size", "256MiB"), options.pop("file_samples", None))
+    made = _kind(kind, dataset, dict(options))
+    wanted = make_record(kind, dataset.fingerprint, chosen, {**made.options, **by}, cuts, made.suffix)
+    record, there = begin(storage, wanted)
+    export = _Exporter(dataset, made, storage, tuple(record.files), tuple(cuts), answered())
+    missing = [number for number, name in enumerate(record.files) if name not in there]
+    reporter = _Reporter(export, watch)
+    for number in sorted(set(range(len(record.files))).difference(missing)):
+        reporter.count(cuts[number], cuts[number + 1])
+    reporter.report()
+    try:
+        map_in_processes(export, missing, processes, reporter, name="mdsx-export")
+    except MdsxError:
+        withdraw(storage, record)
+        raise
+    if already := record.finished and not missing:
+        return reporter.result(record, already=already)
+    finish(storage, record)
+    return reporter.result(record)
+
+
+def _open_out(out: str | os.PathLike[str], options: StorageOptions | None) -> Storage:
+    storage = open_storage(out, options, write=True)
+    path = storage.path("file")
+    no_folder = path is not None and path.parent.exists() and not path.parent.is_dir()
+    if no_folder or _FILES.fullmatch(storage.url.rpartition("/")[2]):
+        raise UsageError("the output is a folder of files", file=storage.url, hint="name a folder")
+    return storage
+
+
+def _choice(
+    dataset: Dataset, columns: ColumnChoice | None, rename: Mapping[str, str], drop: Sequence[str]
+) -> dict[str, str]:
+    """Return the columns to export: name in the files -> name in the dataset. Raise UsageError."""
+    for value in (columns, drop):
+        if isinstance(value, str):
+            raise UsageError("columns and drop are lists of names", found=shown(value))
+    asked = list(dataset.columns) if columns is None else columns
+    chosen = dict(asked) if isinstance(asked, Mapping) else {name: name for name in asked}
+    for name in (*drop, *rename.values()):
+        if name not in chosen:
+            there = ", ".join(chosen)
+            raise UsageError("there is no such column", place=f"column {str(name)[:80]!r}", expected=there)
+    renamed = {old: new for new, old in rename.items()}
+    kept = [(renamed.get(name, name), stored) for name, stored in chosen.items() if name not in drop]
+    found = dict(kept)
+    if len(found) < len(kept) or len(renamed) < len(rename):
+        raise UsageError("a column is renamed twice, or to the name of another column", found=shown(dict(rename)))
+    if not found:
+        raise UsageError("no column is left to export", file=dataset.url)
+    return found
+
+
+def _cuts(dataset: Dataset, file_size: int | str, file_samples: int | None) -> tuple[dict[str, str], list[int]]:
+    """Return the option that decides which samples each file has, and the number of the first sample of each."""
+    size, samples = parse_size(file_size, name="file_size"), len(dataset)
+    if file_samples is None:
+        view = View([dataset.excerpt])
+        means = view.mean_sizes[: len(view.counts)]
+        return {"file_size": str(size)}, cut(view.counts, np.ceil(view.counts * means).astype(np.int64), size)
+    if type(file_samples) is not int or file_samples < 1:
+        raise UsageError("file_samples must be at least 1", found=shown(file_samples))
+    return {"file_samples": str(file_samples)}, [*range(0, max(samples, 1), file_samples), samples]
+
+
+# --- kinds
+
+
+_LEVELS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "lz4": None, "snappy": None, "none": None}
+
+
+def _kind(kind: str, dataset: Dataset, options: dict[str, object]) -> Kind:
+    """Return the kind of files with its options. Raise UsageError."""
+    schema, url = dataset.excerpt.schema, dataset.url
+    if kind == "tar":
+        _check_options(kind, options, "key_until")
+        tars = Tars(schema, Names.parse(key_until=str(options.get("key_until", "first-dot"))), url, len(dataset))
+        tars.check()
+        return tars
+    if kind == "jsonl":
+        _check_options(kind, options, "nan", "compression")
+        nan = options.get("nan", "error")
+        if nan not in ("error", "null"):
+            raise UsageError("nan is unknown", found=shown(nan), expected="error or null")
+        name, level = _compression(options.get("compression", "none"), ("none", "gzip", "zstd"))
+        return JsonLines(schema, nan, (name, level or {"gzip": 6, "zstd": 3}.get(name, 0)), url)
+    _check_options(kind, options, "compression", "row_group_size")
+    found = _compression(options.get("compression", "zstd"), tuple(_LEVELS))
+    size = parse_size(options.get("row_group_size", "64MiB"), name="row_group_size")  # type: ignore[arg-type]
+    return Parquets(schema, arrow_schema_of(dataset), found, size, url)
+
+
+def _check_options(kind: str, options: Mapping[str, object], *known: str) -> None:
+    for name in options:
+        if name not in known:
+            raise UsageError(f"this is no option of exporting {kind}", found=name, expected=", ".join(known))
+
+
+def _compression(text: object, known: Sequence[str]) -> tuple[str, int | None]:
+    """Return the name and the level, or None, of a compression. Raise UsageError."""
+    name, colon, level = str(text).partition(":")
+    levels = _LEVELS.get(name)
+    right = not colon or (levels is not None and level.isdecimal() and levels[0] <= int(level[:4]) <= levels[1])
+    if name not in known or not right:
+        raise UsageError("there is no such compression", found=shown(text), expected=", ".join(known))
+    return name, int(level) if colon else None
+
+
+# --- files
+
+
+@dataclass(frozen=True)
+class _Exporter:
+    """Makes the files of an export, in any process."""
+
+    dataset: Dataset
+    kind: Kind
+    storage: Storage
+    names: tuple[str, ...]
+    cuts: tuple[int, ...]
+    known: tuple[str, ...]
+
+    def __call__(self, task: int, report: Report) -> None:
+        """Make the file with this number. `report` gets the numbers of the first sample, and of that after the last, of
+        each run of samples that is done."""
+        believe(self.known)
+        start, stop = self.cuts[task : task + 2]
+        whole = (start, stop) == (0, len(self.dataset))
+        view = View([(self.dataset if whole else self.dataset.select(start, stop)).excerpt])
+        file, done = self.kind.file(), start
+        try:
+            for run in scan(view, most=_RUN, join=self.kind.joined, check=True):
+                file.add(run.columns if self.kind.joined else view.present(run.columns), done)
+                done += len(run.samples)
+                report(done - len(run.samples), done)
+        except CorruptError as error:
+            self._raise_named(error, done, stop)
+        self.storage.put(self.names[task], file.finish())
+
+    def _raise_named(self, error: CorruptError, first: int, stop: int) -> NoReturn:
+        """Raise the error of the first damaged sample from `first` on: read one by one, it is found and named."""
+        for number in range(first, stop):
+            self.dataset[number]
+        raise error
+
+
+class _Reporter:
+    """Adds up what was exported, and passes the sums to `watch`."""
+
+    def __init__(self, export: _Exporter, watch: Callable[[Progress], object]) -> None:
+        self._export, self._watch = export, watch
+        self._samples = self._size = 0
+
+    def __call__(self, start: int, stop: int) -> None:
+        self.count(start, stop)
+        self.report()
+
+    def count(self, start: int, stop: int) -> None:
+        self._samples += stop - start
+        self._size += self._size_to(stop) - self._size_to(start)
+
+    def report(self) -> None:
+        export = self._export
+        self._watch(
+            ExportProgress(
+                self._samples,
+                self._size,
+                self._size_to(len(export.dataset)),
+                url=export.storage.url,
+                files=len(export.names),
+                columns=export.dataset.columns,
+                forms=export.kind.forms(),
+            )
+        )
+
+    def result(self, record: Record, *, already: bool = False) -> Export:
+        export = self._export
+        columns = export.dataset.columns
+        samples = len(export.dataset)
+        return Export(export.storage.url, record.files, columns, export.kind.forms(), samples, already)
+
+    def _size_to(self, sample: int) -> int:
+        """Return how many bytes the samples before this one have, as they are stored."""
+        return int(np.interp(sample, *self._sizes))
+
+    @cached_property
+    def _sizes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The number of samples, and of their bytes, before each shard and after the last."""
+        index, counts = self._export.dataset.excerpt.shards.index, self._export.dataset.excerpt.subset.counts
+        sizes = index.sizes * (counts / np.maximum(index.counts, 1))
+        return np.cumsum([0, *counts]), np.cumsum([0.0, *sizes])
