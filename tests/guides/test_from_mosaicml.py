@@ -16,7 +16,7 @@ import mdsx
 from mdsx import mosaicml
 from mdsx.torch import RankOptions, StreamingDataLoader, StreamingDataset, WorkerOptions
 from tests import fork_server
-from tests.from_mosaicml import code, rows, run_before
+from tests.guides.from_mosaicml import PAGE, code, run_before
 from tools.environment import PeerEnvironment
 from tools.processes import Call, stream
 from tools.servers.s3 import S3Server
@@ -51,9 +51,9 @@ def test_the_page_lists_every_argument_and_encoding(before: Before) -> None:
     tables = dict(before.tables)
     encodings = set(tables.pop("Column encodings"))
     assert tables.keys() == {*TABLES, "Stream"}
-    assert {table: list(rows(table)) for table in tables} == tables
+    assert {table: list(PAGE.rows(table)) for table in tables} == tables
     assert len(encodings) > 20
-    assert not encodings - rows("Column encodings").keys()
+    assert not encodings - PAGE.rows("Column encodings").keys()
 
 
 def test_the_programs_before_and_after_read_the_same(before: Before) -> None:
@@ -99,12 +99,12 @@ def run_after(directory: Path, url: str) -> dict[str, Any]:
 def test_the_page_says_what_the_errors_say(table: str) -> None:
     call, names, options = TABLES[table]
     ours = {*inspect.signature(call).parameters, *inspect.get_annotations(options)}
-    for name, (ours_instead, *_) in rows(table).items():
+    for name, (ours_instead, *_) in PAGE.rows(table).items():
         if name in ours:
             assert ours_instead.partition(";")[0] == "the same"
         elif name in names:
             assert ours_instead.replace("`", "") == names[name].format(call=call.__name__)
-    assert not rows(table).keys() - ours - names.keys()
+    assert not PAGE.rows(table).keys() - ours - names.keys()
 
 
 def test_the_transform_decodes_images() -> None:

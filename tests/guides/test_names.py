@@ -1,0 +1,50 @@
+"""The guides name what exists: functions and arguments of mdsx, and the same arguments as the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mdsx
+from mdsx.torch import RankOptions, StreamingDataLoader, StreamingDataset, WorkerOptions
+from tests.guides.page import DOCS, Page, parameters
+
+SAME: dict[tuple[str, str], tuple[Callable[..., Any], type]] = {
+    ("from-webdataset", "WebDataset"): (StreamingDataset, RankOptions),
+    ("from-webdataset", "WebLoader"): (StreamingDataLoader, WorkerOptions),
+    ("from-litdata", "StreamingDataset"): (StreamingDataset, RankOptions),
+    ("from-litdata", "StreamingDataLoader"): (StreamingDataLoader, WorkerOptions),
+    ("from-litdata", "optimize"): (mdsx.build, object),
+    ("from-hf-datasets", "DataLoader"): (StreamingDataLoader, WorkerOptions),
+}
+"""(page, table) -> the function of mdsx that the table compares with, and its keyword options."""
+
+
+OPTIONS: dict[str, type] = {"convert": mdsx.ConvertOptions, "export": mdsx.ExportOptions}
+"""function -> the keyword options of its kinds"""
+
+
+@pytest.mark.parametrize(("page", "table"), SAME)
+def test_an_argument_is_the_same_if_and_only_if_ours_has_its_name(page: str, table: str) -> None:
+    call, options = SAME[page, table]
+    ours = {*parameters(call), *inspect.get_annotations(options)}
+    same = {name for name, (instead, *_) in Page(page).rows(table).items() if re.match("the same\\b", instead)}
+    assert same == ours & Page(page).rows(table).keys()
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("from-*.md")))
+def test_names_of_mdsx_exist(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    named = re.findall(r"\bmdsx\.((?:torch\.)?\w+)(?:\.(\w+))?(?:\(([^()]*)\))?", text)
+    assert len(named) > 10
+    for name, member, arguments in named:
+        found: Any = mdsx
+        for part in filter(None, (*name.split("."), member)):
+            found = getattr(found, part)
+        if arguments:
+            ours = {*parameters(found), *inspect.get_annotations(OPTIONS.get(name, object))}
+            assert not set(re.findall(r"\b(\w+)=", arguments)) - ours, (name, arguments)
