@@ -26,38 +26,43 @@ from mdsx.errors import (
 
 if TYPE_CHECKING:
     from mdsx.arrow import arrow_columns
-    from mdsx.convert import Conversion, MemberNames, convert_tars
+    from mdsx.converting import Conversion, ConvertOptions, build, convert
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
-    from mdsx.indexing import Indexed, index_parquet
+    from mdsx.exporting import Export, ExportOptions, export
+    from mdsx.indexing import Indexed, IndexedTars, index_parquet, index_tars
     from mdsx.loader import Loader, LoaderOptions
     from mdsx.mixture import Component, Mixture
     from mdsx.order import Groups, GroupSequence, Order, Shuffle
     from mdsx.progress import Progress
     from mdsx.storage.cache import Cache
     from mdsx.stream import MaxTokens, Pack
-    from mdsx.writer import Writer, WrittenLengths, merge, write_lengths
+    from mdsx.writer import Appended, Writer, WrittenLengths, append, merge, write_lengths
     from mdsx.zipped import zip
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Appended",
     "Cache",
     "ChangedError",
     "Component",
     "Conversion",
+    "ConvertOptions",
     "CorruptError",
     "Dataset",
+    "Export",
+    "ExportOptions",
     "ForbiddenError",
     "FormatError",
     "GroupSequence",
     "Groups",
     "Indexed",
+    "IndexedTars",
     "Loader",
     "LoaderOptions",
     "MaxTokens",
     "MdsxError",
-    "MemberNames",
     "MissingError",
     "Mixture",
     "Order",
@@ -76,9 +81,13 @@ __all__ = [
     "Verification",
     "Writer",
     "WrittenLengths",
+    "append",
     "arrow_columns",
-    "convert_tars",
+    "build",
+    "convert",
+    "export",
     "index_parquet",
+    "index_tars",
     "merge",
     "repair",
     "verify",
@@ -87,17 +96,21 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Appended": "mdsx.writer",
     "Cache": "mdsx.storage.cache",
     "Component": "mdsx.mixture",
-    "Conversion": "mdsx.convert",
+    "Conversion": "mdsx.converting",
+    "ConvertOptions": "mdsx.converting",
     "Dataset": "mdsx.dataset",
+    "Export": "mdsx.exporting",
+    "ExportOptions": "mdsx.exporting",
     "GroupSequence": "mdsx.order",
     "Groups": "mdsx.order",
     "Indexed": "mdsx.indexing",
+    "IndexedTars": "mdsx.indexing",
     "Loader": "mdsx.loader",
     "LoaderOptions": "mdsx.loader",
     "MaxTokens": "mdsx.stream",
-    "MemberNames": "mdsx.convert",
     "Mixture": "mdsx.mixture",
     "Order": "mdsx.order",
     "Pack": "mdsx.stream",
@@ -108,9 +121,13 @@ _HOMES = {
     "Verification": "mdsx.damage",
     "Writer": "mdsx.writer",
     "WrittenLengths": "mdsx.writer",
+    "append": "mdsx.writer",
     "arrow_columns": "mdsx.arrow",
-    "convert_tars": "mdsx.convert",
+    "build": "mdsx.converting",
+    "convert": "mdsx.converting",
+    "export": "mdsx.exporting",
     "index_parquet": "mdsx.indexing",
+    "index_tars": "mdsx.indexing",
     "merge": "mdsx.writer",
     "repair": "mdsx.damage",
     "verify": "mdsx.damage",

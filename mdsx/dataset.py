@@ -51,9 +51,11 @@ class Dataset:
             (docs/clouds.md). They belong to this URL only, and are never stored or shown.
         index: The folder with the dataset's index, if it is not `url`: for files that are indexed where they cannot be
             written, such as `hf://` and `https://`. `storage_options` count for it if it has the scheme of `url`.
+        snapshot: The fingerprint that the dataset has, or had before parts were appended (`mdsx.append`): only the
+            samples that it had then are read.
 
     Raises:
-        MissingError: There is no finished dataset.
+        MissingError: There is no finished dataset, or no such snapshot.
         CorruptError: Stored bytes are damaged.
         TransportError: Storage failed.
         UsageError: An argument is invalid.
@@ -69,8 +71,11 @@ class Dataset:
         mmap: bool = True,
         storage_options: StorageOptions | None = None,
         index: str | os.PathLike[str] | None = None,
+        snapshot: str | None = None,
     ) -> None:
-        shards = Shards(url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index)
+        shards = Shards(
+            url, cache=Cache.of(cache), mmap=mmap, storage_options=storage_options, index=index, snapshot=snapshot
+        )
         excerpt = _whole(shards)
         self._show(excerpt if columns is None else excerpt.choose(columns))
 

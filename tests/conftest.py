@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let hypothesis try fewer examples than its 100, except with `--long`, and each for as long as it takes."""
-    settings.register_profile("short", max_examples=30, deadline=None)
+    settings.register_profile("short", max_examples=20, deadline=None)
     settings.register_profile("long", max_examples=1000, deadline=None)
     settings.load_profile("long" if config.getoption("--long") else "short")
 

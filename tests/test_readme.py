@@ -8,12 +8,15 @@ import multiprocessing
 import os
 import re
 import shlex
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import mdsx
@@ -25,14 +28,16 @@ ROOT = Path(__file__).parent.parent
 PAGES = (
     "README.md",
     "docs/writing.md",
+    "docs/converting.md",
+    "docs/export.md",
     "docs/arrow.md",
     "docs/training.md",
     "docs/batches.md",
     "docs/cache.md",
     "docs/operations.md",
 )
-"""In the order in which a reader needs them: later pages read what earlier ones write. See also test_frameworks.py and
-test_from_mosaicml.py."""
+"""In the order in which a reader needs them: later pages read what earlier ones write. See also tests/examples and
+tests/guides."""
 
 
 class Block(NamedTuple):
@@ -74,6 +79,25 @@ def write_mixed_tars(directory: Path) -> None:
                 tar.addfile(member, io.BytesIO(data))
 
 
+def write_table(directory: Path) -> None:
+    """`table/`: a Parquet file."""
+    (directory / "table").mkdir()
+    table = pa.table({"text": [f"text {row}" for row in range(10)], "url": ["https://example.com"] * 10})
+    pq.write_table(table, directory / "table" / "a.parquet", row_group_size=4)
+
+
+def copy_golden_files(directory: Path) -> None:
+    """`train-00000.tfrecord` and -00001, indexed datasets of Megatron: `{corpus,old-00,old-01}_text_document`, and
+    `mosaic/`, an MDS dataset."""
+    shutil.copytree(ROOT / "tests" / "mds" / "golden" / "hashes", directory / "mosaic")
+    golden = ROOT / "tests" / "converting" / "golden"
+    for number in range(2):
+        shutil.copy(golden / "tfrecord" / "plain.tfrecord", directory / f"train-{number:05}.tfrecord")
+    for prefix in ("corpus", "old-00", "old-01"):
+        for suffix in (".bin", ".idx"):
+            shutil.copy(golden / "megatron" / f"u16{suffix}", directory / f"{prefix}_text_document{suffix}")
+
+
 def run_pages(directory: Path) -> tuple[set[str], dict[str, Any]]:
     """Run the pages there. Return the names of the commands that ran, and what is left of an epoch in each session."""
     os.chdir(directory)
@@ -98,16 +122,24 @@ def run_pages(directory: Path) -> tuple[set[str], dict[str, Any]]:
 def test_every_snippet_works(tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tars(tmp_path)
     write_mixed_tars(tmp_path)
+    write_table(tmp_path)
+    copy_golden_files(tmp_path)
     s3.make_bucket("bucket")
     commands, remaining = fork_server.call(run_pages, tmp_path, timeout=280)
     monkeypatch.chdir(tmp_path)
-    assert commands == {"cache", "cat", "convert", "doctor", "info", "lengths", "merge", "repair", "verify"}
+    expected = {"append", "cache", "cat", "convert", "doctor", "export", "info", "lengths", "merge", "repair", "verify"}
+    assert commands == expected
     assert remaining["README.md"] == (1000 // 32 - 10) * 32
     assert remaining["docs/training.md"] == (5000 // 32 - 10) * 32
     assert len(mdsx.Dataset("s3://bucket/corpus")) == 1000
     assert [int(sample["tokens"][0]) for sample in mdsx.Dataset("s3://bucket/big")[::100]] == [0, 1, 2]
     assert len(mdsx.Dataset("s3://bucket/pictures")) == 20
     assert [sample["json"] for sample in mdsx.Dataset("mixed")] == [[None]] * 8
+    assert len(mdsx.Dataset("s3://bucket/imagenet")) == 20
+    assert len(mdsx.Dataset("s3://bucket/tokenized")) == 12
+    assert dict(mdsx.Dataset("s3://bucket/from-parquet").columns) == {"text": "str"}
+    assert len(mdsx.Dataset("s3://bucket/from-mds")) == 20
+    assert str(mdsx.Dataset("s3://bucket/sequences")[1]["tokens"].dtype) == "int32"
 
 
 def test_the_readme_is_short() -> None:

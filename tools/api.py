@@ -16,9 +16,20 @@ import mdsx.torch
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 CHAPTERS = {
-    "Write": ("Writer", "arrow_columns", "merge", "convert_tars", "MemberNames", "Conversion"),
+    "Write": (
+        "Writer",
+        "arrow_columns",
+        "merge",
+        "append",
+        "Appended",
+        "build",
+        "convert",
+        "ConvertOptions",
+        "Conversion",
+    ),
+    "Export": ("export", "ExportOptions", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths"),
-    "Index existing files": ("index_parquet", "Indexed"),
+    "Index existing files": ("index_parquet", "Indexed", "index_tars", "IndexedTars"),
     "Read": ("Dataset", "zip", "Cache"),
     "Train": (
         "torch.StreamingDataset",

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import cache, damage, doctor, index, lengths, make, show
+from mdsx.cli import append, cache, convert, damage, doctor, export, index, lengths, merge, show
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -68,18 +68,31 @@ app = _typer(
     "Pack training samples into shards that stream, shuffle and resume exactly; inspect, check and repair them.",
     show.INFO_EXAMPLE,
 )
-converters = _typer("convert", "Make a dataset from existing data.", make.CONVERT_EXAMPLE)
-_add(converters, make.tar, make.CONVERT_EXAMPLE)
+converters = _typer("convert", "Make a dataset from existing data.", convert.CONVERT_EXAMPLE)
+_add(converters, convert.tar, convert.TAR_EXAMPLE)
+_add(converters, convert.jsonl, convert.JSONL_EXAMPLE)
+_add(converters, convert.tfrecord, convert.TFRECORD_EXAMPLE)
+_add(converters, convert.megatron, convert.MEGATRON_EXAMPLE)
+_add(converters, convert.parquet, convert.PARQUET_EXAMPLE)
+_add(converters, convert.mds, convert.MDS_EXAMPLE)
+_add(converters, convert.hf, convert.HF_EXAMPLE)
 app.add_typer(converters)
+exporters = _typer("export", "Write a dataset to files that other tools read.", export.PARQUET_EXAMPLE)
+_add(exporters, export.tar, export.TAR_EXAMPLE)
+_add(exporters, export.parquet, export.PARQUET_EXAMPLE)
+_add(exporters, export.jsonl, export.JSONL_EXAMPLE)
+app.add_typer(exporters)
 indexers = _typer("index", "Make existing files readable in place.", index.PARQUET_EXAMPLE)
 _add(indexers, index.parquet, index.PARQUET_EXAMPLE)
+_add(indexers, index.tar, index.TAR_EXAMPLE)
 app.add_typer(indexers)
 _add(app, show.info, show.INFO_EXAMPLE)
 _add(app, damage.verify, damage.VERIFY_EXAMPLE)
 _add(app, damage.repair, damage.REPAIR_EXAMPLE)
 _add(app, doctor.doctor, doctor.DOCTOR_EXAMPLE)
 _add(app, show.cat, show.CAT_EXAMPLE)
-_add(app, make.merge, make.MERGE_EXAMPLE)
+_add(app, merge.merge, merge.MERGE_EXAMPLE)
+_add(app, append.append, append.APPEND_EXAMPLE)
 _add(app, lengths.lengths, lengths.LENGTHS_EXAMPLE)
 caches = _typer(
     "cache",
@@ -92,12 +105,6 @@ _add(caches, cache.prune, cache.PRUNE_EXAMPLE)
 _add(caches, cache.clear, cache.CLEAR_EXAMPLE)
 _add(caches, cache.warm, cache.WARM_EXAMPLE)
 app.add_typer(caches)
-
-
-@converters.callback()
-@indexers.callback()
-def _group() -> None:  # makes a group of `convert` and `index`, although they have only one command
-    pass
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,12 +6,16 @@ import base64
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Self
 
 import typer
 
 from mdsx.errors import MdsxError, UnsupportedError
+from mdsx.progress import Progress
+from mdsx.sizes import format_size
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 StorageOption = Annotated[
@@ -20,6 +24,10 @@ StorageOption = Annotated[
 ]
 IndexOption = Annotated[
     str | None, typer.Option(metavar="URL", help="The folder with the index, if it is not beside the files.")
+]
+SnapshotOption = Annotated[
+    str | None,
+    typer.Option(metavar="FINGERPRINT", help="Read it as it was before parts were appended; see `mdsx info`."),
 ]
 SourceOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")
@@ -88,8 +96,12 @@ def error_fields(error: MdsxError) -> dict[str, object]:
     return {"kind": type(error).__name__, "file": error.file, "place": error.place, "message": str(error)}
 
 
+_LINE_EVERY = 30.0  # seconds
+
+
 class Bar:
-    """A progress bar in bytes, with rate and remaining time, on stderr if that is a terminal.
+    """A progress bar in bytes, with rate and remaining time, on stderr if that is a terminal; otherwise lines, now and
+    then.
 
     It is a context manager: what is printed within it appears above the bar.
     """
@@ -112,6 +124,8 @@ class Bar:
             redirect_stdout=sys.stdout.isatty(),
         )
         self._task = self._progress.add_task(doing, total=None, note="")
+        self._lines, self._doing = not console.is_terminal, doing
+        self._total, self._printed = 0, time.monotonic()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -122,8 +136,54 @@ class Bar:
 
     def expect(self, total: int) -> None:
         """Set the total number of bytes."""
+        self._total = total
         self._progress.update(self._task, total=total)
 
     def reach(self, size: int, note: str) -> None:
         """Set the number of bytes done."""
         self._progress.update(self._task, completed=size, note=note)
+        if self._lines and time.monotonic() - self._printed > _LINE_EVERY:
+            self._printed = time.monotonic()
+            complain(f"{self._doing}: {format_size(size)} of {format_size(self._total)}, {note}", kind="")
+
+
+class LongCall:
+    """Shows a call that takes long: a bar with a `note` beside it, and each warning as soon as it is issued.
+
+    It is a context manager. If the call is interrupted, and a repeated one `continues`, it says so and exits with 130.
+    """
+
+    def __init__(self, doing: str, note: Callable[[Progress], str] | None = None, *, continues: bool = True) -> None:
+        self._note = note or (lambda progress: f"{progress.samples:,} samples")
+        self._continues = continues
+        self.warnings: list[str] = []
+        """All warnings so far."""
+        self._bar = Bar(doing)
+        self._catching = warnings.catch_warnings(record=True)
+        self._caught: list[warnings.WarningMessage] = []
+
+    def __enter__(self) -> Self:
+        self._caught = self._catching.__enter__()
+        warnings.simplefilter("always")
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._warn()
+        self._bar.__exit__()
+        self._catching.__exit__(None, None, None)
+        if kind is KeyboardInterrupt and self._continues:
+            complain("interrupted; the same command continues from here", kind="")
+            raise typer.Exit(130) from None
+
+    def watch(self, progress: Progress) -> None:
+        """Show the warnings and the progress."""
+        self._warn()
+        self._bar.expect(progress.of_size)
+        self._bar.reach(progress.size, self._note(progress))
+
+    def _warn(self) -> None:
+        for warning in self._caught[len(self.warnings) :]:
+            text = str(warning.message)
+            complain(text, kind="warning: ")
+            self.warnings.append(text)

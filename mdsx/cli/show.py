@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mdsx.cli.output import IndexOption, Json, StorageOption, print_json, print_table, storage_options
+from mdsx.cli.output import IndexOption, Json, SnapshotOption, StorageOption, print_json, print_table, storage_options
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import format_size
 
@@ -21,18 +21,21 @@ _BATCH = 64  # samples read at once
 def info(
     url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
     index: IndexOption = None,
+    snapshot: SnapshotOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Show the format of a dataset, what is checked, samples, shards, sizes, compression, fingerprint, columns and
-    metadata. Long metadata is shortened, except with --json."""
+    metadata, and the snapshots from before parts were appended. Long metadata is shortened, except with --json."""
     from mdsx.format import Reads
-    from mdsx.shards import read_index
+    from mdsx.shards import read_index, snapshots
     from mdsx.storage import open_beside, open_storage
 
     options = storage_options(storage_option)
     storage = open_storage(url, options)
-    found = read_index(storage if index is None else open_beside(url, index, options))
+    beside = storage if index is None else open_beside(url, index, options)
+    found = read_index(beside, snapshot)
+    kept = snapshots(beside) if found.format == "mdsx" else []
     columns = {column.name: str(column.type) for column in found.schema.columns}
     size, raw_size = sum(found.sizes.tolist()), sum(found.raw_sizes.tolist())  # damaged ones exceed 64 bits
     about = "" if found.exact_sizes else "about "
@@ -55,6 +58,7 @@ def info(
                 "fingerprint": found.fingerprint,
                 "columns": columns,
                 "metadata": found.metadata,
+                "snapshots": kept,
             }
         )
         return
@@ -84,6 +88,10 @@ def info(
             ),
             indent="  ",
         )
+    if kept:
+        print("snapshots")
+        for fingerprint in kept:
+            print(f"  {fingerprint}")
 
 
 def _metadata_line(value: object) -> str:
@@ -100,6 +108,7 @@ def cat(
         list[str] | None, typer.Option(metavar="NAME", help="Show only this column; give it once for each column.")
     ] = None,
     index: IndexOption = None,
+    snapshot: SnapshotOption = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -110,7 +119,8 @@ def cat(
     """
     from mdsx import Dataset
 
-    dataset = Dataset(url, columns=column or None, storage_options=storage_options(storage_option), index=index)
+    options = storage_options(storage_option)
+    dataset = Dataset(url, columns=column or None, storage_options=options, index=index, snapshot=snapshot)
     if start >= len(dataset) and start > 0:
         samples = f"{len(dataset):,} samples"
         raise UsageError(f"there is no sample {start:,}: the dataset has {samples}, numbered from 0", file=dataset.url)

@@ -2,7 +2,8 @@
 
 The index names the shards. If it is damaged or missing, the indexes of the parts name them, or else the names of the
 files do: the shards are then in the order of their parts' numbers and their own. A file that an earlier repair wrote
-(`repaired.shard.00003.mdsx`) may replace the one that it was made from.
+(`repaired.shard.00003.mdsx`) may replace the one that it was made from. If parts were appended, which a snapshot of the
+index shows, the dataset's own shards come before them, and the numbers of parts may have gaps.
 
 The checksum of a damaged index can prove a rebuilt one: an index that is built from the shards and has this checksum is
 the original, byte for byte. If a digit of the checksum was damaged, the others prove it.
@@ -16,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.shards import read_index, refuse_foreign, retried
+from mdsx.shards import read_index, refuse_foreign, retried, snapshots
 from mdsx.storage import Entry, Storage
 
 _SHOWN = 20  # names in an error
@@ -117,7 +118,9 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
     for key, entry in stored.items():
         if (parsed := filenames.parse_shard(key)) and parsed.canonical:
             found.setdefault(parsed.part, {}).setdefault(parsed.number, []).append((parsed.repair, entry))
-    if None in found and (len(found) > 1 or indexes):
+    kept = _snapshots(storage)
+    appended = bool(kept)
+    if None in found and (len(found) > 1 or indexes) and not appended:
         hint = "move one of them away"
         raise UsageError("there are shards, and parts that have shards too", file=storage.url, hint=hint)
     if not found and not indexes:
@@ -126,7 +129,9 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
     stored_as = [entry for part in found.values() for files in part.values() for _, entry in files]
     compressed = _all_compressed(storage.url, stored_as)
     places, metadata, schemas = list[Place](), list[dict[str, Any]](), Schemas()
-    for part in [None] if None in found else _all_parts(storage.url, {*found, *indexes}):
+    parts = {part for part in (*found, *indexes) if part is not None}
+    of_parts = sorted(parts) if appended or None in found else _all_parts(storage.url, parts)
+    for part in [*([None] if None in found else []), *of_parts]:
         index = None if part not in indexes else _part_index(storage, indexes[part])
         folder = "" if part is None else filenames.part(part)
         if index is None:
@@ -142,6 +147,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
             places.append(Place(described.name, described, index, shard))
     state: Literal["damaged", "missing"] = "missing" if data is None else "damaged"
     same = metadata[:1] if all(other == metadata[0] for other in metadata) else []
+    same = [index.metadata for index in kept if index is not None][-1:] if appended else same
     return Catalog(state, places, "zstd" if compressed else None, data, None, error, same, schemas)
 
 
@@ -190,6 +196,11 @@ def _part_index(storage: Storage, key: str) -> Index | None:
         return parse_index(storage.get(key).data, file=f"{storage.url}/{key}")
     except CorruptError:
         return None
+
+
+def _snapshots(storage: Storage) -> list[Index | None]:
+    """Return the indexes from before parts were appended, the first one first; None for a damaged one."""
+    return [_part_index(storage, filenames.snapshot(fingerprint)) for fingerprint in snapshots(storage)]
 
 
 def _check_gaps(url: str, numbers: Collection[int]) -> None:

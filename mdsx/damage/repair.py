@@ -24,7 +24,7 @@ from mdsx.damage.verify import Examined, examine, examine_alone, in_order
 from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError, UsageError
 from mdsx.format import Schema, ShardEntry, build_index, compress, filenames, header_row_key, is_name, parse_index
 from mdsx.progress import Progress
-from mdsx.storage import Storage, StorageOptions, file_of, open_storage
+from mdsx.storage import Piece, Storage, StorageOptions, file_of, open_storage
 
 _SHOWN = 20  # problems of a shard, kinds of columns
 
@@ -225,6 +225,7 @@ def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
             raise UsageError("the name is too long for a new file beside it", file=file_of(storage, name))
         there = next((entry for entry in storage.list(new) if entry.key == new), None)
         if there is None:
+            storage.discard_unfinished(new)
             storage.put(new, stored)
             return new
         if there.size == len(stored):
@@ -238,18 +239,22 @@ def _put_beside(storage: Storage, name: str, stored: memoryview) -> str:
 def _put_index(storage: Storage, old: bytes | None, new: bytes) -> str | None:
     """Replace the `old` index, and keep a copy of it. Return the name of the copy."""
     try:
-        there: bytes | None = storage.get(filenames.INDEX).data
+        there: Piece | None = storage.get(filenames.INDEX)
     except MissingError:
         there = None
-    if there != old:
+    if (None if there is None else there.data) != old:
         message, hint = "the index was replaced while the shards were read", "run the repair again"
         raise ChangedError(message, file=file_of(storage, filenames.INDEX), hint=hint)
-    copy = None
-    if old is not None:  # its name has a hash of its content, so that no other copy is overwritten
-        copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(old))
-        storage.put(copy, old)
-    storage.put(filenames.INDEX, new)
-    return None if copy is None else file_of(storage, copy)
+    storage.discard_unfinished(filenames.INDEX)
+    if there is None:
+        storage.put(filenames.INDEX, new)
+        return None
+    # its name has a hash of its content, so that no other copy is overwritten
+    copy = filenames.replaced_index(xxhash.xxh3_64_hexdigest(there.data))
+    storage.discard_unfinished(copy)
+    storage.put(copy, there.data)
+    storage.replace(filenames.INDEX, new, etag=there.etag)
+    return file_of(storage, copy)
 
 
 def _size(place: Place) -> int:

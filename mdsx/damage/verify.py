@@ -36,7 +36,7 @@ from mdsx.format import (
     surplus,
 )
 from mdsx.progress import Progress
-from mdsx.shards import download_shard, inspect_shard, read_index
+from mdsx.shards import download_shard, inspect_shard, read_index, snapshots, with_side_object
 from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside, open_storage
 
 
@@ -83,16 +83,33 @@ def verify_stored(
     damages: list[MdsxError] = []
 
     def examined(shard: int) -> Sequence[MdsxError]:
-        return _damages(storage, index, shard, int(firsts[shard]))
+        return _damages(storage, beside, index, shard, int(firsts[shard]))
 
     for shard, found in enumerate(in_order(examined, range(of_shards), threads)):
         damages += found
         size += int(index.sizes[shard])
         watch(Progress(int(firsts[shard + 1]), size, of_size, shard + 1, of_shards, tuple(found)))
+    if found := _damaged_snapshots(beside) if isinstance(index, Index) else ():
+        damages += found
+        watch(Progress(index.samples, size, of_size, of_shards, of_shards, tuple(found)))
     return Verification(storage.url, index.format, index.samples, of_shards, size, tuple(damages))
 
 
-def _damages(storage: Storage, index: StoredIndex, shard: int, first: int) -> Sequence[MdsxError]:
+def _damaged_snapshots(storage: Storage) -> Sequence[MdsxError]:
+    damages = list[MdsxError]()
+    for fingerprint in snapshots(storage):
+        try:
+            read_index(storage, fingerprint)
+        except FormatError as error:
+            damages.append(error)
+    return damages
+
+
+def _damages(storage: Storage, beside: Storage, index: StoredIndex, shard: int, first: int) -> Sequence[MdsxError]:
+    try:
+        index = with_side_object(beside, index, shard)
+    except (FormatError, MissingError, TruncatedError) as error:
+        return [error]
     try:
         return find_damage(storage, index, shard, first=first)
     except MissingError:

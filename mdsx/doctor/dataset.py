@@ -67,6 +67,8 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
         return
     last = max(objects) if len(objects) == _LISTED else None
     expected = {index.name(number): index.object_size(number) for number in range(shards)}  # groups share an object
+    side_objects = filter(None, map(index.side_object, range(shards)))
+    expected |= {side.name: side.size for side in side_objects}
     seen = [name for name in expected if last is None or name <= last]
     wrong = [name for name in seen if objects.get(name) != expected[name]]
     kind = "shards" if len(expected) == shards else "files"

@@ -22,6 +22,7 @@ COMMANDS = [
     ["repair"],
     ["cat"],
     ["merge"],
+    ["append"],
     ["doctor"],
     *(["cache", *command] for command in ([], ["show"], ["prune"], ["clear"], ["warm"])),
 ]

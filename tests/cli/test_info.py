@@ -38,6 +38,7 @@ def test_json_has_the_whole_index(run: Run, dataset: Path) -> None:
         "fingerprint": mdsx.Dataset(dataset).fingerprint,
         "columns": {"name": "str", "label": "int64?", "bits": "bytes"},
         "metadata": {},
+        "snapshots": [],
     }
 
 

@@ -15,8 +15,8 @@ mdsx.Cache("cache", verify="none")  # type: ignore[arg-type]  # wrong
 mdsx.Writer("data")  # type: ignore[call-arg]  # wrong
 mdsx.Writer("data", {"a": "int64"}, size_limit="64MB")  # type: ignore[call-arg]  # wrong
 mdsx.Mixture()  # type: ignore[call-arg]  # wrong
-mdsx.convert_tars("x.tar", "data", on_error="ignore")  # type: ignore[arg-type]  # wrong
-mdsx.convert_tars("x.tar", "data", key_after="dot")  # type: ignore[call-arg]  # wrong
+mdsx.convert("tar", "x.tar", "data", on_error="ignore")  # type: ignore[arg-type]  # wrong
+mdsx.convert("tar", "x.tar", "data", key_after="dot")  # type: ignore[call-arg]  # wrong
 StreamingDataset("data", num_canonical_nodes=8)  # type: ignore[call-arg]  # wrong
 StreamingDataset("data", shuffle="py1e")  # type: ignore[arg-type]  # wrong
 StreamingDataLoader(data, 32, True)  # type: ignore[arg-type, call-arg]  # wrong

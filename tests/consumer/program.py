@@ -32,7 +32,7 @@ def write(url: str) -> int:
 
 def join(url: str) -> None:
     mdsx.merge(url, parts=3, metadata={"a": 1}, overwrite=True)
-    done = mdsx.convert_tars("x-{0..9}.tar", url, on_error="skip", rename={"image": ["jpg", "png"]}, watch=show)
+    done = mdsx.convert("tar", "x-{0..9}.tar", url, on_error="skip", rename={"image": ["jpg", "png"]}, watch=show)
     assert_type(done, mdsx.Conversion)
     assert_type(done.skipped, int)
 

@@ -17,6 +17,9 @@ class MemoryStorage:
     def __init__(self, root: Path) -> None:
         self.files = {path.name: path.read_bytes() for path in root.iterdir()}
 
+    def path(self, key: str) -> None:
+        return None
+
     def get(self, key: str, *, start: int = 0, stop: int | None = None, etag: str | None = None) -> Piece:
         data = self._data(key)
         return Piece(data[start:stop], "", len(data))

@@ -24,19 +24,21 @@ import numpy as np
 import zstandard
 
 import mdsx
+from mdsx.braces import expand_braces
 from mdsx.cli.show import cat
-from mdsx.convert import convert_tars
-from mdsx.convert.sources import expand_braces
+from mdsx.converting import convert
 from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, MissingError, SampleError, StateError, UnsupportedError, UsageError
 from mdsx.format import Schema, check_shard, parse_index, parse_type, value_decoder
 from mdsx.format.frames import decompress_frame
 from mdsx.stream.state import OrderIdentity
-from tests.convert.sparse_tars import header, old_gnu, pax, pax_sparse
-from tests.convert.tars import npy, png, tar_bytes
+from tests.converting.test_megatron import index as megatron_index
+from tests.converting.tf_files import masked
 from tests.format import by_the_book, reference
 from tests.format.reference import put, seal, seal_index, seal_rows
 from tests.mds import plain
+from tests.tars.sparse_tars import header, old_gnu, pax, pax_sparse
+from tests.tars.tars import npy, png, tar_bytes
 
 END = bytes(1024)
 MOST = 2**32 - 1
@@ -184,12 +186,33 @@ def tar(data: Data) -> Callable[[Path], object]:
 
 
 def converted(folder: Path, **options: Any) -> None:
-    convert_tars([f"{folder}/a.tar"], folder / "out", columns={"bin": "bytes", "pack": "msgpack?"}, **options)
+    convert("tar", [f"{folder}/a.tar"], folder / "out", columns={"bin": "bytes", "pack": "msgpack?"}, **options)
 
 
 def skipping(folder: Path) -> None:
     converted(folder, on_error="skip")
     assert sum(path.stat().st_size for path in (folder / "out").iterdir()) < 2**27
+
+
+def tfrecord(size: int) -> Callable[[Path], object]:
+    """Write a compressed TFRecord file of one record of `size` zeros."""
+
+    def make(folder: Path) -> None:
+        length = struct.pack("<Q", size)
+        (folder / "a.tfrecord").write_bytes(zstandard.compress(length + masked(length) + bytes(size)))
+
+    return make
+
+
+def megatron(sizes: list[int], claims: int = 0) -> Callable[[Path], object]:
+    """Write an indexed dataset of 60,000 bytes, whose sequences all begin at 0; maybe the index `claims` many."""
+
+    def make(folder: Path) -> None:
+        (folder / "a.bin").write_bytes(bytes(60_000))
+        data = megatron_index(sizes, [0] * len(sizes), [0, len(sizes)])
+        (folder / "a.idx").write_bytes(data[:18] + struct.pack("<Q", claims) + data[26:] if claims else data)
+
+    return make
 
 
 def holes(count: int, name: str) -> bytes:
@@ -213,7 +236,7 @@ def numpy_file(text: str) -> Callable[[Path], object]:
 
 
 def arrays(folder: Path) -> None:
-    convert_tars([f"{folder}/a.tar"], folder / "out")
+    convert("tar", [f"{folder}/a.tar"], folder / "out")
 
 
 def bomb(compress: Callable[[bytes], bytes]) -> bytes:
@@ -415,7 +438,7 @@ CASES = [
          tar(lambda: packed("a.pack", b"\xdd" + struct.pack(">I", 6 * 10**7) + b"\x90" * 6 * 10**7)), converted,
          SampleError, "have far more bytes, decompressed, than the tar's file"),
     Case("tar: 60 MB of digits in 60 kB", tar(lambda: packed("a.cls", b"1" * 6 * 10**7)),
-         lambda folder: convert_tars([f"{folder}/a.tar"], folder / "out", columns={"cls": "int64"}), SampleError,
+         lambda folder: convert("tar", [f"{folder}/a.tar"], folder / "out", columns={"cls": "int64"}), SampleError,
          "is not an integer"),
     Case("tar: a sparse map of 10^18 pieces",
          tar(pax_sparse({"GNU.sparse.major": "1", "GNU.sparse.realsize": "9"}, b"1000000000000000000\n") + END),
@@ -455,6 +478,12 @@ CASES = [
     Case("npy: a call", numpy_file("__import__('os').abort()"), arrays, MdsxError, "not a NumPy file"),
     Case("npy: pickled objects", tar(tar_bytes([("a.npy", npy(np.array([{}]), allow_pickle=True))])), arrays,
          MdsxError, "pickled"),
+    Case("tfrecord: a record of 64 MiB of zeros, compressed", tfrecord(2**26),
+         lambda folder: convert("tfrecord", f"{folder}/a.tfrecord", folder / "out"), CorruptError, "is too large"),
+    Case("megatron: 2^40 sequences", megatron([1], claims=2**40),
+         lambda folder: convert("megatron", f"{folder}/a", folder / "out"), CorruptError, "has another size"),
+    Case("megatron: a document of 3,000 times the same sequence", megatron([30_000] * 3000),
+         lambda folder: convert("megatron", f"{folder}/a", folder / "out"), CorruptError, "sequences overlap"),
     Case("state: 1e999999999 as a weight", nothing, state({"phases": [[0, ["1e999999999", 1]]]}), StateError,
          "phases"),
     Case("state: an epoch of 10,000 digits", nothing, state({"epoch": 10**10_000}), StateError, "epoch"),

@@ -12,14 +12,15 @@ import struct
 
 import xxhash
 
+from tests.converting.tf_files import masked
 from tests.format.reference import fingerprint, fixed, seal_index
 
 _FIRST_CHECKED = 56
 _MOST_ROWS = 64
 
 
-def parquet_index(data: bytes) -> bytes:
-    """Return an index of Parquet files with a right checksum."""
+def index_of_files(data: bytes) -> bytes:
+    """Return an index of Parquet files or tars with a right checksum."""
     body = data[: max(len(data) - 32, 0)]
     return body + b',"checksum":"%s"}\n' % xxhash.xxh3_64_hexdigest(body).encode()
 
@@ -78,4 +79,16 @@ def tar(data: bytes) -> bytes:
         if block[257:262] == b"ustar":
             summed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
             made[at + 148 : at + 156] = b"%06o\0 " % summed
+    return bytes(made)
+
+
+def tfrecord(data: bytes) -> bytes:
+    """Return it with the right checksums of each record, as long as lengths are inside the file."""
+    made, at = bytearray(data), 0
+    while at + 16 <= len(data):
+        size = min(int.from_bytes(data[at : at + 8], "little"), len(data) - at - 16)
+        made[at : at + 8] = size.to_bytes(8, "little")
+        made[at + 8 : at + 12] = masked(bytes(made[at : at + 8]))
+        made[at + 12 + size : at + 16 + size] = masked(data[at + 12 : at + 12 + size])
+        at += 16 + size
     return bytes(made)

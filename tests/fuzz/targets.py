@@ -30,13 +30,13 @@ import zstandard
 from typer.testing import CliRunner
 
 import mdsx
+from mdsx.braces import expand_braces
 from mdsx.cli.app import app
 from mdsx.cli.output import print_json
 from mdsx.cli.show import as_line
-from mdsx.convert import convert_tars
-from mdsx.convert.record import decode_plan
-from mdsx.convert.sources import expand_braces
-from mdsx.convert.values import parse_npy
+from mdsx.converting import convert
+from mdsx.converting.plan import decode_plan
+from mdsx.converting.tf_example import BadMessage, parse_example
 from mdsx.damage import verify
 from mdsx.errors import MdsxError
 from mdsx.format import (
@@ -55,11 +55,16 @@ from mdsx.mds.encodings import parse_encoding
 from mdsx.order import exact_weight
 from mdsx.sizes import parse_size
 from mdsx.stream.state import OrderIdentity
-from tests.convert.sparse_tars import old_gnu, pax_sparse
-from tests.convert.tars import JPEG, npy, png, sample_members, tar_bytes
+from mdsx.tars import INDEX_KEY, IndexedTar, build_text
+from mdsx.tars.values import parse_npy
+from tests.converting.test_megatron import index as megatron_index
+from tests.converting.tf_files import example, record
 from tests.format import by_the_book, reference
 from tests.fuzz import resealed
 from tests.mds import plain
+from tests.tars.indexed import pointers_of, tar_of
+from tests.tars.sparse_tars import old_gnu, pax_sparse
+from tests.tars.tars import JPEG, npy, png, sample_members, tar_bytes
 
 _MOST = 64  # samples, names, values to read of one input
 _TYPES = (
@@ -203,14 +208,39 @@ def _tar(data: bytes) -> None:
         Path(folder, "a.tar").write_bytes(wrapped[how[0] % 3])
         named: dict[str, Any] = {"key_until": "last-dot", "rename": {"x": "txt;text"}, "nan": "null"}
         options = named if how[0] & 8 else {}
-        convert_tars([f"{folder}/a.tar"], f"{folder}/out", on_error="skip" if how[0] & 4 else "raise", **options)
+        convert("tar", [f"{folder}/a.tar"], f"{folder}/out", on_error="skip" if how[0] & 4 else "raise", **options)
 
 
 def _stream(data: bytes) -> None:
     """A tar as it comes, compressed or not."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.tar").write_bytes(data)
-        convert_tars([f"{folder}/a.tar"], f"{folder}/out", on_error="skip")
+        convert("tar", [f"{folder}/a.tar"], f"{folder}/out", on_error="skip")
+
+
+def _tfrecord(data: bytes) -> None:
+    """A TFRecord file; the first byte says whether the checksums are corrected, and how it is compressed."""
+    how, data = data[:1] or b"\0", data[1:]
+    data = resealed.tfrecord(data) if how[0] & 4 else data
+    wrapped = (data, zlib.compress(data), zlib.compress(data, wbits=31), zstandard.compress(data))[how[0] % 4]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.tfrecord").write_bytes(wrapped)
+        convert("tfrecord", f"{folder}/a.tfrecord", f"{folder}/out", on_error="skip" if how[0] & 8 else "raise")
+
+
+def _example(data: bytes) -> None:
+    """A tf.train.Example."""
+    with contextlib.suppress(BadMessage):
+        parse_example(data)
+
+
+def _megatron(data: bytes) -> None:
+    """The index of a Megatron dataset, and 64 bytes of tokens; the first byte says what a sample is."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.idx").write_bytes(data[1:])
+        Path(folder, "a.bin").write_bytes(bytes(range(64)))
+        per: Any = "document" if data[:1] < b"\x80" else "sequence"
+        convert("megatron", f"{folder}/a", f"{folder}/out", on_error="skip", per=per)
 
 
 _ORDER = OrderIdentity(1, 7, 8, 64, True, "f" * 32, 100, 100, ((0, (Fraction(1), Fraction(2))),))
@@ -322,8 +352,49 @@ def _parquet_index(data: bytes) -> None:
     """An index of a sound Parquet file."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "0.parquet").write_bytes(_PARQUET)
-        Path(folder, "_mdsx-parquet.json").write_bytes(resealed.parquet_index(data))
+        Path(folder, "_mdsx-parquet.json").write_bytes(resealed.index_of_files(data))
         _read_dataset(folder, mmap=False)
+
+
+def _tars_index(data: bytes) -> None:
+    """An index of a sound tar."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write_tar(folder, _POINTERS)
+        Path(folder, INDEX_KEY).write_bytes(resealed.index_of_files(data))
+        _read_dataset(folder, mmap=True)
+
+
+def _tars_pointers(data: bytes) -> None:
+    """The pointers of a sound tar. The first byte says whether they have checksums, and where they are read."""
+    how, pointers = data[:1] or b"\0", resealed.shard(data[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        _write_tar(folder, pointers, checksums=bool(how[0] & 1))
+        _read_dataset(folder, mmap=bool(how[0] & 2))
+
+
+def _write_tar(folder: str, pointers: bytes, *, checksums: bool = True) -> bytes:
+    """Write a sound tar with these pointers, and return their index."""
+    samples = min(max(struct.unpack_from("<Q", pointers.ljust(64, b"\0"), 16)[0], 1), 2**40)
+    tar, hash = xxhash.xxh3_128_hexdigest(_TAR), xxhash.xxh3_128_hexdigest(pointers)
+    entry = IndexedTar("0.tar", len(_TAR), "", tar if checksums else None, samples, "p.mdsx", len(pointers) or 1, hash)
+    text = build_text(Schema.from_columns(_TAR_COLUMNS), [entry])
+    for name, content in {"0.tar": _TAR, "p.mdsx": pointers, INDEX_KEY: text}.items():
+        Path(folder, name).write_bytes(content)
+    return text
+
+
+_TAR_COLUMNS = {"__key__": "str", "a": "uint16[*]?", "e": "float32[2]", "n": "int8?", "t": "json?", "c": "int64"}
+_TAR_SAMPLES: list[dict[str, Any]] = [
+    {"__key__": None, "a": [1, 2, 3], "e": [1, 2], "n": 5, "t": {"k": [1]}, "c": 7},
+    {"__key__": "elsewhere", "a": None, "e": [1, 2], "n": None, "t": None, "c": -7},
+]
+_TAR = tar_of(_TAR_COLUMNS, _TAR_SAMPLES)
+_POINTERS = pointers_of(_TAR_COLUMNS, _TAR_SAMPLES, _TAR)
+
+
+def _tars_text() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return _write_tar(folder, _POINTERS)
 
 
 _CODES = {0, 1, 2, 3, 130}
@@ -513,6 +584,11 @@ def _parquet_text() -> bytes:
 
 
 _PARQUET = _parquet_file()
+_EXAMPLES = tuple(
+    example({"image": JPEG, "label": number, "ids": list(range(200 * number, 200 * number + 30)), "box": [0.5] * 4,
+             "texts": [b"text", b""]}, package)
+    for number, package in enumerate(("packed", "unpacked", "packed"))
+)  # fmt: skip
 
 TARGETS = {
     "arguments": Target(
@@ -520,6 +596,8 @@ TARGETS = {
         _words(
             "info .", "cat x --start 3 --count 2 --json", "verify file:///nowhere --threads 2", "merge . --parts 3",
             "convert tar a-{00..03}.tar out --column json=json? --compression zstd:3 --shard-size 1MiB --on-error skip",
+            "convert tfrecord a-{0..2} out --column x=float32[*,4] --rename x=y --drop z",
+            "convert megatron a out --per sequence --column tokens=int32[*]",
             "convert tar a.tar out --key-until last-dot --rename image=jpg;png --drop README --nan null",
             "info s3://KEY:SECRET@bucket/prefix", "--version", "info s3://[::1]/x", "info file:///%00",
             "index parquet . --column a=int8 --force",
@@ -530,6 +608,14 @@ TARGETS = {
     "index": Target(_index, (_INDEX, _ZSTD_INDEX)),
     "mds": Target(_mds, _mds_seeds()),
     "mds-value": Target(_mds_value, _mds_values()),
+    "megatron": Target(
+        _megatron,
+        tuple(
+            per + megatron_index([4, 0, 12, 16], [0, 8, 8, 32], [0, 1, 3, 4], dtype=dtype)
+            for per in (b"\0", b"\xff")
+            for dtype in ("uint16", "int8")
+        ),
+    ),
     "npy": Target(_npy, (npy(np.arange(6).reshape(2, 3)), npy(np.array(["a"])), npy(np.zeros((0, 3), ">f8")))),
     "parquet": Target(_parquet, (_PARQUET, _parquet_file(compression="zstd", data_page_version="2.0"))),
     "parquet-index": Target(_parquet_index, (_parquet_text(),)),
@@ -544,7 +630,11 @@ TARGETS = {
             *(bytes([how]) + tar for how in (8, 12) for tar in _tars()[:2]),
         ),
     ),
+    "tars-index": Target(_tars_index, (_tars_text(),)),
+    "tars-pointers": Target(_tars_pointers, tuple(bytes([how]) + _POINTERS for how in range(4))),
     "text": Target(_text, (b"64MiB", b"1.5 GB", b"a-{000..010..5}.tar", b"{a,{b,c}}{x..z}", b"{{{{,}}}")),
+    "tf-example": Target(_example, _EXAMPLES),
+    "tfrecord": Target(_tfrecord, tuple(bytes([how]) + b"".join(map(record, _EXAMPLES)) for how in range(16))),
     "type": Target(_type, (b"uint16[*,3]?", b"later", b'[{"name":"a","type":"uint8[4]"},{"name":"b","type":"str?"}]')),
     "value": Target(_value, _values()),
     "weights": Target(_weights, (msgpack.packb([0.5, 3, "1/3", "64MiB", "!5000"]), msgpack.packb([1e308, -1, True]))),

@@ -20,11 +20,15 @@ _SLOW = {
     "arguments",
     "dataset",
     "mds",
+    "megatron",
     "parquet",
     "parquet-index",
     "records",
     "stream",
     "tar",
+    "tars-index",
+    "tars-pointers",
+    "tfrecord",
 }  # milliseconds per input
 _NUMBERS = [0, 1, 2, 7, 8, 64, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1, 2**40]
 _NUMBERS += [2**62, 2**63 - 1, 2**63, 2**64 - 1]
@@ -72,7 +76,22 @@ def test_any_bytes_are_read_or_raise_our_error(name: str, often: Often) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["dataset", "frames", "index", "mds", "npy", "parquet", "parquet-index", "records", "shard", "tar"]
+    "name",
+    [
+        "dataset",
+        "frames",
+        "index",
+        "mds",
+        "megatron",
+        "npy",
+        "parquet",
+        "parquet-index",
+        "records",
+        "shard",
+        "tar",
+        "tf-example",
+        "tfrecord",
+    ],
 )
 def test_seeds_are_sound(name: str) -> None:
     """So the recomputed checksums are right, and only the change can fail."""

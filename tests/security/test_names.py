@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.convert import convert_tars
+from mdsx.converting import convert
 from mdsx.damage import verify
 from mdsx.errors import CorruptError, MdsxError, SampleError, UsageError
 from mdsx.format import parse_index
 from mdsx.storage import open_storage
-from tests.convert.sparse_tars import header, pax
-from tests.convert.tars import tar_bytes
 from tests.format import by_the_book, reference
 from tests.format.reference import seal_index
+from tests.tars.sparse_tars import header, pax
+from tests.tars.tars import tar_bytes
 
 _SHARD = by_the_book.shard({"x": "str"}, [{"x": b"text"}])
 
@@ -152,7 +152,7 @@ END = bytes(1024)
 def test_a_member_without_bytes_of_its_own_raises(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "a.tar").write_bytes(data + END)
     with pytest.raises((SampleError, CorruptError), match=says):
-        convert_tars([f"{tmp_path}/a.tar"], tmp_path / "out")
+        convert("tar", [f"{tmp_path}/a.tar"], tmp_path / "out")
     assert not list(tmp_path.rglob("*.mdsx"))
 
 
@@ -171,7 +171,7 @@ def test_a_member_without_bytes_of_its_own_raises(tmp_path: Path, data: bytes, s
 def test_a_members_name_is_never_used_as_a_path(tmp_path: Path, name: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.tar").write_bytes(tar_bytes([(name, b"data")]))
-    convert_tars([f"{tmp_path}/in/a.tar"], tmp_path / "out")
+    convert("tar", [f"{tmp_path}/in/a.tar"], tmp_path / "out")
     assert mdsx.Dataset(tmp_path / "out")[0] == {"__key__": name.removesuffix(".bin"), "bin": b"data"}
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert made == {"in", "in/a.tar", "out", "out/index.json", "out/shard.00000.mdsx"}
@@ -182,7 +182,7 @@ def test_only_some_pax_records_count(tmp_path: Path) -> None:
     strange = {f"key{k}": "x" for k in range(100)} | {"GNU.sparse.major": "1", "GNU.sparse.realsize": "99999999999"}
     data = pax(strange, kind=b"g") + data + END
     (tmp_path / "a.tar").write_bytes(data)
-    convert_tars([f"{tmp_path}/a.tar"], tmp_path / "out")
+    convert("tar", [f"{tmp_path}/a.tar"], tmp_path / "out")
     assert mdsx.Dataset(tmp_path / "out")[0] == {"__key__": "../real", "bin": b"data"}
 
 
@@ -195,6 +195,6 @@ def test_a_folder_in_a_tar_is_not_created(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.tar").write_bytes(buffer.getvalue())
     with pytest.raises(UsageError, match="no sample"):
-        convert_tars([f"{tmp_path}/in/a.tar"], tmp_path / "in" / "out")
+        convert("tar", [f"{tmp_path}/in/a.tar"], tmp_path / "in" / "out")
     assert sorted(os.listdir(tmp_path)) == ["in"]
     assert json.dumps(sorted(os.listdir(tmp_path / "in"))) == '["a.tar"]'

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import mdsx
-from mdsx.convert import convert_tars
+from mdsx.converting import convert
 from mdsx.format import Schema, build_index
-from tests.convert.tars import npy, tar_bytes
+from tests.tars.tars import npy, tar_bytes
 from tools.servers.s3 import S3Server
 
 PACKAGE = Path(mdsx.__file__).parent
@@ -38,6 +38,7 @@ _CALLS = {
 _ALLOWED = {
     ("__init__.py", "importlib.import_module"),  # the public page's own modules, on first use of their names
     ("__init__.py", "globals"),
+    ("converting/inputs.py", "pickle"),  # only writes: whether a function can be sent, and a hash of inputs
     ("mds/values.py", "PIL.Image"),  # makes images of pixels whose mode and size were checked
     ("process/limits.py", "ctypes"),  # limits the arenas of the C library
     ("system.py", "ctypes"),  # maps a file over its own memory, so it keeps no descriptor
@@ -94,13 +95,13 @@ def test_pickles_stay_bytes(tmp_path: Path) -> None:
     assert mdsx.Dataset(tmp_path / "ds")[0] == {"raw": bait, "pack": {"a": bait}}
     members = [("a.pkl", bait), ("a.pyd", bait), ("a.msgpack", msgpack.packb([bait])), ("a.npy", npy(np.arange(3)))]
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    convert_tars([str(tmp_path / "a.tar")], tmp_path / "out")
+    convert("tar", [str(tmp_path / "a.tar")], tmp_path / "out")
     assert mdsx.Dataset(tmp_path / "out")[0]["pkl"] == bait
     (tmp_path / "b.tar").write_bytes(
         tar_bytes([("a.npy", npy(np.array([Bait(tmp_path / "taken")]), allow_pickle=True))])
     )
     with pytest.raises(mdsx.MdsxError, match="never loaded"):
-        convert_tars([str(tmp_path / "b.tar")], tmp_path / "objects")
+        convert("tar", [str(tmp_path / "b.tar")], tmp_path / "objects")
     assert not (tmp_path / "taken").exists()
 
 
@@ -121,7 +122,7 @@ def test_no_url_in_a_dataset_is_followed(tmp_path: Path) -> None:
         seen = []
         watched = ("socket.connect", "socket.getaddrinfo", "urllib.Request", "subprocess.Popen", "os.system", "os.exec")
         import mdsx, mdsx.torch, mdsx.damage, torch
-        from mdsx.convert import convert_tars
+        from mdsx.converting import convert
         sys.addaudithook(lambda event, args: seen.append((event, args)) if event.startswith(watched) else None)
         folder = sys.argv[1]
         dataset = mdsx.Dataset(folder + "/ds", cache=mdsx.Cache(folder + "/cache", limit="10MB"))
@@ -130,7 +131,7 @@ def test_no_url_in_a_dataset_is_followed(tmp_path: Path) -> None:
         cache = mdsx.Cache(folder + "/cache", limit="10MB")
         stream = mdsx.torch.StreamingDataset(folder + "/ds", cache=cache, batch_size=2)
         assert sum(len(batch["text"]) for batch in mdsx.torch.StreamingDataLoader(stream, batch_size=2)) >= 4
-        convert_tars([folder + "/a.tar"], folder + "/out")
+        convert("tar", [folder + "/a.tar"], folder + "/out")
         assert not seen, seen
         import socket
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from tools.bench.subjects import all_subjects
 from tools.processes import Call
 
-_SLOW = ("idle", "s3", "cache", "mds-")  # wait for seconds, or need a server, or mosaicml-streaming's files
+_SLOW = ("idle", "s3", "cache", "mds-", "tar-")  # wait for seconds, or need a server, or another loader's files
 
 
 def talk(value: int) -> dict[str, Any]:

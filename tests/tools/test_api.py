@@ -32,9 +32,12 @@ def test_each_callable_has_at_most_a_dozen_arguments(name: str) -> None:
         or name.endswith("Error")
         or name
         in (
+            "Appended",
             "Conversion",
+            "Export",
             "GroupSequence",
             "Indexed",
+            "IndexedTars",
             "Progress",
             "Repair",
             "ShardRepair",
@@ -47,7 +50,7 @@ def test_each_callable_has_at_most_a_dozen_arguments(name: str) -> None:
     parameters = inspect.signature(thing).parameters.values()
     assert len(parameters) <= 12
     by_position = [given for given in parameters if given.kind is given.POSITIONAL_OR_KEYWORD]
-    assert len(by_position) <= 3
+    assert len(by_position) <= (4 if name == "build" else 3)  # build(function, inputs, url, columns)
 
 
 def test_each_public_member_is_documented() -> None:

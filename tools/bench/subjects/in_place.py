@@ -12,7 +12,7 @@ import mdsx
 from tools import workloads
 from tools.bench.measure import Figures, rate_of_epochs, timed
 from tools.bench.subject import Contestant, Goal, Subject
-from tools.bench.subjects import Measurement, Workload, call, contestant, names, prepare
+from tools.bench.subjects import Measurement, Workload, call, contestant, names, prepare, reads
 from tools.bench.subjects import workloads as sizes
 from tools.bench.subjects.loader import BATCH, read
 from tools.bench.subjects.read import random
@@ -23,7 +23,9 @@ _LOADER = {"tokens": 20, "images": 8, "text": 8}  # how many times as fast as mo
 
 def subjects(scale: float) -> list[Subject]:
     chosen = [each for each in sizes(scale) if each.name in _LOADER]
-    return [*map(_mds_random, chosen), *map(_mds_loader, chosen), *map(_parquet_loader, chosen)]
+    images = [each for each in chosen if each.name == "images"]
+    formats = [*map(_mds_random, chosen), *map(_mds_loader, chosen), *map(_parquet_loader, chosen)]
+    return [*formats, *map(_tar_loader, images)]
 
 
 def _mds(loader: str, measurement: Measurement, how: str, workload: Workload, **arguments: Any) -> Contestant:
@@ -87,6 +89,31 @@ def read_parquet(
         return rate_of_epochs(lambda: batches, batch_size, samples)
     count, took = timed(lambda: sum(1 for _ in batches))
     return {"samples/s": count * batch_size / took}
+
+
+def _tar_loader(workload: Workload) -> Subject:
+    written, size = call(prepare, "webdataset", **workload.arguments), _batch_size(workload)
+
+    def of_tars(loader: str, workers: int) -> Contestant:
+        how: dict[str, Any] = {"batch_size": size, "workers": workers}
+        return contestant(loader, read_tars, f"{workers} workers", written, **workload.arguments, **how)
+
+    own = reads("mdsx", read, "own shards, 0 workers", workload, workers=0, batch_size=size)
+    found, text = of_tars("mdsx", 0), f"tars, {workload.name}, shuffled loader, batch {BATCH}"
+    return Subject(
+        name=f"tar-loader-{workload.name}",
+        title=f"{text}, the same files",
+        contestants=[found, of_tars("mdsx", 2), own, of_tars("webdataset", 0), of_tars("webdataset", 2)],
+        goals=[Goal(f"{text}: 0.8 of mdsx's own shards", found.name, (own.name,), at_least=0.8)],
+        more=("first batch s",),
+        note="Tars of 64 MiB that WebDataset wrote. mdsx has indexed them before the time is taken.",
+    )
+
+
+def read_tars(peer: Peer, data: str, workload: str, samples: int, batch_size: int, workers: int) -> Figures:
+    if peer.name == "mdsx":
+        mdsx.index_tars(data, columns={"image": "bytes", "label": "int64"})
+    return read(peer, data, workload, samples, batch_size, workers=workers)
 
 
 def _batch_size(workload: Workload) -> int:
