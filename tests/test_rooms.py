@@ -43,6 +43,8 @@ OWNERS = {
     "google": {"storage"},
     "huggingface_hub": {"converting"},
     "pyarrow": {"arrow", "parquet"},
+    "pyspark": {"engines"},
+    "ray": {"engines", "process"},
     "torch": {"torch"},
     "typer": {"cli"},
     "rich": {"cli"},

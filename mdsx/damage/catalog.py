@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
-from mdsx.shards import read_index, refuse_foreign, retried, snapshots
+from mdsx.shards import check_one_attempt, read_index, refuse_foreign, retried, snapshots
 from mdsx.storage import Entry, Storage
 
 _SHOWN = 20  # names in an error
@@ -107,17 +107,21 @@ class _Named(Sequence[Place]):
 
 def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> Catalog:
     stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
-    numbered = ((filenames.part_number(key), key) for key in stored)
+    folders = filenames.folders_of_parts(stored)
+    check_one_attempt(storage.url, folders)
+    numbers = {folder: number for number, (folder,) in folders.items()}
     indexes = {
         number: key
-        for number, key in numbered
-        if number is not None and key == filenames.within(filenames.part(number), filenames.INDEX)
+        for folder, number in numbers.items()
+        if (key := filenames.within(folder, filenames.INDEX)) in stored
     }
     _check_finished(storage.url, stored, indexes, finished=data is not None)
     found: dict[int | None, dict[int, list[tuple[int, Entry]]]] = {}  # part -> shard -> (repair, file)
     for key, entry in stored.items():
         if (parsed := filenames.parse_shard(key)) and parsed.canonical:
-            found.setdefault(parsed.part, {}).setdefault(parsed.number, []).append((parsed.repair, entry))
+            found.setdefault(numbers.get(parsed.folder), {}).setdefault(parsed.number, []).append(
+                (parsed.repair, entry)
+            )
     kept = _snapshots(storage)
     appended = bool(kept)
     if None in found and (len(found) > 1 or indexes) and not appended:
@@ -133,7 +137,7 @@ def _by_names(storage: Storage, data: bytes | None, error: MdsxError | None) -> 
     of_parts = sorted(parts) if appended or None in found else _all_parts(storage.url, parts)
     for part in [*([None] if None in found else []), *of_parts]:
         index = None if part not in indexes else _part_index(storage, indexes[part])
-        folder = "" if part is None else filenames.part(part)
+        folder = "" if part is None else folders[part][0]
         if index is None:
             places += _of_files(storage.url, folder, found.get(part, {}), compressed=compressed)
             continue
@@ -167,7 +171,7 @@ def _check_finished(url: str, stored: Mapping[str, Entry], indexes: Mapping[int,
             part = filenames.part_number(key)
             if finished if part is None else part in indexes:
                 continue
-            where = url if part is None else f"{url}/{filenames.part(part)}"
+            where = url if part is None else f"{url}/{filenames.part_folder(key)}"
             converting = folder == filenames.CONVERT_FOLDER
             way = "run the same `mdsx convert` again" if converting else "finish it with resume=True"
             raise UsageError("the dataset is unfinished: a writer is or was at work", file=where, hint=way)

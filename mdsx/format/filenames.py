@@ -7,6 +7,8 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `index.json` | the index, written last |
 | `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
 | `part-00000/` | the dataset of one of several writers |
+| `part-00000-0123456789abcdef/` | the same, written by one attempt at a task of a distributed engine |
+| `_runs/<run>.json` | a distributed write that is at work |
 | `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
@@ -43,6 +45,7 @@ CONVERT_PLAN = CONVERT_FOLDER + "plan.json"
 CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
 """What a conversion skipped. It stays with the finished dataset."""
 
+RUNS_FOLDER = "_runs/"
 LENGTHS_FOLDER = "_lengths/"
 POINTERS_FOLDER = "_mdsx-tars/"
 POINTED = POINTERS_FOLDER + "passes.json"
@@ -61,16 +64,19 @@ _NAME = re.compile(f"{_COMPONENT}(?:/{_COMPONENT})*")
 _NUMBER = re.compile("[0-9]{5,}")
 _FINGERPRINT = re.compile("[0-9a-f]{32}")
 _SNAPSHOT = re.compile(r"index-([0-9a-f]{32})\.json")
-_PART = re.compile(r"part-([0-9]{5,})")
-_SHARD = re.compile(r"(?:(part-[0-9]{5,})/)?(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?")
+_PART = re.compile(r"part-([0-9]{5,})(?:-([0-9a-f]{16}))?")
+_SHARD = re.compile(
+    r"(?:(part-[0-9]{5,}(?:-[0-9a-f]{16})?)/)?(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?"
+)
+_RUN_MARK = re.compile(r"part-[0-9]{5,}-[0-9a-f]{16}/_mdsx/run\.([0-9a-f]{16})")
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
 
 class ShardKey(NamedTuple):
-    """The fields of a shard's key. `part`: the number of its part, None for a dataset without parts. `repair`: 0 for a
+    """The fields of a shard's key. `folder`: that of its part, "" for a dataset without parts. `repair`: 0 for a
     shard as the writer wrote it, otherwise the number of the repair that replaced it."""
 
-    part: int | None
+    folder: str
     repair: int
     number: int
     compressed: bool
@@ -105,15 +111,14 @@ def parse_shard(key: str) -> ShardKey | None:
     if match is None:
         return None
     folder, repaired, repair, number, zstd = match.groups()
-    in_part = None if folder is None else int(folder.removeprefix(PARTS))
-    canonical = (in_part is None or folder == part(in_part)) and number == f"{int(number):05d}"
-    return ShardKey(in_part, int(repair or 1) if repaired else 0, int(number), zstd is not None, canonical)
+    canonical = (folder is None or part_number(key) is not None) and number == f"{int(number):05d}"
+    return ShardKey(folder or "", int(repair or 1) if repaired else 0, int(number), zstd is not None, canonical)
 
 
 def shard_number(key: str) -> int | None:
     """Return the number of a shard that a writer wrote to the dataset's own folder; None for any other key."""
     found = parse_shard(key)
-    return None if found is None or (found.part, found.repair, found.canonical) != (None, 0, True) else found.number
+    return None if found is None or (found.folder, found.repair, found.canonical) != ("", 0, True) else found.number
 
 
 def pointers(tar: str, hash: str) -> str:
@@ -136,11 +141,45 @@ def part(number: int) -> str:
     return f"{PARTS}{number:05d}"
 
 
+def attempt(number: int, token: str) -> str:
+    """Return the folder of one attempt at part `number`. `token`: 16 hexadecimal digits, which no other attempt has."""
+    return f"{part(number)}-{token}"
+
+
 def part_number(key: str) -> int | None:
-    """Return the number of the part whose folder `key` is in; None if it is in none."""
-    folder = key.partition("/")[0]
-    match = _PART.fullmatch(folder) if "/" in key else None
-    return None if match is None or folder != part(int(match[1])) else int(match[1])
+    """Return the number of the part, or of the part's attempt, whose folder `key` is in; None if it is in none."""
+    folder, slash, _ = key.partition("/")
+    match = _PART.fullmatch(folder) if slash else None
+    return None if match is None or match[1] != f"{int(match[1]):05d}" else int(match[1])
+
+
+def part_folder(key: str) -> str:
+    """Return the folder of the part that `key` is in; "" if it is in none."""
+    return "" if part_number(key) is None else key.partition("/")[0]
+
+
+def folders_of_parts(keys: Iterable[str]) -> dict[int, list[str]]:
+    """Return the folders of each part that `keys` are in: one, unless several attempts at the part left files."""
+    found: dict[int, list[str]] = {}
+    for folder in dict.fromkeys(filter(None, map(part_folder, keys))):
+        found.setdefault(int(folder.split("-")[1]), []).append(folder)
+    return found
+
+
+def run(token: str) -> str:
+    """Return the key of the record of a distributed write."""
+    return f"{RUNS_FOLDER}{token}.json"
+
+
+def run_mark(token: str) -> str:
+    """Return the key, in an attempt's folder, that says which run began it. It is removed when the attempt is done."""
+    return f"{WRITER_FOLDER}run.{token}"
+
+
+def marked_run(key: str) -> str | None:
+    """Return the run by the key of an attempt's mark; None for any other key."""
+    match = _RUN_MARK.fullmatch(key)
+    return None if match is None else match[1]
 
 
 def within(folder: str, key: str) -> str:

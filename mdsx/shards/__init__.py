@@ -3,7 +3,7 @@
 from mdsx.format import Selection
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, Excerpt
-from mdsx.shards.formats import OURS, format_of, index_keys, read_index, refuse_foreign, snapshots
+from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
 from mdsx.shards.length_file import LengthFile, put_length_file
 from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, write_length_file
@@ -27,6 +27,7 @@ __all__ = [
     "View",
     "Warmed",
     "as_samples",
+    "check_one_attempt",
     "choose_by",
     "column_of",
     "download_shard",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -139,6 +139,20 @@ def refuse_foreign(storage: Storage, message: str, *, hint: str) -> None:
             if form.recognizes(data):
                 file = file_of(storage, form.index_key)
                 raise UsageError(message, file=file, found=form.name, expected=OURS.name, hint=hint)
+
+
+def check_one_attempt(url: str, folders: Mapping[int, Sequence[str]]) -> None:
+    """Raise UsageError if several attempts at a part left files: only the index says which one counts.
+
+    `folders`: those of each part, as `filenames.folders_of_parts` returns them."""
+    for attempts in folders.values():
+        if len(attempts) > 1:
+            raise UsageError(
+                "several attempts at this part are here, and no index says which one counts",
+                file=f"{url}/{attempts[0]}",
+                found=", ".join(attempts[:8]),
+                hint="run the job again; or move all but one of them away",
+            )
 
 
 def _hint(storage: Storage) -> str:

@@ -27,11 +27,15 @@ class MissingBucketError(MissingError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object in a listing. `etag` changes when its content does."""
+    """An object in a listing. `etag` changes when its content does.
+
+    `modified`: when it was stored, in seconds since 1970 by the storage's clock; 0 if the storage does not say.
+    """
 
     key: str
     size: int
     etag: str
+    modified: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,13 @@ class Storage(Protocol):
 
     def put(self, key: str, data: Buffer) -> None:
         """Store an object. It is complete and durable when this returns, and not visible before."""
+
+    def create(self, key: str, data: Buffer) -> None:
+        """Store an object, as `put` does, where there is none.
+
+        Raise ChangedError if there is one already. Of several calls, one succeeds. On a server that ignores conditions
+        of a PUT, calls at the very same moment may all succeed.
+        """
 
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         """Store an object, as `put` does, in place of the one with `etag`.

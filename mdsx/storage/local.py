@@ -16,7 +16,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _CHUNK = 2**20
 _PATIENCE = 60.0  # seconds to wait for another replace of the same file
 _PAUSE = 0.01
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+"""Errors of a file system without hard links."""
 
 
 class LocalStorage:
@@ -89,6 +91,13 @@ class LocalStorage:
         return
 
     def put(self, key: str, data: Buffer) -> None:
+        self._put(key, data, os.replace)
+
+    def create(self, key: str, data: Buffer) -> None:
+        self._put(key, data, _link)
+
+    def _put(self, key: str, data: Buffer, name: Callable[[Path, Path], object]) -> None:
+        """Write a temporary file; `name` gives it its name."""
         path = self._path(key)
         with _errors(path):
             self._settle(path.parent)
@@ -98,7 +107,7 @@ class LocalStorage:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     _write(file.fileno(), memoryview(data).cast("B"))
                     os.fsync(file.fileno())
-                    os.replace(temporary, path)
+                    name(temporary, path)
             except BaseException:
                 with suppress(OSError):  # report the first failure
                     temporary.unlink(missing_ok=True)
@@ -129,7 +138,7 @@ class LocalStorage:
                         status = os.stat(os.path.join(self._root, folder, name))
                     except FileNotFoundError:  # deleted meanwhile
                         continue
-                    found.append(Entry(folder + name, status.st_size, _etag(status)))
+                    found.append(Entry(folder + name, status.st_size, _etag(status), status.st_mtime))
         yield from sorted(found, key=lambda entry: entry.key)
 
     def delete(self, key: str) -> None:
@@ -137,7 +146,7 @@ class LocalStorage:
         with _errors(path):
             path.unlink(missing_ok=True)
             parent = path.parent
-            if parent.is_dir():
+            with suppress(FileNotFoundError):  # another thread has removed the directory meanwhile
                 _sync_directory(parent)
             while parent != self._root and self._root in parent.parents:
                 try:
@@ -264,6 +273,23 @@ def _sync_directory(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file its name, unless another one has it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise ChangedError("there is such a file already", file=str(path)) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with _locked(path):
+            if path.exists():
+                raise ChangedError("there is such a file already", file=str(path)) from None
+            os.replace(temporary, path)
+    else:
+        temporary.unlink()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
-from mdsx.shards import OURS, format_of, refuse_foreign
+from mdsx.shards import OURS, check_one_attempt, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.writer.lengths import join_lengths
 from mdsx.writer.resume import stored_shards
@@ -76,15 +76,15 @@ def merge(
 
 
 def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
-    """Return the names of parts 0 to K-1. Raise an error unless these, and no others, have files among `keys`."""
-    found = set()
+    """Return the folders of parts 0 to K-1. Raise an error unless these, and no others, have files among `keys`."""
+    keys = list(keys)
     for key in keys:
-        number = filenames.part_number(key)
-        if number is None:
+        if filenames.part_number(key) is None:
             name = key.partition("/")[0]
             message = "this looks like a part, but its name is not a part's"
             raise UsageError(message, file=f"{url}/{name}", expected=f"{filenames.part(0)}, {filenames.part(1)}, ...")
-        found.add(number)
+    found = filenames.folders_of_parts(keys)
+    check_one_attempt(url, found)
     count = max(found, default=0) + 1 if count is None else count
     for number in range(count):
         if number not in found:
@@ -94,7 +94,7 @@ def _part_names(url: str, keys: Iterable[str], count: int | None) -> list[str]:
     for number in sorted(found):
         if number >= count:
             raise UsageError("there are more parts", file=f"{url}/{filenames.part(number)}", expected=f"{count} parts")
-    return [filenames.part(number) for number in range(count)]
+    return [found[number][0] for number in range(count)]
 
 
 def read_part(storage: Storage, name: str) -> Index:

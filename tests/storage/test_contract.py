@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,76 @@ def test_a_replace_needs_the_object_that_was_read(storage: Storage) -> None:
     with pytest.raises(mdsx.ChangedError, match="key"):
         storage.replace("key", b"fifth", etag=second.etag)
     assert list(storage.list()) == []
+
+
+def test_a_create_needs_a_free_place(storage: Storage) -> None:
+    storage.create("folder/key", DATA)
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage.create("folder/key", b"second")
+    assert storage.get("folder/key").data == DATA
+    storage.delete("folder/key")
+    storage.create("folder/key", b"third")
+    assert [(entry.key, entry.size) for entry in storage.list()] == [("folder/key", 5)]
+
+
+def test_azure_checks_the_condition_of_a_create(az_url: str) -> None:
+    storage: Any = open_storage(az_url)
+    storage.put("key", DATA)
+    with pytest.raises(mdsx.ChangedError, match="key"):
+        storage._store("key", b"late", "")
+    assert storage.get("key").data == DATA
+
+
+def test_a_create_sends_the_condition(s3_url: str, gs_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers of these tests ignore it."""
+    monkeypatch.setattr("mdsx.storage.remote.s3.MULTIPART", 5 * 2**20)
+    storage: Any = open_storage(s3_url)
+    sent = []
+
+    def note(request: Any, **_: object) -> None:
+        sent.append(request.headers["If-None-Match"])
+
+    events = storage._client.boto.meta.events
+    for verb in ("PutObject", "CompleteMultipartUpload"):
+        events.register(f"before-send.s3.{verb}", note)
+    try:
+        storage.create("small", b"small")
+        storage.create("large", bytes(6 * 2**20))
+    finally:
+        for verb in ("PutObject", "CompleteMultipartUpload"):
+            events.unregister(f"before-send.s3.{verb}", note)
+    assert sent == [b"*"] * 2
+    google: Any = open_storage(gs_url)
+    assert "ifGenerationMatch=0&" in f"{google._uploading('media', 'key', '')}&"
+
+
+def test_one_of_many_creates_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage(tmp_path)
+
+    def created(number: int) -> bytes | None:
+        data = b"%d" % number
+        try:
+            open_storage(tmp_path).create("key", data)
+        except mdsx.ChangedError:
+            return None
+        return data
+
+    def no_links(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    for _ in range(2):
+        with ThreadPoolExecutor(8) as threads:
+            found = [data for data in threads.map(created, range(16)) if data is not None]
+        assert found == [storage.get("key").data]
+        assert [path.name for path in tmp_path.iterdir()] == ["key"]
+        storage.delete("key")
+        monkeypatch.setattr(os, "link", no_links)  # a file system without hard links
+
+
+def test_a_listing_says_when_an_object_was_stored(storage: Storage) -> None:
+    storage.put("key", DATA)
+    (entry,) = storage.list()
+    assert abs(entry.modified - time.time()) < 600
 
 
 def test_azure_checks_the_condition_of_a_replace(az_url: str) -> None:

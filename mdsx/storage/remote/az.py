@@ -12,11 +12,12 @@ import xml.etree.ElementTree as ElementTree
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlencode
 
-from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, UsageError
 from mdsx.storage.base import Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
@@ -64,7 +65,7 @@ class AzStorage(HttpStorage):
 
     def _store(self, key: str, data: Buffer, etag: str | None) -> None:
         view = memoryview(data).cast("B")
-        file, url, condition = self._file(key), self._blob(key), {"If-Match": etag} if etag else {}
+        file, url, condition = self._file(key), self._blob(key), _condition(etag)
         if len(view) <= MULTIPART:
             self._put(file, url, view, {"x-ms-blob-type": "BlockBlob", **condition})
             return
@@ -102,7 +103,7 @@ class AzStorage(HttpStorage):
             page, _ = self._ask(self.url, "GET", url)
             found, marker = _listed(page, self.url)
             entries += [
-                Entry(entry.key[len(self._prefix) :], entry.size, entry.etag)
+                replace(entry, key=entry.key[len(self._prefix) :])
                 for entry in found
                 if not entry.key.endswith("/")  # a directory marker, as some tools make
             ]
@@ -178,6 +179,8 @@ class AzStorage(HttpStorage):
             return TransientError(ForbiddenError, f"refused: {what}", file=file, hint=self._way_in(headers))
         if status in (401, 403) or code == "PublicAccessNotPermitted":
             return ForbiddenError(f"refused: {what}", file=file, hint=self._way_in(headers))
+        if code == "BlobAlreadyExists":
+            return ChangedError("there is such an object already", file=file)
         if status == 412 and code and code != "ConditionNotMet":  # a lease, for example
             return TransportError(what, file=file)
         return super()._error(status, text, headers, file)
@@ -207,11 +210,28 @@ def _listed(page: bytes, file: str) -> tuple[list[Entry], str]:
             if not folder:
                 key = unquote(name.text or "") if name.get("Encoded") == "true" else name.text or ""
                 entries.append(
-                    Entry(key, int(about.findtext("Content-Length", "")), _quoted(about.findtext("Etag", "")))
+                    Entry(
+                        key,
+                        int(about.findtext("Content-Length", "")),
+                        _quoted(about.findtext("Etag", "")),
+                        _seconds(about.findtext("Last-Modified", "")),
+                    )
                 )
         return entries, root.findtext("NextMarker") or ""
     except (ValueError, ElementTree.ParseError):
         raise TransportError("the listing is not one of Azure's", file=file) from None
+
+
+def _condition(etag: str | None) -> dict[str, str]:
+    if etag is None:
+        return {}
+    return {"If-Match": etag} if etag else {"If-None-Match": "*"}
+
+
+def _seconds(date: str) -> float:
+    with suppress(TypeError, ValueError):
+        return parsedate_to_datetime(date).timestamp()
+    return 0.0
 
 
 def _quoted(etag: str) -> str:

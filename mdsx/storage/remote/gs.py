@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size, which must be a multiple of 256 KiB
 _GOOGLE = "https://storage.googleapis.com"
-_FIELDS = "items(name,size,generation),nextPageToken"
+_FIELDS = "items(name,size,generation,updated),nextPageToken"
 _FOR_NOW = {"rateLimitExceeded", "userRateLimitExceeded"}
 _NO_BUCKET = "The specified bucket does not exist"
 _KEPT = re.compile(r"bytes=0-(\d+)")
@@ -39,6 +40,11 @@ class _Object(msgspec.Struct):
     name: str
     size: int
     generation: str
+    updated: datetime | None = None
+
+    @property
+    def modified(self) -> float:
+        return self.updated.timestamp() if self.updated else 0.0
 
 
 class _Page(msgspec.Struct):
@@ -123,7 +129,7 @@ class GsStorage(HttpStorage):
             for item in page.items:
                 key = item.name[len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
-                    yield Entry(key, item.size, item.generation)
+                    yield Entry(key, item.size, item.generation, item.modified)
             if not page.nextPageToken:
                 return
             asked["pageToken"] = following(page.nextPageToken, asked.get("pageToken"), self.url)
@@ -168,7 +174,7 @@ class GsStorage(HttpStorage):
         return f"{self._objects('/upload/storage/v1')}?{urlencode(query)}"
 
     def _reading(self, key: str, etag: str | None) -> tuple[str, dict[str, str]]:
-        url = self._object(key, alt="media", **_if_match(etag))
+        url = self._object(key, alt="media", **_if_match(etag or None))
         return url, {"Accept-Encoding": "gzip"}  # else it may be decompressed
 
     def _etag(self, headers: Mapping[str, str]) -> str:
@@ -218,7 +224,7 @@ _BYTES = "application/octet-stream"
 
 
 def _if_match(etag: str | None) -> dict[str, str]:
-    return {"ifGenerationMatch": etag} if etag else {}
+    return {} if etag is None else {"ifGenerationMatch": etag or "0"}
 
 
 def _said(text: str) -> tuple[str, str]:

@@ -138,6 +138,9 @@ class ReadOnlyStorage(HttpStorage):
     def _store(self, key: str, data: Buffer, etag: str | None) -> None:
         self._refuse(key)
 
+    def create(self, key: str, data: Buffer) -> None:
+        self._refuse(key)
+
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         self._refuse(key)
 

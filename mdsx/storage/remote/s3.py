@@ -48,7 +48,7 @@ class S3Storage(RemoteStorage):
     def _store(self, key: str, data: Buffer, etag: str | None) -> None:
         view = memoryview(data).cast("B")
         file, where = self._file(key), self._where(key)
-        condition: dict[str, Any] = {"IfMatch": etag} if etag else {}
+        condition: dict[str, Any] = {"IfMatch": etag} if etag else {} if etag is None else {"IfNoneMatch": "*"}
         if len(view) <= MULTIPART:
             self._ask(file, "put_object", view, **where, **condition)
             return
@@ -81,7 +81,10 @@ class S3Storage(RemoteStorage):
             for item in page.get("Contents", ()):
                 key = item["Key"][len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
-                    yield Entry(key, item["Size"], _quoted(item.get("ETag", "")))
+                    modified = item.get("LastModified")
+                    yield Entry(
+                        key, item["Size"], _quoted(item.get("ETag", "")), modified.timestamp() if modified else 0.0
+                    )
             if "NextContinuationToken" not in page:
                 return
             last = asked.get("ContinuationToken")

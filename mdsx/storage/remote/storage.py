@@ -93,10 +93,21 @@ class RemoteStorage(ABC):
     def put(self, key: str, data: Buffer) -> None:
         self._store(key, data, None)
 
+    def create(self, key: str, data: Buffer) -> None:
+        file = self._file(key)
+        try:
+            with suppress(MissingError):
+                self.get(key, stop=1)  # some servers ignore the condition of a PUT
+                raise ChangedError("there is such an object already", file=file)
+            self._store(key, data, "")
+        except ChangedError as error:
+            if not self._has(key, data):  # otherwise the answer to our own PUT was lost
+                raise ChangedError("there is such an object already", file=file) from error
+
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         try:
             self.get(key, stop=1, etag=etag)  # some servers ignore the condition of a PUT
-            self._store(key, data, etag)
+            self._store(key, data, etag or None)
         except MissingBucketError:
             raise
         except (ChangedError, MissingError) as error:
@@ -155,7 +166,9 @@ class RemoteStorage(ABC):
 
     @abstractmethod
     def _store(self, key: str, data: Buffer, etag: str | None) -> None:
-        """Store an object; with `etag`, only in place of the object that has it, or raise ChangedError."""
+        """Store an object; with `etag`, only in place of the object that has it, or where there is none if it is "".
+
+        Raise ChangedError if that is not so."""
 
     def _has(self, key: str, data: Buffer) -> bool:
         """Return whether the object has these bytes."""

@@ -1,0 +1,7 @@
+"""Datasets written and read by distributed engines: `mdsx.engines.ray` and `mdsx.engines.spark`.
+
+- `job.py`: what all tasks of a distributed write share, and one attempt at a task.
+- `commit.py`: the driver's part: it begins a job, and makes a dataset of the attempts that count.
+
+The rules of exactly once are in `commit.py`. Each engine is an extra, imported when it is used.
+"""

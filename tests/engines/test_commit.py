@@ -1,0 +1,211 @@
+"""A distributed write is exactly once: attempts that fail, are repeated or come late leave no trace in the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mdsx
+from mdsx.engines import commit
+from mdsx.engines.commit import Driver, aborting
+from mdsx.engines.job import Done, Job
+from mdsx.format import filenames
+from mdsx.storage import Storage
+
+COLUMNS = {"number": "int64", "text": "str"}
+SAMPLES = 40  # of a part
+
+
+def batches(part: int, samples: int = SAMPLES) -> Iterator[dict[str, Any]]:
+    for first in range(part * SAMPLES, part * SAMPLES + samples, 10):
+        numbers = list(range(first, first + 10))
+        yield {"number": numbers, "text": [f"sample {number}" for number in numbers]}
+
+
+def fails(part: int) -> Iterator[dict[str, Any]]:
+    yield from batches(part, 20)
+    raise RuntimeError("the node is lost")
+
+
+def begin(url: str | Path, **options: Any) -> Driver:
+    return Driver.begin(str(url), COLUMNS, shard_size=500, **options)
+
+
+def numbers(url: str | Path, **options: Any) -> list[int]:
+    return [sample["number"] for sample in mdsx.Dataset(url, **options)]
+
+
+def keys(storage: Storage) -> set[str]:
+    return {entry.key for entry in storage.list()}
+
+
+@pytest.fixture(params=["local", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "out") if request.param == "local" else f"{request.getfixturevalue('s3_url')}/out"
+
+
+def test_the_results_make_the_dataset_in_the_order_of_the_parts(url: str) -> None:
+    driver = begin(url, metadata={"made": "here"})
+    done = [driver.job.write(part, batches(part)) for part in (2, 0, 1)]
+    assert not list(driver.storage.list(filenames.INDEX))  # no half-written dataset is visible
+    written = driver.commit(done)
+    assert numbers(url) == list(range(3 * SAMPLES))
+    assert written == commit.Written(
+        driver.storage.url, COLUMNS, 3 * SAMPLES, written.shards, mdsx.Dataset(url).fingerprint
+    )
+    assert mdsx.Dataset(url).metadata == {"made": "here"}
+    assert mdsx.verify(url).ok
+    names = {filenames.part_folder(key) or key for key in keys(driver.storage)}
+    assert names == {"index.json", *(result.folder for result in done)}  # not the record of the run
+
+
+def test_shards_and_fingerprint_are_equal_from_run_to_run(tmp_path: Path) -> None:
+    found = []
+    for name in "ab":
+        driver = begin(tmp_path / name)
+        found.append(driver.commit([driver.job.write(part, batches(part)) for part in range(3)]))
+    assert found[0].fingerprint == found[1].fingerprint
+    shards = [sorted(path.read_bytes() for path in (tmp_path / name).rglob("*.mdsx")) for name in "ab"]
+    assert shards[0] == shards[1]
+
+
+def test_attempts_without_a_result_do_not_count_and_are_removed(url: str) -> None:
+    driver = begin(url)
+    with pytest.raises(RuntimeError):
+        driver.job.write(0, fails(0))
+    driver.job.write(1, batches(1))  # its result is lost
+    done = [driver.job.write(part, batches(part)) for part in range(3)]
+    driver.commit(done)
+    assert numbers(url) == list(range(3 * SAMPLES))
+    assert {folder for key in keys(driver.storage) if (folder := filenames.part_folder(key))} == {
+        result.folder for result in done
+    }
+
+
+def test_parts_without_samples_leave_nothing(url: str) -> None:
+    driver = begin(url)
+    empty: dict[str, list[Any]] = {}
+    done = [driver.job.write(0, iter([])), driver.job.write(1, batches(1)), driver.job.write(2, iter([empty]))]
+    assert driver.commit(done).samples == SAMPLES
+    assert numbers(url) == list(range(SAMPLES, 2 * SAMPLES))
+    driver = begin(f"{url}-empty")
+    assert driver.commit([Done(0, "", 0, "")]).samples == 0
+    assert len(mdsx.Dataset(f"{url}-empty")) == 0
+
+
+def test_two_results_of_a_part_are_refused(tmp_path: Path) -> None:
+    driver = begin(tmp_path)
+    done = [driver.job.write(0, batches(0)) for _ in range(2)]
+    with pytest.raises(mdsx.UsageError, match="two results of the same part"):
+        driver.commit(done)
+    driver.abort()
+    assert keys(driver.storage) == set()
+
+
+def test_of_two_drivers_one_succeeds_and_the_other_leaves_nothing(url: str) -> None:
+    first, second = begin(url), begin(url)
+    done = [[driver.job.write(part, batches(part)) for part in range(2)] for driver in (first, second)]
+    first.commit(done[0])
+    with pytest.raises(mdsx.ChangedError, match=r"another run has finished a dataset"):
+        second.commit(done[1])
+    assert numbers(url) == list(range(2 * SAMPLES))
+    folders = {filenames.part_folder(key) for key in keys(first.storage)} - {""}
+    assert folders == {result.folder for result in done[0]}
+    with pytest.raises(mdsx.UsageError, match="there is a dataset already"):
+        begin(url)
+
+
+def test_a_driver_removes_nothing_of_another_one_at_work(url: str) -> None:
+    first, second = begin(url), begin(url)
+    theirs = second.job.write(0, batches(0))
+    with pytest.raises(RuntimeError), aborting(first):
+        first.job.write(0, fails(0))
+    assert {filenames.part_folder(key) for key in keys(first.storage)} - {""} == {theirs.folder}
+    second.commit([theirs])
+    assert numbers(url) == list(range(SAMPLES))
+
+
+def test_replacing_a_dataset_is_one_step_and_removes_the_old_one(url: str) -> None:
+    with mdsx.Writer(url, {"other": "int32"}, lengths=[]) as out:
+        out.write({"other": 1})
+    driver = begin(url, mode="replace")
+    late = begin(url, mode="replace")
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    assert mdsx.Dataset(url)[0] == {"other": 1}  # until the commit
+    driver.commit(done)
+    assert numbers(url) == list(range(2 * SAMPLES))
+    assert not [key for key in keys(driver.storage) if key.startswith("shard.")]
+    with pytest.raises(mdsx.ChangedError, match="another run"):
+        late.commit([late.job.write(0, batches(0))])
+    again = begin(url, mode="replace")
+    again.commit([again.job.write(0, batches(7))])
+    assert numbers(url) == list(range(7 * SAMPLES, 8 * SAMPLES))
+    assert {filenames.part_number(key) for key in keys(driver.storage)} == {None, 0}
+
+
+@pytest.mark.parametrize("harm", ["index", "shard", "removed"])
+def test_an_attempt_that_changed_before_the_commit_is_noticed(tmp_path: Path, harm: str) -> None:
+    driver = begin(tmp_path)
+    done = driver.job.write(0, batches(0))
+    name = f"{done.folder}/index.json" if harm == "index" else f"{done.folder}/shard.00001.mdsx"
+    if harm == "removed":
+        driver.storage.delete(name)
+    else:
+        driver.storage.put(name, driver.storage.get(name).data[:-1])
+    with pytest.raises(mdsx.ChangedError, match=name):
+        driver.commit([done])
+    assert keys(driver.storage) == set()
+
+
+def test_a_commit_whose_outcome_is_unknown_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = begin(tmp_path)
+    done = driver.job.write(0, batches(0))
+
+    def lost(self: Storage, key: str, data: bytes) -> None:
+        self.put(key, data)
+        raise mdsx.TransportError("the connection broke")
+
+    monkeypatch.setattr(type(driver.storage), "create", lost)
+    with pytest.raises(mdsx.TransportError):
+        driver.commit([done])
+    assert numbers(tmp_path) == list(range(SAMPLES))
+
+
+def test_what_is_at_the_place_is_refused_before_any_task(tmp_path: Path) -> None:
+    with pytest.raises(mdsx.UsageError, match="type"):
+        Driver.begin(str(tmp_path / "a"), {"x": "wrong"})
+    with pytest.raises(mdsx.UsageError, match="mode"):
+        begin(tmp_path / "a", mode="append")
+    writer = mdsx.Writer(tmp_path / "b", COLUMNS)
+    with pytest.raises(RuntimeError), writer:
+        raise RuntimeError
+    with pytest.raises(mdsx.UsageError, match="a writer or a conversion is or was at work"):
+        begin(tmp_path / "b")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_value_that_does_not_fit_names_the_column(tmp_path: Path) -> None:
+    job: Job = begin(tmp_path).job
+    with pytest.raises(mdsx.SampleError, match="'number'"):
+        job.write(0, [{"number": ["no number"], "text": ["x"]}])
+
+
+def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_path: Path) -> None:
+    driver = begin(tmp_path)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    index = driver.commit(done)
+    (tmp_path / "index.json").unlink()
+    mdsx.repair(tmp_path)
+    assert mdsx.Dataset(tmp_path).fingerprint == index.fingerprint
+    (tmp_path / "index.json").unlink()
+    mdsx.merge(tmp_path, metadata={})
+    assert numbers(tmp_path) == list(range(2 * SAMPLES))
+    (tmp_path / "index.json").unlink()
+    other = driver.job.write(1, batches(1))
+    for rebuild in (mdsx.repair, mdsx.merge):
+        with pytest.raises(mdsx.UsageError, match=other.folder) as raised:
+            rebuild(tmp_path)
+        assert done[1].folder in str(raised.value)
