@@ -62,7 +62,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         made.set_defaults(tool=module)
         return made.add_argument
 
-    tool("check", "Run lint, types and all tests.", "a step failed")
+    add = tool("check", "Run lint, types and all tests.", "a step failed")
+    add("--engines", action="store_true", help="run all tests with Ray and Spark instead: some minutes for each")
 
     tool("api", "Write docs/api.md from the docstrings.")
 

@@ -20,6 +20,7 @@ STEPS: Steps = (
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
     ("tests (pytest)", ("pytest", "-n", "3", "--dist", "worksteal", "--durations=20")),
 )
+ENGINES: Steps = (("tests with engines (pytest)", ("pytest", "--engines", "-m", "engines", "--durations=20")),)
 BESIDE: Steps = (("types (mypy --strict)", ("mypy",)),)
 WORDS = {
     r"anew": "again",
@@ -60,9 +61,11 @@ _PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNOREC
 def run(given: argparse.Namespace, steps: Steps = STEPS, beside: Steps = BESIDE, root: Path = ROOT) -> int:
     """Run every step in `root`, also after one that failed, and `beside` meanwhile: it takes one processor.
 
-    Return the exit status: 0 if all of them passed.
+    With `given.engines`, run the tests with engines only. Return the exit status: 0 if all of them passed.
     """
     console = Console()
+    if given.engines:
+        steps, beside = ENGINES, ()
     with ExitStack() as stack:
         begun = [
             (title, stack.enter_context(program([sys.executable, "-m", *command], root))) for title, command in beside

@@ -17,7 +17,7 @@ from tools.console import Console, program
 
 GOOD = ("good", ("this",))
 BAD = ("bad", ("json.tool", "/nothing/here"))
-GIVEN = argparse.Namespace()
+GIVEN = argparse.Namespace(engines=False)
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -54,6 +54,13 @@ def test_what_runs_beside_the_steps_ends_with_them(tmp_path: Path, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         run(GIVEN, (GOOD,), (("endless", ("http.server", "0")),), tmp_path)
     assert [process.returncode for process in started] == [-signal.SIGTERM]
+
+
+def test_the_tests_with_engines_run_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tools.check.ENGINES", (BAD,))
+    assert run(argparse.Namespace(engines=True), (GOOD,), (GOOD,), tmp_path) == 1
+    monkeypatch.setattr("tools.check.ENGINES", (GOOD,))
+    assert run(argparse.Namespace(engines=True), (BAD,), (BAD,), tmp_path) == 0
 
 
 def test_it_runs_lint_format_types_and_tests() -> None:
