@@ -1,0 +1,105 @@
+"""Spark DataFrames to datasets: `write` uses `mapInArrow`, so it works with Spark 3.4 and later, and with Connect.
+
+Rules:
+- Each task of the job writes one part, as Arrow batches, and returns one row. Its number is that of Spark's partition.
+- The driver collects these rows in one action. In one action, Spark accepts one result for each partition, whatever it
+  retries or speculates, and the commit counts these attempts only.
+- Everything that can be known before the job starts is checked before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from mdsx.arrow import pa
+from mdsx.engines.commit import Driver, Written, aborting
+from mdsx.engines.job import Done, Job
+from mdsx.engines.spark_types import check_columns, columns_of
+from mdsx.errors import UsageError
+from mdsx.storage import StorageOptions
+
+__all__ = ["columns_of", "write"]
+
+_LACKING = re.compile(r"No module named '[\w.]+'")
+_RESULT = "part int, folder string, samples long, hash string"
+
+
+def write(
+    df: Any,
+    url: str,
+    columns: Mapping[str, str] | None = None,
+    *,
+    shard_size: int | str = "64MiB",
+    compression: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    mode: Literal["create", "replace"] = "create",
+    storage_options: StorageOptions | None = None,
+) -> Written:
+    """Write a Spark DataFrame as a dataset, every row once, and return what was written.
+
+        mdsx.engines.spark.write(df, "s3://bucket/corpus")
+
+    Each partition becomes a part with shards of its own, in the order of the partitions. So give each partition about
+    one shard of data, or more: see docs/engines.md. No dataset is visible until all of it is.
+
+    Args:
+        df: A DataFrame of Spark 3.4 or later, also of Spark Connect. mdsx must be installed where its tasks run.
+        url: Where to write, as in `mdsx.Writer`. A path must be in a file system that all machines share.
+        columns: Column name -> type, for all columns of `df`. By default `columns_of(df)`, with a question mark
+            wherever Spark says that there may be nulls.
+        shard_size: As in `mdsx.Writer`.
+        compression: As in `mdsx.Writer`.
+        metadata: As in `mdsx.Writer`.
+        mode: "create" refuses a place where there is a dataset already. "replace" replaces the dataset in one step.
+        storage_options: As in `mdsx.Writer`. They are sent to the tasks.
+
+    Raises:
+        UsageError: An argument is invalid, or there is something at `url` already. No job was started, unless mdsx is
+            not installed where the tasks run.
+        ChangedError: Another run has finished a dataset here meanwhile.
+        TransportError: Storage failed.
+    """
+    if df.isStreaming:
+        raise UsageError("a streaming DataFrame has no end", hint="write each batch to a place of its own: foreachBatch")
+    if columns is None:
+        columns = columns_of(df)
+    else:
+        check_columns(df, columns)
+    driver = Driver.begin(
+        url,
+        columns,
+        shard_size=shard_size,
+        compression=compression,
+        metadata=metadata,
+        mode=mode,
+        storage_options=storage_options,
+    )
+    with aborting(driver):
+        rows = _collect(df.mapInArrow(_task(driver.job), _RESULT))
+    return driver.commit(Done(*row) for row in rows)
+
+
+def _task(job: Job) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the function that writes a partition. It is pickled, with the job."""
+
+    def write_partition(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        done = job.write(TaskContext.get().partitionId(), batches)
+        types = [("part", pa.int32()), ("folder", pa.string()), ("samples", pa.int64()), ("hash", pa.string())]
+        yield pa.RecordBatch.from_pylist([done._asdict()], schema=pa.schema(types))
+
+    return write_partition
+
+
+def _collect(results: Any) -> list[Any]:
+    try:
+        found: list[Any] = results.collect()
+    except Exception as error:
+        if lacking := _LACKING.search(str(error)):
+            message, hint = "the Python of Spark's tasks lacks a module", "install mdsx there: spark.pyspark.python"
+            raise UsageError(message, found=lacking[0], hint=hint) from error
+        raise
+    return found
