@@ -44,7 +44,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
 
-
     parser.addoption("--engines", action="store_true", help="also run the long tests with Ray and Spark")
 
 

@@ -62,7 +62,8 @@ def write(
         TransportError: Storage failed.
     """
     if df.isStreaming:
-        raise UsageError("a streaming DataFrame has no end", hint="write each batch to a place of its own: foreachBatch")
+        hint = "write each batch to a place of its own, with foreachBatch"
+        raise UsageError("a streaming DataFrame has no end", hint=hint)
     if columns is None:
         columns = columns_of(df)
     else:

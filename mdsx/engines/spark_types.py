@@ -74,7 +74,8 @@ def _fields(df: Any) -> Iterator[tuple[str, Any, bool]]:
     """Yield name, Arrow type and whether there may be nulls, of each column."""
     fields = df.schema.fields
     if twice := [name for name, count in Counter(field.name for field in fields).items() if count > 1]:
-        raise UsageError("two columns have the same name", place=f"column {twice[0]!r}", hint="rename one: df.toDF(...)")
+        hint = "rename one of them: df.toDF(...)"
+        raise UsageError("two columns have the same name", place=f"column {twice[0]!r}", hint=hint)
     for field in fields:
         yield field.name, _arrow_type(field.dataType, field.name), field.nullable
 
