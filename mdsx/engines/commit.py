@@ -6,8 +6,12 @@ Rules:
   dataset should be created, it writes the index only if there is none; where one should be replaced, only if the index
   is still the one that was there at the beginning. So of several drivers, one succeeds.
 - Before that, it checks that each attempt's index is the one that the attempt wrote, and that all its shards are there.
-- A driver removes only attempts of its own run. `mdsx clean` removes what dead runs left.
-- While a driver is at work, it renews a record, `_runs/<run>.json`, so that `mdsx clean` knows.
+- A driver removes only attempts of its own run, and nothing that the index there names. `mdsx clean` removes what dead
+  runs left.
+- While a driver is at work, it renews a record, `_runs/<run>.json`, and each attempt renews its mark. So for
+  `mdsx clean` a run is alive while its record or any file of its attempts is new.
+- A driver may be pickled, so that another process commits or aborts (Spark's data sources). Only the process that began
+  the run renews the record; after that, the attempts keep the run alive.
 """
 
 from __future__ import annotations
@@ -24,16 +28,14 @@ from typing import Any, Literal
 
 import xxhash
 
-from mdsx.engines.job import RUN, Done, Job
+from mdsx.engines.job import RENEWED, RUN, Done, Job
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_size
-from mdsx.storage import Entry, Storage, StorageOptions, answered, open_storage
+from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, open_storage
 from mdsx.writer import Options
 
-RENEWED = 300.0
-"""Seconds between two puts of a run's record."""
 _THREADS = 16
 _MODES = ("create", "replace")
 
@@ -64,8 +66,11 @@ class Driver:
     job: Job
     metadata: dict[str, Any]
     storage: Storage
-    _replaced: tuple[str, bytes] | None  # ETag and bytes of the index that is to be replaced
+    _replaced: str | None  # ETag of the index that is to be replaced
     _over: threading.Event = field(default_factory=threading.Event)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Driver, (self.job, self.metadata, self.storage, self._replaced)
 
     @classmethod
     def begin(
@@ -105,7 +110,7 @@ class Driver:
             raise UsageError("there are shards without an index", file=storage.url, hint=hint)
         run = secrets.token_hex(8)
         job = Job(storage.url, dict(columns), size, compression, run, storage_options, answered())
-        driver = cls(job, dict(metadata or {}), storage, replaced)
+        driver = cls(job, dict(metadata or {}), storage, None if replaced is None else replaced.etag)
         driver._renew()
         threading.Thread(target=driver._keep_renewing, name=f"mdsx-run-{run}", daemon=True).start()
         return driver
@@ -119,6 +124,7 @@ class Driver:
         """
         done = _one_each(results, self.storage.url)
         try:
+            before = self._before()
             index, data = self._join([result for result in done if result.folder])
         except BaseException:
             self.abort(done)
@@ -131,9 +137,10 @@ class Driver:
         except BaseException:  # the index may have been stored: all of it stays
             self._over.set()
             raise
-        self._end(keep=[result.folder for result in done])
-        if self._replaced is not None:
-            _remove_replaced(self.storage, self._replaced[1], index)
+        replaced = _folders(parse_index(before)) if before else ()
+        self._end(keep=[*replaced, *(result.folder for result in done)])
+        if before is not None:
+            _remove_replaced(self.storage, before, index)
         return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), index.fingerprint)
 
     def abort(self, done: Iterable[Done] = ()) -> None:
@@ -142,6 +149,15 @@ class Driver:
         An attempt that is still at work leaves files, which `mdsx clean` removes.
         """
         self._end(keep=(), own=[result.folder for result in done])
+
+    def _before(self) -> bytes | None:
+        """Return the index that is to be replaced. Raise ChangedError if there is another one now, or none."""
+        if self._replaced is None:
+            return None
+        there = _there(self.storage)
+        if there is None or there.etag != self._replaced:
+            raise self._late()
+        return there.data
 
     def _join(self, done: Sequence[Done]) -> tuple[Index, bytes]:
         """Return the index over the attempts, and its bytes."""
@@ -172,11 +188,14 @@ class Driver:
             if self._replaced is None:
                 self.storage.create(filenames.INDEX, data)
             else:
-                self.storage.replace(filenames.INDEX, data, etag=self._replaced[0])
+                self.storage.replace(filenames.INDEX, data, etag=self._replaced)
         except ChangedError as error:
-            message = "another run has finished a dataset here meanwhile"
-            hint = "read that one, or write to another place"
-            raise ChangedError(message, file=f"{self.storage.url}/{filenames.INDEX}", hint=hint) from error
+            raise self._late() from error
+
+    def _late(self) -> ChangedError:
+        message = "another run has finished a dataset here meanwhile"
+        hint = "read that one, or write to another place"
+        return ChangedError(message, file=f"{self.storage.url}/{filenames.INDEX}", hint=hint)
 
     # --- the record and the attempts of this run
 
@@ -195,7 +214,8 @@ class Driver:
         `own`: attempts that are known to be of this run."""
         self._over.set()
         with suppress(MdsxError):
-            others = {*keep, *(_folders(parse_index(self._replaced[1])) if self._replaced else ())}
+            there = _there(self.storage)
+            others = {*keep, *(_folders(parse_index(there.data)) if there else ())}
             found: dict[str, list[Entry]] = {}
             for entry in self.storage.list(filenames.PARTS):
                 if (folder := filenames.part_folder(entry.key)) and folder not in others:
@@ -239,12 +259,11 @@ def _folders(index: Index) -> set[str]:
     return {folder for prefix, *_ in index.files if (folder := filenames.part_folder(prefix))}
 
 
-def _there(storage: Storage) -> tuple[str, bytes] | None:
+def _there(storage: Storage) -> Piece | None:
     try:
-        piece = storage.get(filenames.INDEX)
+        return storage.get(filenames.INDEX)
     except MissingError:
         return None
-    return piece.etag, piece.data
 
 
 def _one_each(results: Iterable[Done], url: str) -> list[Done]:

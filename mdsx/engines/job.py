@@ -7,18 +7,23 @@ that no other attempt has. Its result, which only the engine carries to the driv
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import xxhash
 
+from mdsx.errors import MdsxError
 from mdsx.format import filenames
 from mdsx.storage import StorageOptions, believe, open_storage
 from mdsx.writer import Writer
 
 RUN = "run"
 """The key, in the metadata of an attempt's index, of the run that it is of."""
+RENEWED = 300.0
+"""Seconds between two puts of a run's record, and of the mark of an attempt at work."""
 
 
 class Done(NamedTuple):
@@ -61,7 +66,8 @@ class Job:
             return Done(part, "", 0, "")
         folder = filenames.attempt(part, secrets.token_hex(8))
         storage = open_storage(f"{self.url.rstrip('/')}/{folder}", self.storage_options, write=True)
-        storage.put(filenames.run_mark(self.run), b"")
+        mark, marked = filenames.run_mark(self.run), time.monotonic()
+        storage.put(mark, b"")
         with Writer(
             storage.url,
             self.columns,
@@ -74,5 +80,9 @@ class Job:
             for batch in batches:
                 writer.write_batch(batch)
                 seen(writer.samples)
+                if time.monotonic() - marked > RENEWED:
+                    marked = time.monotonic()
+                    with suppress(MdsxError):  # the next one may succeed
+                        storage.put(mark, b"")
         data = storage.get(filenames.INDEX).data
         return Done(part, folder, writer.samples, xxhash.xxh3_128_hexdigest(data))

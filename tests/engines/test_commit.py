@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.engines import commit
+from mdsx.engines import commit, job
 from mdsx.engines.commit import Driver, aborting
 from mdsx.engines.job import Done, Job
 from mdsx.format import filenames
@@ -174,6 +175,46 @@ def test_a_commit_whose_outcome_is_unknown_removes_nothing(tmp_path: Path, monke
     assert numbers(tmp_path) == list(range(SAMPLES))
 
 
+def test_an_abort_removes_nothing_that_the_index_there_names(tmp_path: Path) -> None:
+    driver = begin(tmp_path)
+    again = pickle.loads(pickle.dumps(driver))
+    done = driver.job.write(0, batches(0))
+    driver.commit([done])
+    again.abort([done])  # its caller has not learned that the commit succeeded
+    assert numbers(tmp_path) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("mode", ["create", "replace"])
+def test_another_process_may_commit_what_a_driver_began(url: str, mode: str) -> None:
+    if mode == "replace":
+        with mdsx.Writer(url, {"other": "int32"}) as out:
+            out.write({"other": 1})
+    driver = pickle.loads(pickle.dumps(begin(url, mode=mode)))
+    late = pickle.loads(pickle.dumps(driver))
+    done = driver.job.write(0, batches(0))
+    driver.commit([done])
+    assert numbers(url) == list(range(SAMPLES))
+    with pytest.raises(mdsx.ChangedError, match="another run has finished a dataset"):
+        late.commit([driver.job.write(0, batches(1))])
+    assert {filenames.part_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}
+
+
+def test_an_attempt_renews_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = begin(tmp_path)
+    monkeypatch.setattr(job, "RENEWED", -1.0)
+    found = []
+
+    def watched() -> Iterator[dict[str, Any]]:
+        for batch in batches(0):
+            for mark in tmp_path.glob("part-*/_mdsx/run.*"):
+                found.append(mark.exists())
+                mark.unlink()
+            yield batch
+
+    driver.job.write(0, watched())
+    assert found == [True] * 3  # at the beginning, and after each batch but the last one
+
+
 def test_what_is_at_the_place_is_refused_before_any_task(tmp_path: Path) -> None:
     with pytest.raises(mdsx.UsageError, match="type"):
         Driver.begin(str(tmp_path / "a"), {"x": "wrong"})
@@ -188,9 +229,9 @@ def test_what_is_at_the_place_is_refused_before_any_task(tmp_path: Path) -> None
 
 
 def test_a_value_that_does_not_fit_names_the_column(tmp_path: Path) -> None:
-    job: Job = begin(tmp_path).job
+    started: Job = begin(tmp_path).job
     with pytest.raises(mdsx.SampleError, match="'number'"):
-        job.write(0, [{"number": ["no number"], "text": ["x"]}])
+        started.write(0, [{"number": ["no number"], "text": ["x"]}])
 
 
 def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_path: Path) -> None:
