@@ -30,7 +30,7 @@ import xxhash
 
 from mdsx.engines.job import RENEWED, RUN, Done, Job
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
-from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
+from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_size
 from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, open_storage
@@ -162,13 +162,12 @@ class Driver:
     def _join(self, done: Sequence[Done]) -> tuple[Index, bytes]:
         """Return the index over the attempts, and its bytes."""
         sizes = {entry.key: entry.size for entry in self.storage.list(filenames.PARTS)}
-        entries: list[ShardEntry] = []
         with ThreadPoolExecutor(_THREADS) as pool:
-            for result, part in zip(done, pool.map(self._read, done), strict=True):
-                entries += _entries(self.storage, result.folder, part, sizes)
-        check_shard_count(len(entries), sum(entry.raw_size for entry in entries))
+            parts = list(zip((result.folder for result in done), pool.map(self._read, done), strict=True))
+        for folder, part in parts:
+            _check_shards(self.storage, folder, part, sizes)
         options = Options.parse(self.job.columns, self.job.shard_size, self.job.compression)
-        data = build_index(options.schema, options.compression, entries, self.metadata)
+        data = join_indexes(options.schema, options.compression, parts, self.metadata)
         return parse_index(data), data
 
     def _read(self, result: Done) -> Index:
@@ -276,14 +275,11 @@ def _one_each(results: Iterable[Done], url: str) -> list[Done]:
     return done
 
 
-def _entries(storage: Storage, folder: str, index: Index, sizes: Mapping[str, int]) -> Iterator[ShardEntry]:
-    """Yield the entries of an attempt's shards. Raise ChangedError if one is missing or has another size."""
-    for shard in range(len(index.counts)):
-        entry = index.entry(shard)
-        entry = entry._replace(name=filenames.within(folder, entry.name))
-        if sizes.get(entry.name) != entry.size:
-            raise _changed("a shard of an attempt is missing or has another size", f"{storage.url}/{entry.name}")
-        yield entry
+def _check_shards(storage: Storage, folder: str, index: Index, sizes: Mapping[str, int]) -> None:
+    """Raise ChangedError if a shard of an attempt is missing or has another size."""
+    for key, size in zip(index.names(folder), index.sizes.tolist(), strict=True):
+        if sizes.get(key) != size:
+            raise _changed("a shard of an attempt is missing or has another size", f"{storage.url}/{key}")
 
 
 def _changed(message: str, file: str) -> ChangedError:
@@ -294,8 +290,8 @@ def _remove_replaced(storage: Storage, before: bytes, now: Index) -> None:
     """Remove the shards of the index that was replaced, and what is stored next to it. A clean removes what is left."""
     with suppress(MdsxError):
         old = parse_index(before)
-        names = {now.name(shard) for shard in range(len(now.counts))}
-        keys = [name for shard in range(len(old.counts)) if (name := old.name(shard)) not in names]
+        names = set(now.names())
+        keys = [name for name in old.names() if name not in names]
         keys += [filenames.within(folder, filenames.INDEX) for folder in sorted(_folders(old) - _folders(now))]
         for prefix in (filenames.LENGTHS_FOLDER, filenames.SNAPSHOTS):
             keys += [entry.key for entry in storage.list(prefix)]

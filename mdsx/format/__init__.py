@@ -10,8 +10,9 @@ from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
 from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
-from mdsx.format.index import MAX_SHARDS, Index, ShardEntry, build_index, check_shard_count
+from mdsx.format.index import MAX_SHARDS, Index, ShardEntry
 from mdsx.format.index_parser import MdsxFormat, parse_index
+from mdsx.format.index_writer import build_index, check_shard_count, join_indexes
 from mdsx.format.inputs import Refused, as_array, describe, each
 from mdsx.format.length_file import STORED_LENGTH, LengthIdentity, LengthTrailer
 from mdsx.format.lengths import (
@@ -121,6 +122,7 @@ __all__ = [
     "header_row_key",
     "is_file_key",
     "is_name",
+    "join_indexes",
     "length_rule",
     "lengths_of_selection",
     "lengths_of_sizes",

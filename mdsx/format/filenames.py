@@ -290,3 +290,20 @@ def runs_of(names: Iterable[str]) -> list[NameRun]:
             runs.append((prefix, suffix, first, 1))
         following = join_name(prefix, suffix, first + count + 1)
     return runs
+
+
+def join_runs(parts: Iterable[tuple[str, Iterable[NameRun]]]) -> list[NameRun]:
+    """Return the runs of the names of all `parts`: folders, and the runs of the names in each. Raise ValueError for a
+    name that no shard can have."""
+    runs: list[NameRun] = []
+    for folder, some in parts:
+        for prefix, suffix, first, count in some:
+            prefix = within(folder, prefix)
+            longest = join_name(prefix, suffix, first + count - 1)
+            if not is_name(longest):
+                raise ValueError(longest)
+            if runs and runs[-1][:2] == (prefix, suffix) and sum(runs[-1][2:]) == first:
+                runs[-1] = (prefix, suffix, runs[-1][2], runs[-1][3] + count)
+            else:
+                runs.append((prefix, suffix, first, count))
+    return runs

@@ -1,13 +1,12 @@
-"""The index: what it says about each shard, and the JSON text that is written.
+"""The index: what it says about each shard.
 
 A shard takes a few dozen bytes in memory. The index also says how its shards' bytes become samples: it implements
-`protocol.StoredIndex`. `index_parser` reads the text.
+`protocol.StoredIndex`. `index_writer` writes its text, and `index_parser` reads it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -15,11 +14,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from mdsx.errors import CorruptError, UsageError
+from mdsx.errors import CorruptError
 from mdsx.format.check import check_shard
 from mdsx.format.decode import SampleDecoder
-from mdsx.format.filenames import NameRun, join_name, runs_of
-from mdsx.format.inputs import Refused
+from mdsx.format.filenames import NameRun, join_name, within
 from mdsx.format.lengths import mean_length
 from mdsx.format.protocol import Reading, Reads, WholeShards
 from mdsx.format.salvage import Salvage, salvage, surplus
@@ -35,8 +33,6 @@ from mdsx.format.stored_bytes import (
     ShardReceiver,
     hash_mismatch,
 )
-from mdsx.format.strict_json import parse_json
-from mdsx.format.values import check_keys
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -100,6 +96,13 @@ class Index(WholeShards):
         run = int(np.searchsorted(self.firsts, shard, side="right")) - 1
         prefix, suffix, number, _ = self.files[run]
         return join_name(prefix, suffix, number + shard - int(self.firsts[run]))
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        """Yield the keys of all shards, in order; with `folder`, as they are seen from above the index's folder."""
+        for prefix, suffix, first, count in self.files:
+            prefix = within(folder, prefix)
+            for number in range(first, first + count):
+                yield join_name(prefix, suffix, number)
 
     def row_key(self, shard: int) -> int:
         """Return the shard's row key."""
@@ -206,14 +209,6 @@ class Index(WholeShards):
         return CorruptError(message, file=file, place="row key", found=found, expected=expected)
 
 
-def fingerprint(schema: Schema, entries: Sequence[ShardEntry]) -> str:
-    """Return the hash of a dataset's content: the same wherever its shards are stored, compressed or not."""
-    samples = np.array([entry.samples for entry in entries], np.int64)
-    raw_sizes = np.array([entry.raw_size for entry in entries], np.int64)
-    hashes = np.frombuffer(bytes.fromhex("".join(entry.raw_hash for entry in entries)), np.uint8)
-    return fingerprint_of(schema, samples, raw_sizes, hashes.reshape(-1, 16))
-
-
 def fingerprint_of(
     schema: Schema, samples: NDArray[np.int64], raw_sizes: NDArray[np.int64], raw_hashes: NDArray[np.uint8]
 ) -> str:
@@ -230,92 +225,3 @@ def fingerprint_of(
         hasher.update(records.tobytes())
     found: str = hasher.hexdigest()
     return found
-
-
-# --- the text
-
-
-def build_index(
-    schema: Schema,
-    compression: str | None,
-    entries: Sequence[ShardEntry],
-    metadata: dict[str, Any] | None = None,
-) -> bytes:
-    """Return the index of the shards `entries`, in order. `compression` is None or "zstd". Raise UsageError."""
-    try:
-        files = [list(run) for run in runs_of(entry.name for entry in entries)]
-    except ValueError as error:
-        hint = "letters, digits, '.', '_' and '-', with '/' between components, and a number of five digits in it"
-        raise UsageError("this cannot be the name of a shard's file", found=repr(error.args[0]), hint=hint) from None
-
-    check_shard_count(len(entries), sum(entry.raw_size for entry in entries))
-    if compression is None and any((each.size, each.hash) != (each.raw_size, each.raw_hash) for each in entries):
-        raise UsageError("an uncompressed shard's raw size and hash are those of its object")
-    shards = {
-        "files": _text(files),
-        "samples": _text([entry.samples for entry in entries]),
-        "row_key": _text("".join(f"{entry.row_key:016x}" for entry in entries)),
-        "size": _text([entry.size for entry in entries]),
-        "xxh3_128": _text("".join(entry.hash for entry in entries)),
-    }
-    if compression is not None:
-        shards["raw_size"] = _text([entry.raw_size for entry in entries])
-        shards["raw_xxh3_128"] = _text("".join(entry.raw_hash for entry in entries))
-    members = {
-        "format": _text("mdsx"),
-        "version": VERSION,
-        "columns": schema.json,
-        "compression": _text(compression),
-        "rows_offset": _text(schema.rows_offset),
-        "row_size": _text(schema.row_size),
-        "samples": _text(sum(entry.samples for entry in entries)),
-        "shards": _object(shards),
-        "fingerprint": _text(fingerprint(schema, entries)),
-        "metadata": _metadata_text({} if metadata is None else metadata),
-    }
-    data = _object(members).removesuffix(b"}")
-    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
-
-
-def check_shard_count(count: int, raw_size: int) -> None:
-    """Raise UsageError if `count` shards, of `raw_size` bytes in all, are more than a dataset may have."""
-    if count > MAX_SHARDS:
-        raise UsageError(
-            "too many shards",
-            found=count,
-            expected=f"at most {MAX_SHARDS} (2^22)",
-            hint=f"write it with shard_size={fitting_shard_size(raw_size)} or more",
-        )
-
-
-def fitting_shard_size(raw_size: int) -> str:
-    """Return a shard_size with which `raw_size` bytes make at most half the allowed number of shards."""
-    size = 2**20
-    while size * MAX_SHARDS < 2 * raw_size:
-        size *= 2
-    return f'"{size // 2**20}MiB"'
-
-
-def _text(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _object(members: dict[str, bytes]) -> bytes:
-    return b"{" + b",".join(_text(key) + b":" + value for key, value in members.items()) + b"}"
-
-
-def _metadata_text(metadata: dict[str, Any]) -> bytes:
-    if not isinstance(metadata, dict):
-        raise UsageError("metadata is not a dict", found=type(metadata).__name__)
-    try:
-        data = _text(metadata)
-        check_keys(metadata)
-        parse_json(data, unique_keys=True)  # so that the reader accepts it
-    except Refused as refused:
-        message = "metadata cannot be stored unchanged"
-        raise UsageError(message, expected=refused.expected, found=refused.found) from None
-    except (TypeError, ValueError, RecursionError, CorruptError) as error:
-        raise UsageError(f"metadata cannot be written as JSON: {error}") from error
-    if len(data) > MAX_METADATA_SIZE:
-        raise UsageError("metadata is too large", found=f"{len(data)} bytes", expected="at most 1 MiB")
-    return data

@@ -32,6 +32,7 @@ _START = re.compile(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),')
 _END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
 _END_SIZE = 32
 _CHUNK = 2**16  # shards that are checked at once
+_SHORT = 2**12  # bytes of numbers that are parsed sooner one by one than as an array
 
 _FileSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
@@ -185,7 +186,7 @@ class _Parser:
     def _integers(self, raw: msgspec.Raw, key: str, count: int | None = None) -> NDArray[np.int64]:
         """Return an array of `count` integers from 0 to 2^63 - 1."""
         place = f"shards.{key}"
-        found = plain_integers(raw)
+        found = plain_integers(raw) if len(memoryview(raw)) > _SHORT else None
         if found is None:
             try:
                 numbers = self._decode(raw, _INTEGERS, place)

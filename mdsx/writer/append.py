@@ -13,11 +13,11 @@ import os
 from dataclasses import dataclass
 
 from mdsx.errors import ChangedError, MissingError, UsageError, shown
-from mdsx.format import Index, build_index, check_shard_count, filenames, parse_index
+from mdsx.format import Index, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, file_of, open_storage
 from mdsx.writer.lengths import extend_lengths
-from mdsx.writer.merge import check_alike, entries_of, read_part
+from mdsx.writer.merge import check_alike, check_shards, read_part
 
 _TRIES = 8
 _FOREIGN = "only datasets of mdsx's own format can be appended to"
@@ -99,10 +99,12 @@ def _append(storage: Storage, name: str) -> Appended:
         _check_no_writer(storage, folder)
     added = read_part(storage, name)
     sizes = {entry.key: entry.size for entry in storage.list(f"{name}/")}
-    new, old = entries_of(storage.url, name, added, sizes), [before.entry(each) for each in range(len(before.counts))]
-    held = [number for number, entry in enumerate(old) if entry.name.startswith(f"{name}/")]
+    check_shards(storage.url, name, added, sizes)
+    held = [number for number, key in enumerate(before.names()) if key.startswith(f"{name}/")]
     if held:
-        if [old[number] for number in held] != new:
+        entries = map(added.entry, range(len(added.counts)))
+        new = [entry._replace(name=filenames.within(name, entry.name)) for entry in entries]
+        if [before.entry(number) for number in held] != new:
             message = "the dataset has this part already, with other shards"
             hint = "the part was written again or repaired since: write what is new as another part"
             raise UsageError(message, file=f"{storage.url}/{name}", hint=hint)
@@ -112,11 +114,10 @@ def _append(storage: Storage, name: str) -> Appended:
         return Appended(storage.url, name, first, added.samples, before.fingerprint, None)
     check_alike(f"{storage.url}/{name}", added, before, ignore_metadata=True)
     _check_number(storage, name, before)
-    if not new:
+    if not len(added.counts):
         hint = "there is nothing to append: remove the part, or write samples to it"
         raise UsageError("the part has no samples", file=f"{storage.url}/{name}", hint=hint)
-    check_shard_count(len(old) + len(new), int(before.raw_sizes.sum()) + int(added.raw_sizes.sum()))
-    data = build_index(before.schema, before.compression, [*old, *new], before.metadata)
+    data = join_indexes(before.schema, before.compression, [("", before), (name, added)], before.metadata)
     whole = parse_index(data)
     for prefix in (filenames.SNAPSHOTS, filenames.INDEX):
         storage.discard_unfinished(prefix)

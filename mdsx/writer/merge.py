@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdsx.errors import MissingError, UsageError
-from mdsx.format import Index, ShardEntry, build_index, check_shard_count, filenames, parse_index
+from mdsx.format import Index, check_shard_count, filenames, join_indexes, parse_index
 from mdsx.shards import OURS, check_one_attempt, format_of, refuse_foreign
 from mdsx.storage import Storage, StorageOptions, open_storage
 from mdsx.writer.lengths import join_lengths
@@ -63,13 +63,12 @@ def merge(
     with ThreadPoolExecutor(_THREADS) as pool:
         indexes = list(pool.map(lambda name: read_part(storage, name), names))
     check_shard_count(sum(len(index.counts) for index in indexes), sum(int(index.raw_sizes.sum()) for index in indexes))
-    entries: list[ShardEntry] = []
     for name, index in zip(names, indexes, strict=True):
         check_alike(f"{storage.url}/{name}", index, indexes[0], ignore_metadata=metadata is not None)
-        entries += entries_of(storage.url, name, index, sizes)
+        check_shards(storage.url, name, index, sizes)
     first = indexes[0]
     metadata = first.metadata if metadata is None else metadata
-    data = build_index(first.schema, first.compression, entries, metadata)
+    data = join_indexes(first.schema, first.compression, list(zip(names, indexes, strict=True)), metadata)
     join_lengths(storage, names, indexes, parse_index(data), sizes)
     storage.discard_unfinished(filenames.INDEX)
     storage.put(filenames.INDEX, data)
@@ -112,24 +111,18 @@ def read_part(storage: Storage, name: str) -> Index:
         raise MissingError(message, file=f"{storage.url}/{name}", hint="finish it, then try again") from None
 
 
-def entries_of(url: str, name: str, index: Index, sizes: Mapping[str, int]) -> list[ShardEntry]:
-    """Return the entries of a part's shards in the index of the whole. `sizes`: of the files that are there, by key.
-
-    Raise MissingError for a shard that is not among them."""
-    entries = []
-    for shard in range(len(index.counts)):
-        entry = index.entry(shard)
-        entry = entry._replace(name=filenames.within(name, entry.name))
-        if sizes.get(entry.name) != entry.size:
+def check_shards(url: str, name: str, index: Index, sizes: Mapping[str, int]) -> None:
+    """Raise MissingError for a shard of the part in the folder `name` that is not among the files that are there, or
+    has another size. `sizes`: of these, by key."""
+    for key, size in zip(index.names(name), index.sizes.tolist(), strict=True):
+        if sizes.get(key) != size:
             raise MissingError(
                 "a shard of the part is missing or has another size",
-                file=f"{url}/{entry.name}",
-                found=sizes.get(entry.name),
-                expected=f"{entry.size} bytes",
+                file=f"{url}/{key}",
+                found=sizes.get(key),
+                expected=f"{size} bytes",
                 hint=f"write {name} again",
             )
-        entries.append(entry)
-    return entries
 
 
 def check_alike(file: str, index: Index, first: Index, *, ignore_metadata: bool) -> None:

@@ -19,9 +19,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx.errors import CorruptError, FormatError, UsageError
-from mdsx.format import MAX_SHARDS, Schema, ShardEntry, build_index, check_shard_count, is_name, parse_index
+from mdsx.format import (
+    MAX_SHARDS,
+    Schema,
+    ShardEntry,
+    build_index,
+    check_shard_count,
+    is_name,
+    join_indexes,
+    parse_index,
+)
 from mdsx.format.filenames import runs_of, split_name
-from mdsx.format.index import fingerprint, fingerprint_of
+from mdsx.format.index import fingerprint_of
+from mdsx.format.index_writer import fingerprint
 from tests.format import by_the_book, reference
 
 COLUMNS = {"id": "uint16", "text": "str"}
@@ -173,6 +183,28 @@ def test_file_names_become_the_fewest_runs() -> None:
     for outside in (-1, 4):
         with pytest.raises(IndexError):
             index.name(outside)
+
+
+def test_joined_indexes_equal_the_index_of_all_entries() -> None:
+    """Numbers that continue in the same folder become one run, as in an index that one writer wrote."""
+    for compression, made in ((None, PLAIN), ("zstd", ZSTD)):
+        names = [[f"shard.{number:05d}.mdsx" for number in numbers] for numbers in ((0, 1), (2, 3), (99999, 100000))]
+        parts, whole = [], []
+        for folder, some in zip(("part-00000", "part-00000", "part-00001-0123456789abcdef"), names, strict=True):
+            entries = [entry._replace(name=name) for entry, name in zip(made, some, strict=True)]
+            parts.append((folder, parse_index(build_index(SCHEMA, compression, entries))))
+            whole += [entry._replace(name=f"{folder}/{entry.name}") for entry in entries]
+        joined = join_indexes(SCHEMA, compression, parts, {"a": 1})
+        assert joined == build_index(SCHEMA, compression, whole, {"a": 1})
+        assert list(parse_index(joined).names()) == [entry.name for entry in whole]
+        assert len(parse_index(joined).files) == 2
+    assert join_indexes(SCHEMA, None, []) == build_index(SCHEMA, None, [])
+
+
+def test_a_joined_name_that_no_shard_can_have_is_a_usage_error() -> None:
+    index = parse_index(build_index(SCHEMA, None, PLAIN))
+    with pytest.raises(UsageError, match="cannot be the name"):
+        join_indexes(SCHEMA, None, [("_part", index)])
 
 
 @pytest.mark.parametrize("name", ["../shard.00000.mdsx", "shard.mdsx", "", f"shard.{2**63}.mdsx", "é00000"])

@@ -11,7 +11,7 @@ import pytest
 
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import parse_index
-from mdsx.format.index import fingerprint
+from mdsx.format.index_writer import fingerprint
 from mdsx.writer import Writer, merge
 from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample
 
@@ -137,7 +137,7 @@ def test_parts_beside_an_active_writer_are_not_merged(root: Path) -> None:
 
 def test_parts_with_too_many_shards_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(root)
-    monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 2)
+    monkeypatch.setattr("mdsx.format.index_writer.MAX_SHARDS", 2)
     with pytest.raises(UsageError, match=r"at most 2 .*shard_size=\"1MiB\" or more"):
         merge(root)
     assert contents(root) == before

@@ -278,7 +278,7 @@ def test_a_journaled_shard_of_another_dataset_is_written_again(tmp_path: Path, c
 
 
 def test_too_many_shards_raise_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdsx.format.index.MAX_SHARDS", 5)
+    monkeypatch.setattr("mdsx.format.index_writer.MAX_SHARDS", 5)
     monkeypatch.setattr("mdsx.writer.uploads.MAX_SHARDS", 5)
     with pytest.raises(UsageError, match=r"at most 5 .*shard_size=\"1MiB\" or more"):
         write(tmp_path, COUNT)

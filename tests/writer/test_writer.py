@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mdsx.errors import ChangedError, SampleError, TransportError, UsageError
 from mdsx.format import ShardView, parse_index
-from mdsx.format.index import fingerprint
+from mdsx.format.index_writer import fingerprint
 from mdsx.writer import Writer
 from tests.format import by_the_book
 from tests.writer.jobs import COLUMNS, SHARD_SIZE, contents, sample

@@ -8,11 +8,13 @@ credentials were refused is dropped, so that the next request reads them again. 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from weakref import WeakSet
 
@@ -63,6 +65,7 @@ _SOURCES = {
     "sso": "AWS SSO",
     "custom-process": "a program named in ~/.aws/config",
 }
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _LONG = 12  # characters of a key whose last four may be shown
 _CONNECTIONS = 64
 _KEPT = 8  # clients, each for one configuration
@@ -164,14 +167,27 @@ def identity_of(options: S3Options) -> str:
 
 def _session(options: S3Options) -> Any:
     import boto3
+    import botocore.session
 
+    session = botocore.session.get_session()
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
     return boto3.session.Session(
+        botocore_session=session,
         profile_name=options.profile,
         region_name=options.region,
         aws_access_key_id=options.access_key_id,
         aws_secret_access_key=options.secret_access_key,
         aws_session_token=options.token,
     )
+
+
+def _time(value: Any) -> Any:
+    """Return the time that a text says. botocore's own parser takes 40 µs: half of the time of a listing."""
+    from botocore.utils import parse_timestamp
+
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+    return parse_timestamp(value)
 
 
 def _make_client(options: S3Options) -> Any:
