@@ -144,6 +144,9 @@ class Proxy(ThreadingHTTPServer):
             self.asked.append(Asked(exchange.range, fault is not None))
         return fault or (lambda exchange: exchange.send(exchange.forward()))
 
+    def answered(self, exchange: Exchange, reply: Reply) -> None:
+        """Called after each complete answer, in its thread; for a class that counts."""
+
     def _serve(self) -> None:
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="proxy")
         self._thread.start()
@@ -217,6 +220,8 @@ class Exchange(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(reply.body[:stop])
         self._answered = stop is None
+        if self._answered:
+            self.server.answered(self, reply)
 
     def send_rest(self, rest: bytes, piece: int, pause: float) -> None:
         """Send the rest of a body `piece` bytes at a time, each after a pause."""

@@ -207,6 +207,10 @@ class Shards:
         wrong.pop(shard, None)
         return result if isinstance(result, Verdict) else None
 
+    def is_being_made(self, shard: int) -> bool:
+        """Whether a process, this one or another, is fetching the shard into the cache now."""
+        return self.cache is not None and self.cache.is_being_made(self.key(shard))
+
     def touch(self, shard: int, needed_in: float) -> None:
         """Note for the cache, if there is one, in how many seconds a shard is needed again."""
         if self.cache is not None:

@@ -155,6 +155,10 @@ class View:
             return None
         return shards.bring(number, needed_in=needed_in, needs=needs, received=received)
 
+    def is_being_made(self, shard: int) -> bool:
+        shards, number = self.at(shard)
+        return shards.is_being_made(number)
+
     def close(self, shard: int) -> None:
         shards, number = self.at(shard)
         shards.close(number)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 _SOONEST = 1e-3  # seconds; 0 would mean "needed now", which may evict anything
 _PATIENCE = 15.0  # seconds within which a shard must come to be waited for
+_UNJUDGED = 5.0  # seconds of downloads that say too little: at a cold start, all shards are in flight at once
 _EPOCH = 3600.0  # seconds that an epoch is assumed to last before the pace is known
 _WINDOWS = 64  # windows of an epoch in which shards are queued
 
@@ -166,11 +167,13 @@ class ShardMachine:
         begins = not self.blocked and (bool(self.under_way) or may_begin)
         return shard in self.under_way or (begins and shard in self._wanted)
 
-    def is_worth_waiting(self, shards: Iterable[int], now: float) -> bool:
-        """Return whether these shards will come soon, at the speed up to now."""
+    def is_worth_waiting(self, shards: Iterable[int], now: float, *, elsewhere: Iterable[int] = ()) -> bool:
+        """Return whether these shards will come soon, at the speed up to now; and those that come `elsewhere`, all at
+        the same time, in other processes."""
         size = sum(int(self._sizes[shard]) for shard in shards)
+        size += max((int(self._sizes[shard]) for shard in elsewhere), default=0)
         busy = self._busy + (now - self._busy_since if self.under_way else 0.0)
-        return size * busy <= _PATIENCE * self._received if self._received else True
+        return busy <= _UNJUDGED or not self._received or size * busy <= _PATIENCE * self._received
 
     def close(self) -> list[int]:
         """Return the open shards, for the reader to close at its end."""

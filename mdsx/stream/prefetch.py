@@ -29,6 +29,7 @@ _LOOK_AHEAD = 2**30  # bytes of shards to bring ahead of their need, in each pro
 _SHARDS_AHEAD = 64  # more gain nothing
 _LONGEST_WAIT = 30.0  # seconds
 _LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards come
+_LOOK_ELSEWHERE = 0.02  # seconds after which it looks for a shard that another process brings
 
 
 class Prefetcher:
@@ -70,17 +71,21 @@ class Prefetcher:
             shared.ask()
 
     def wait_for(self, shards: Sequence[int]) -> None:
-        """Wait until none of `shards`, which are needed now, is under way, or until that takes too long."""
+        """Wait until none of `shards`, which are needed now, is under way, here or in another process, or until that
+        takes too long."""
         shared, deadline = self._shared, time.monotonic() + _LONGEST_WAIT
         machine = shared.machine
         with shared.changed:
             while not shared.closed:
                 may_begin = shared.threads.may_begin
-                coming = [shard for shard in shards if machine.is_coming(shard, may_begin=may_begin)]
+                here = [shard for shard in shards if machine.is_coming(shard, may_begin=may_begin)]
+                elsewhere = [shard for shard in set(shards).difference(here) if shared.view.is_being_made(shard)]
                 now = time.monotonic()
-                if not coming or not machine.is_worth_waiting(coming, now) or now > deadline:
+                if not here and not elsewhere:
                     return
-                shared.changed.wait(_LOOK_AGAIN)
+                if now > deadline or not machine.is_worth_waiting(here, now, elsewhere=elsewhere):
+                    return
+                shared.changed.wait(_LOOK_ELSEWHERE if elsewhere else _LOOK_AGAIN)
 
     def needs(self) -> Mapping[str, ShardNeeds]:
         """Return what the caches evict by."""

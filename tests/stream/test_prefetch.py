@@ -36,6 +36,7 @@ class Brought:
         self.touched: list[tuple[int, float]] = []
         self.damaged: set[int] = set()
         self.held: threading.Event | None = None  # nothing arrives before it
+        self.elsewhere: set[int] = set()  # another process brings these
         self.changed = threading.Condition()
 
     parts = ()  # it belongs to no dataset
@@ -45,6 +46,9 @@ class Brought:
 
     def touch(self, shard: int, needed_in: float) -> None:
         self.touched.append((shard, needed_in))
+
+    def is_being_made(self, shard: int) -> bool:
+        return shard in self.elsewhere
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
         assert not needs  # these shards belong to no dataset
@@ -205,6 +209,22 @@ def test_a_reader_can_wait_for_a_download() -> None:
     prefetch.close()
 
 
+def test_a_reader_waits_for_a_download_of_another_process() -> None:
+    brought = Brought()
+    prefetch = prefetcher(brought)
+    reading(prefetch, 0, 35)
+    prefetch.wait_for([0, 1, 2, 3])
+    brought.elsewhere = {9}
+    waits = threading.Thread(target=prefetch.wait_for, args=([9],))
+    waits.start()
+    waits.join(0.05)
+    assert waits.is_alive()
+    brought.elsewhere = set()
+    waits.join(PATIENCE)
+    assert not waits.is_alive()
+    prefetch.close()
+
+
 def test_nobody_waits_for_a_refused_or_failed_download() -> None:
     brought = Brought(room=1)
     brought.damaged = {1}
@@ -218,6 +238,7 @@ def test_nobody_waits_for_a_refused_or_failed_download() -> None:
 
 def test_nobody_waits_for_a_slow_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdsx.stream.machine._PATIENCE", 0.0)
+    monkeypatch.setattr("mdsx.stream.machine._UNJUDGED", 0.0)
     brought = Brought()
     brought.held = threading.Event()
     prefetch = prefetcher(brought)

@@ -42,6 +42,7 @@ from mdsx.storage.cache.files import (
     date,
     evict,
     filled,
+    is_held,
     look_at,
     map_held,
     resize,
@@ -155,6 +156,11 @@ class CacheDirectory:
     def path(self, key: CacheKey) -> Path:
         """Return the shard's path, present or not."""
         return self.directory / key.fingerprint / _NAMES[key.kind](key.raw_hash)
+
+    def is_being_made(self, key: CacheKey) -> bool:
+        """Whether a process, this one or another, is making the shard now."""
+        path = self.path(key)
+        return is_held(path.with_name(filenames.unfinished(path.name)))
 
     def is_empty(self) -> bool:
         """Whether it holds no shard."""

@@ -226,6 +226,18 @@ def evict(path: str | Path, *, dry_run: bool = False) -> bool:
             hold.release()
 
 
+def is_held(path: Path) -> bool:
+    """Return whether a process holds a file exclusively."""
+    try:
+        hold = Hold(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not hold.try_lock(fcntl.LOCK_SH)
+    finally:
+        hold.release()
+
+
 def look_at(path: str | Path) -> Cached | None:
     """Return the file as it is now; None if it is missing."""
     try:

@@ -155,6 +155,35 @@ def test_an_unfinished_shard_counts_at_its_full_size(tmp_path: Path) -> None:
     assert seen == [SIZE, Verdict.BUSY, None, Verdict.NO_ROOM]
 
 
+def test_a_shard_is_being_made_until_it_is_there_or_failed(tmp_path: Path) -> None:
+    cache, other = (CacheDirectory(tmp_path / "cache", 2 * SIZE) for _ in range(2))
+    seen: list[bool] = []
+
+    def fill(write: Write) -> None:
+        seen.extend(each.is_being_made(key(1)) for each in (cache, other))
+        write(content(1))
+
+    def fail(write: Write) -> None:
+        seen.append(other.is_being_made(key(2)))
+        raise mdsx.TransportError("lost")
+
+    assert not other.is_being_made(key(1))
+    assert not isinstance(cache.fetch(key(1), fill), Verdict)
+    with pytest.raises(mdsx.TransportError):
+        cache.fetch(key(2), fail)
+    assert seen == [True] * 3
+    assert not other.is_being_made(key(1))
+    assert not other.is_being_made(key(2))
+
+
+def test_a_shard_of_a_dead_process_is_not_being_made(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    part = cache.path(key(1)).with_suffix(".mdsx.part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(SIZE))
+    assert not cache.is_being_made(key(1))
+
+
 @pytest.mark.parametrize("wrong", ["raises", "short", "long"])
 def test_a_failed_fill_leaves_nothing(tmp_path: Path, wrong: str) -> None:
     cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
