@@ -10,7 +10,7 @@
       for encoded in encode_batch(encoder, table):
           builder.add(encoded)
       shard = builder.finish()  # with a shard_size larger than the table, one shard with all of it
-- `decode`: columns as they are stored -> an Arrow table (`to_table`).
+- `decode`: columns as they are stored -> an Arrow table (`to_table`). `json_texts`: JSON of another format as ours.
 - `restore`: columns of such a table -> the Arrow types of a schema that was kept.
 
 All of it is pure: no I/O.
@@ -18,7 +18,7 @@ All of it is pure: no I/O.
 
 from __future__ import annotations
 
-from mdsx.arrow.decode import to_table
+from mdsx.arrow.decode import json_texts, to_table
 from mdsx.arrow.encode import ArrowData, arrow_columns, encode_batch, is_arrow
 from mdsx.arrow.library import pa
 from mdsx.arrow.restore import KEPT_SCHEMA, can_restore, parse_schema, restore, schema_text
@@ -33,6 +33,7 @@ __all__ = [
     "column_type",
     "encode_batch",
     "is_arrow",
+    "json_texts",
     "pa",
     "parse_schema",
     "restore",

@@ -21,7 +21,9 @@ from mdsx.arrow.columns import edges_of
 from mdsx.arrow.library import pa
 from mdsx.arrow.types import arrow_type
 from mdsx.errors import CorruptError, UsageError
-from mdsx.format import MAX_SPAN, ColumnType, JoinedValues, Schema, numpy_values
+from mdsx.format import MAX_SPAN, ColumnType, JoinedValues, Refused, Schema, numpy_values, value_encoder
+
+_json = value_encoder(ColumnType("json"))
 
 
 def to_table(schema: Schema, columns: Mapping[str, NDArray[Any] | JoinedValues]) -> Any:
@@ -131,6 +133,24 @@ def _foreign(kind: ColumnType, values: JoinedValues) -> Any:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         hint = "leave the column out, or read it without Arrow"
         raise UsageError(f"Arrow has no type for '{kind}'", found=str(error), hint=hint) from None
+
+
+def json_texts(values: JoinedValues, kind: ColumnType) -> JoinedValues:
+    """Return JSON of another format as our JSON text: values of a column of type `json`.
+
+    Raise Refused, whose `at` has the value's number.
+    """
+    assert kind.foreign is not None
+    data, texts = memoryview(values.data), []
+    for number, (start, stop) in enumerate(pairwise(values.edges.tolist())):
+        null = values.nulls is not None and bool(values.nulls[number])
+        try:
+            texts.append(b"" if null else _json(kind.foreign(data[start:stop])))
+        except Refused as refused:
+            refused.at = (number,)
+            raise
+    edges = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return JoinedValues(b"".join(texts), edges, values.nulls)
 
 
 def _items(kind: ColumnType, items: NDArray[Any], null: NDArray[np.bool_] | None) -> Any:

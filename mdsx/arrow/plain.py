@@ -80,11 +80,16 @@ def list_lengths(array: Any) -> NDArray[np.int64]:
     if pa.types.is_fixed_size_list(array.type):
         lengths = np.full(len(array), array.type.list_size, np.int64)
     else:
-        offsets = numpy_items(array.offsets).astype(np.int64)
+        offsets = _offsets(array).astype(np.int64)
         lengths = offsets[1:] - offsets[:-1]
     if array.null_count:
         lengths[nulls(array)] = 0
     return lengths
+
+
+def _offsets(array: Any) -> NDArray[Any]:
+    """Return the n + 1 offsets of n lists or maps. No lists may have no offsets, as from Java."""
+    return numpy_items(array.offsets) if len(array) else np.zeros(1, np.int64)
 
 
 def binary_parts(array: Any) -> tuple[memoryview, NDArray[np.int64]]:
@@ -143,7 +148,7 @@ def python_values(array: Any) -> list[Any]:
         rows: list[Any] = [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)]
         return _with_nulls(array, rows or [{} for _ in range(len(array))])
     if pa.types.is_map(type):
-        offsets = numpy_items(array.offsets)
+        offsets = _offsets(array)
         edges = offsets - offsets[0]
         with items_of(edges):
             keys: list[Any] = python_values(array.keys[offsets[0] : offsets[-1]])

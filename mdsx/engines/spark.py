@@ -16,11 +16,12 @@ from typing import Any, Literal
 from mdsx.arrow import pa
 from mdsx.engines.commit import Driver, Written, aborting
 from mdsx.engines.job import Done, Job
+from mdsx.engines.spark_source import register
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import UsageError
 from mdsx.storage import StorageOptions
 
-__all__ = ["columns_of", "write"]
+__all__ = ["columns_of", "register", "write"]
 
 _LACKING = re.compile(r"No module named '[\w.]+'")
 _RESULT = "part int, folder string, samples long, hash string"

@@ -101,9 +101,13 @@ def _check_type(wanted: ColumnType, given: Any) -> None:
     if wanted.base in ("json", "msgpack") and not wanted.is_list:
         return
     text = f"{found}, of Arrow's {given}"
-    if wanted.is_list != found.is_list or bool(wanted.shape) != bool(found.shape):
-        raise Refused(str(wanted), text)
-    if wanted.scalar and found.scalar:
-        to_items(wanted.base, np.empty(0, found.item_dtype))
-    elif (wanted.base == "str") != (found.base == "str") or wanted.scalar != found.scalar:
+    if wanted.scalar:
+        item, depth = given, 0
+        while pa.types.is_list(item):
+            item, depth = item.value_type, depth + 1
+        number = column_type(item, nullable=False)
+        if depth != len(wanted.shape or ()) or not number.scalar:
+            raise Refused(str(wanted), text)
+        to_items(wanted.base, np.empty(0, number.item_dtype))
+    elif found.scalar or wanted.is_list != found.is_list or (wanted.base == "str") != (found.base == "str"):
         raise Refused(str(wanted), text)

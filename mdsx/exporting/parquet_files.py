@@ -9,15 +9,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mdsx.arrow import KEPT_SCHEMA, arrow_type, can_restore, pa, parse_schema, restore, to_table
+from mdsx.arrow import KEPT_SCHEMA, arrow_type, can_restore, json_texts, pa, parse_schema, restore, to_table
 from mdsx.errors import UsageError
 from mdsx.exporting.kinds import misfit
-from mdsx.format import ColumnType, JoinedValues, Refused, Schema, value_encoder
+from mdsx.format import ColumnType, Refused, Schema
 from mdsx.parquet import ParquetFile, ParquetIndex
 from mdsx.storage import file_of
 from mdsx.warn import warn
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from mdsx.shards import Columns, Shards
 
 _FIRST = 64  # samples that show the Arrow types of another format's values
-_json = value_encoder(ColumnType("json"))
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class ExportedParquet:
             place = f"samples from {first} on, column {column.name!r}"
             try:
                 if type.foreign is not None and type.base == "json":
-                    values, type = _json_texts(values, type), replace(type, foreign=None)
+                    values, type = json_texts(values, type), replace(type, foreign=None)
                 found = to_table(Schema((replace(column, type=type),)), {column.name: values}).column(0)
                 arrays.append(pa.chunked_array([restore(each, type, field.type) for each in found.chunks], field.type))
             except Refused as refused:
@@ -86,21 +82,6 @@ class ExportedParquet:
 
     def finish(self) -> memoryview:
         return self._file.finish()
-
-
-def _json_texts(values: JoinedValues, kind: ColumnType) -> JoinedValues:
-    """Return JSON of another format as our JSON text. Raise Refused, whose `at` has the value's number."""
-    assert kind.foreign is not None
-    data, texts = memoryview(values.data), []
-    for number, (start, stop) in enumerate(pairwise(values.edges.tolist())):
-        null = values.nulls is not None and bool(values.nulls[number])
-        try:
-            texts.append(b"" if null else _json(kind.foreign(data[start:stop])))
-        except Refused as refused:
-            refused.at = (number,)
-            raise
-    edges = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    return JoinedValues(b"".join(texts), edges, values.nulls)
 
 
 # --- the Arrow types

@@ -169,6 +169,16 @@ def test_nested_values_become_json_with_the_same_rules() -> None:
     assert refusal("json", pa.array(["1", "{"], pa.json_())).place == "sample 1 of the batch, column 'x'"
 
 
+def test_empty_lists_from_java_have_no_offsets() -> None:
+    """As Spark writes an array inside of arrays that are all empty."""
+    inner = pa.ListArray.from_buffers(
+        pa.list_(pa.string()), 0, [None, pa.py_buffer(b"")], children=[pa.array([""])[:0]]
+    )
+    outer = pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), inner)
+    same({"x": "json"}, {"x": outer}, {"x": [[], []]})
+    same({"x": "str[*]"}, {"x": inner}, {"x": []})
+
+
 def test_files_of_hugging_face_are_stored_by_their_bytes() -> None:
     files = pa.array([{"bytes": PNG, "path": None}, None, {"bytes": PNG + b"1", "path": "a.png"}], FILE)
     same({"x": "png?"}, {"x": files}, {"x": [PNG, None, PNG + b"1"]})

@@ -1,0 +1,127 @@
+"""What a read with `format("mdsx")` has: its partitions, and Arrow batches in types that Spark knows.
+
+Spark has no unsigned integers, no float16 and no arrays of a fixed size. Unsigned integers become the next larger
+signed ones, uint64 a decimal of 20 digits, as in Spark's own Parquet reader; float16 becomes float; all arrays become
+lists. docs/engines.md shows the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mdsx.arrow import arrow_type, json_texts, pa, to_table
+from mdsx.dataset import Dataset
+from mdsx.engines.spark_options import ReadOptions
+from mdsx.errors import CorruptError, UsageError
+from mdsx.format import ColumnType, JoinedValues, Refused, Schema
+from mdsx.shards import View, scan
+
+_BATCH = 10_000  # samples at most, as in Spark's own batches
+_SHOWN = 64  # samples that show the Arrow types of another format's values
+_WIDER = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "halffloat": "float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A read of the dataset that `options` name, as it was when it had the fingerprint of its snapshot."""
+
+    options: ReadOptions
+
+    @classmethod
+    def begin(cls, options: ReadOptions) -> Scan:
+        """Return a read of the dataset as it is now. Raise MdsxError."""
+        fingerprint = _open(options).shards.index.fingerprint
+        return cls(replace(options, snapshot=fingerprint))
+
+    @property
+    def dataset(self) -> Dataset:
+        """Return the dataset, with the chosen columns. A process opens it once."""
+        return _opened(self.options)
+
+    def arrow_schema(self) -> Any:
+        """Return the `pyarrow.Schema` of all batches. Raise UsageError for a column that Arrow has no type for."""
+        dataset = self.dataset
+        columns = dataset.excerpt.schema.columns
+        fields = [
+            pa.field(column.name, spark_type(_arrow_type(dataset, column.name, column.type)), column.type.nullable)
+            for column in columns
+        ]
+        return pa.schema(fields)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return the samples of each partition, from the first to before the last: of whole shards, which have about
+        `partition_size` bytes together, or of one larger shard."""
+        index = self.dataset.shards.index
+        group = (np.cumsum(index.raw_sizes) - 1) // self.options.partition_size
+        firsts = np.flatnonzero(np.diff(group, prepend=-1))  # the shards with which partitions begin
+        cuts = np.concatenate(([0], np.cumsum(index.counts)))[[*firsts, len(index.counts)]].tolist()
+        return [(start, stop) for start, stop in pairwise(cuts) if start < stop]
+
+    def read(self, start: int, stop: int, schema: Any) -> Iterator[Any]:
+        """Yield the samples [start, stop) as record batches of `schema`. Raise MdsxError."""
+        dataset, done = self.dataset, start
+        stored = dataset.excerpt.schema
+        try:
+            for run in scan(View([dataset.select(start, stop).excerpt]), most=_BATCH, join=True, check=True):
+                arrays = [
+                    _array(dataset.url, column, run.columns[column.name], schema.field(column.name).type, done)
+                    for column in stored.columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                done += len(run.samples)
+        except CorruptError:
+            for number in range(done, stop):
+                dataset[number]  # read one by one, the damaged sample is found and named
+            raise
+
+
+def _open(options: ReadOptions) -> Dataset:
+    return Dataset(
+        options.url,
+        columns=None if options.columns is None else dict(options.columns),
+        cache=options.cache,
+        storage_options=dict(options.storage) or None,
+        index=options.index,
+        snapshot=options.snapshot,
+    )
+
+
+_opened = lru_cache(maxsize=4)(_open)  # for workers of Spark, which run many tasks of a few reads
+
+
+def spark_type(type: Any) -> Any:
+    """Return the Arrow type in which values of the Arrow type `type` are handed to Spark."""
+    if pa.types.is_list(type) or pa.types.is_fixed_size_list(type) or pa.types.is_large_list(type):
+        return pa.list_(pa.field("element", spark_type(type.value_type), nullable=False))
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(spark_type(field.type)) for field in type])
+    if pa.types.is_uint64(type):
+        return pa.decimal128(20, 0)
+    return pa.type_for_alias(_WIDER[str(type)]) if str(type) in _WIDER else type
+
+
+def _arrow_type(dataset: Dataset, name: str, kind: ColumnType) -> Any:
+    if kind.foreign is None or kind.base == "json":
+        return arrow_type(replace(kind, foreign=None))
+    some = range(min(_SHOWN, len(dataset)))
+    return dataset.select_columns([name]).take(some, as_arrow=True).schema.field(0).type
+
+
+def _array(url: str, column: Any, values: Any, type: Any, first: int) -> Any:
+    """Return the values of a column, which begin at sample `first`, as one array of `type`."""
+    kind = column.type
+    try:
+        if kind.foreign is not None and kind.base == "json" and isinstance(values, JoinedValues):
+            values, kind = json_texts(values, kind), replace(kind, foreign=None)
+        found = to_table(Schema((replace(column, type=kind),)), {column.name: values}).column(0)
+        return found.cast(type).combine_chunks()
+    except (Refused, UsageError, pa.ArrowException) as error:
+        message = f"values of type '{column.type}' are not of the type that the first samples have"
+        place, hint = f"samples from {first} on, column {column.name!r}", 'choose the other columns: .option("columns")'
+        raise UsageError(message, file=url, place=place, found=str(error), expected=str(type), hint=hint) from None

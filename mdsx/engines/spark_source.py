@@ -1,0 +1,41 @@
+"""`register` adds `format("mdsx")` to a session of Spark 4, through Spark's data sources in Python.
+
+- `spark_options.py`: the options of a read and of a write.
+- `spark_scan.py`: what a read has: its partitions, and Arrow batches in types that Spark knows.
+- `spark_format.py`: the classes that Spark calls. It needs Spark 4, and is imported by `register` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mdsx.errors import UsageError
+
+_LEAST = 4
+
+
+def register(spark: Any) -> None:
+    """Let a Spark session read and write datasets with `format("mdsx")`.
+
+        mdsx.engines.spark.register(spark)
+        df = spark.read.format("mdsx").option("columns", "text,label").load("s3://bucket/corpus")
+        df.write.format("mdsx").mode("append").save("s3://bucket/selected")
+
+    A read has the dataset as it was at `load`, whenever it runs. A write is exactly once, like `write`: "append"
+    creates a dataset, and refuses one that exists; "overwrite" replaces it in one step. The other modes are refused by
+    Spark, so a mode must be given. See docs/engines.md for the options and the types.
+
+    Args:
+        spark: A session of Spark 4 or later, also of Spark Connect. mdsx must be installed where its tasks and its
+            driver run.
+
+    Raises:
+        UsageError: The session is of an earlier version.
+    """
+    if int(spark.version.partition(".")[0]) < _LEAST:
+        hint = "write with mdsx.engines.spark.write, or use Spark 4"
+        message = 'format("mdsx") needs Spark 4 or later'
+        raise UsageError(message, found=f"Spark {spark.version}", expected="Spark 4.0 or later", hint=hint)
+    from mdsx.engines.spark_format import Source  # not there in Spark 3: data sources in Python
+
+    spark.dataSource.register(Source)
