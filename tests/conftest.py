@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -43,7 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="try what chance decides (kills, faults, fuzzing) far more often"
     )
-
     parser.addoption("--engines", action="store_true", help="also run the long tests with Ray and Spark")
 
 
@@ -53,6 +54,21 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("short", max_examples=20, deadline=None)
     settings.register_profile("long", max_examples=1000, deadline=None)
     settings.load_profile("long" if config.getoption("--long") else "short")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let test processes collect one after another: on a fresh clone, the first compiles what all of them import.
+
+    What they import stays: to collect garbage meanwhile takes a second.
+    """
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
