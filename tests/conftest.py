@@ -33,6 +33,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the processes th
 sys.dont_write_bytecode = False
 os.fsync = lambda fd: None  # takes milliseconds, and only a power cut shows it: see tests/writer/test_power_cut.py
 os.environ.update(GOGC="400", GOMAXPROCS="1")  # rclone, which is written in Go, takes a quarter less processor time
+os.environ["OMP_NUM_THREADS"] = "1"  # as torchrun sets it: more threads of PyTorch only wait for each other, and busily
 
 
 class Often(Protocol):
