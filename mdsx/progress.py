@@ -1,11 +1,11 @@
-"""How far a long call has come, and a line that shows it."""
+"""How far a long call has come: what its tasks have done in all, and a line that shows it."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -37,6 +37,24 @@ class Progress:
     shards: int = 0
     of_shards: int = 0
     problems: tuple[MdsxError, ...] = ()
+
+
+class Totals:
+    """Sums over tasks of numbers that only grow. Each task reports its own so far; a task that is tried again repeats
+    some of them, which counts once.
+    """
+
+    def __init__(self, count: int) -> None:
+        """`count`: how many numbers each task reports."""
+        self.sums = [0] * count
+        self._tasks: dict[Hashable, tuple[int, ...]] = {}
+
+    def reach(self, task: Hashable, *numbers: int) -> None:
+        """Note that a task has reached `numbers`."""
+        before = self._tasks.get(task, (0,) * len(self.sums))
+        after = tuple(map(max, before, numbers))
+        self._tasks[task] = after
+        self.sums = [total + new - old for total, new, old in zip(self.sums, after, before, strict=True)]
 
 
 class StatusLine:

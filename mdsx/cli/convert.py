@@ -12,6 +12,7 @@ import typer
 
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.output import (
+    EngineOption,
     Json,
     LongCall,
     SourceOption,
@@ -102,7 +103,10 @@ def _convert(
     ] = OnBadSample.RAISE,
     shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="How many processes convert.")] = 1,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="How many processes convert: 1, or all CPUs of a cluster.")
+    ] = None,
+    engine: EngineOption = None,
     storage_option: StorageOption = None,
     source_option: SourceOption = None,
     as_json: Json = False,
@@ -123,6 +127,7 @@ def _convert(
             shard_size=shard_size,
             compression=compression,
             processes=processes,
+            engine=engine,
             storage_options=storage_options(storage_option),
             source_options=storage_options(source_option),
             watch=printer.watch,

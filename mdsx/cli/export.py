@@ -9,6 +9,7 @@ import typer
 
 from mdsx.cli.convert import KeyUntil, Nan
 from mdsx.cli.output import (
+    EngineOption,
     IndexOption,
     Json,
     LongCall,
@@ -36,7 +37,9 @@ Rename = Annotated[list[str] | None, typer.Option(metavar="NEW=OLD", help="Anoth
 Drop = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out a column.")]
 FileSize = Annotated[str, typer.Option(help="About how many bytes of the dataset a file has.")]
 FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples a file has, instead.")]
-Processes = Annotated[int, typer.Option(min=1, help="How many files to make at once.")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="How many files to make at once: 1, or all CPUs of a cluster.")
+]
 OutOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is written.")
 ]
@@ -53,7 +56,8 @@ def tar(
     ] = KeyUntil.FIRST_DOT,
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
-    processes: Processes = 1,
+    processes: Processes = None,
+    engine: EngineOption = None,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     out_option: OutOption = None,
@@ -83,7 +87,8 @@ def parquet(
     row_group_size: Annotated[str, typer.Option(help="The most bytes of a row group in memory.")] = "64MiB",
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
-    processes: Processes = 1,
+    processes: Processes = None,
+    engine: EngineOption = None,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     out_option: OutOption = None,
@@ -110,7 +115,8 @@ def jsonl(
     compression: Annotated[str, typer.Option(help="none, gzip or zstd; a level may follow: zstd:9.")] = "none",
     file_size: FileSize = "256MiB",
     file_samples: FileSamples = None,
-    processes: Processes = 1,
+    processes: Processes = None,
+    engine: EngineOption = None,
     index: IndexOption = None,
     storage_option: StorageOption = None,
     out_option: OutOption = None,
@@ -142,6 +148,7 @@ def _run(kind: Literal["tar", "parquet", "jsonl"], given: dict[str, Any], **opti
             file_size=given["file_size"],
             file_samples=given["file_samples"],
             processes=given["processes"],
+            engine=given["engine"],
             out_options=storage_options(given["out_option"]),
             watch=printer.watch,
             **options,

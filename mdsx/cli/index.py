@@ -8,7 +8,7 @@ import typer
 
 from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.convert import KeyUntil
-from mdsx.cli.output import Json, LongCall, StorageOption, print_json, print_table, storage_options
+from mdsx.cli.output import EngineOption, Json, LongCall, StorageOption, print_json, print_table, storage_options
 from mdsx.progress import Progress
 from mdsx.sizes import format_size
 
@@ -81,7 +81,10 @@ def tar(
         str | None,
         typer.Option("--from", metavar="INDEX", help="Energon's .nv-meta or a wids JSON to make the index of."),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="How many processes read tars.")] = 1,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="How many processes read tars: 1, or all CPUs of a cluster.")
+    ] = None,
+    engine: EngineOption = None,
     force: _Force = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
@@ -110,6 +113,7 @@ def tar(
             index=index,
             from_index=from_index,
             processes=processes,
+            engine=engine,
             force=force,
             storage_options=storage_options(storage_option),
             watch=call.watch,

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import typer
 
@@ -28,6 +28,10 @@ IndexOption = Annotated[
 SnapshotOption = Annotated[
     str | None,
     typer.Option(metavar="FINGERPRINT", help="Read it as it was before parts were appended; see `mdsx info`."),
+]
+EngineOption = Annotated[
+    Literal["ray"] | None,
+    typer.Option(help="Do the work on a Ray cluster (docs/engines.md): the one of RAY_ADDRESS, or this machine's."),
 ]
 SourceOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is read.")

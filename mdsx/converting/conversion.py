@@ -19,8 +19,8 @@ from mdsx.converting.record import keep_skips, kept_skips, total
 from mdsx.converting.source import Asked, Source
 from mdsx.errors import MdsxError, MissingError, UsageError, shown
 from mdsx.format import Schema, filenames
-from mdsx.process import map_in_processes
-from mdsx.progress import Progress
+from mdsx.process import Engine, Workers
+from mdsx.progress import Progress, Totals
 from mdsx.shards import read_index, refuse_foreign
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, StorageOptions, answered, open_storage
@@ -37,6 +37,7 @@ class ConvertOptions(TypedDict, total=False):
     Attributes:
         rename: New name -> old name of a column. Of tars: column -> the extensions that become it, as a sequence or
             with semicolons between them.
+        engine: "ray" converts on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
         drop: Columns to leave out. Of tars: extensions, or names of files such as "README".
         key_until: tar: where the key ends in a member's name: "first-dot" (the default, as in WebDataset) or
             "last-dot", for keys with dots in them.
@@ -52,6 +53,7 @@ class ConvertOptions(TypedDict, total=False):
 
     rename: Mapping[str, str | Sequence[str]]
     drop: str | Sequence[str]
+    engine: Engine | None
     key_until: str
     nan: Literal["error", "null"]
     per: Literal["document", "sequence"]
@@ -90,7 +92,7 @@ def convert(
     on_error: Literal["raise", "skip"] = "raise",
     shard_size: int | str = "64MiB",
     compression: str | None = None,
-    processes: int = 1,
+    processes: int | None = None,
     storage_options: StorageOptions | None = None,
     source_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
@@ -111,11 +113,11 @@ def convert(
         on_error: "skip" skips invalid samples and damaged stretches, and reports each to `watch`.
         shard_size: As in `mdsx.Writer`.
         compression: As in `mdsx.Writer`.
-        processes: How many processes convert.
+        processes: How many processes convert: 1 by default; with `engine`, as many as the cluster has CPUs.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         source_options: The same for the sources.
         watch: Called with an `mdsx.Progress` now and then, and for each skipped sample.
-        options: `rename`, `drop`, and those of the kind; see `mdsx.ConvertOptions`.
+        options: `rename`, `drop`, `engine`, and those of the kind; see `mdsx.ConvertOptions`.
 
     Returns:
         How the conversion ended.
@@ -131,6 +133,7 @@ def convert(
     if columns:
         Schema.from_columns(columns)
     rename, drop = options.pop("rename", {}), options.pop("drop", ())
+    workers = Workers.of(processes, options.pop("engine", None))
     opener = _opener(kind)
     own = [name for name, each in signature(opener).parameters.items() if each.kind is each.KEYWORD_ONLY]
     if unknown := sorted(options.keys() - set(own)):
@@ -151,7 +154,7 @@ def convert(
         on_error=on_error,
         shard_size=shard_size,
         compression=compression,
-        processes=processes,
+        workers=workers,
         storage_options=storage_options,
         watch=watch,
     )
@@ -198,14 +201,12 @@ def convert_source(
     on_error: Literal["raise", "skip"],
     shard_size: int | str,
     compression: str | None,
-    processes: int,
+    workers: Workers,
     storage_options: StorageOptions | None,
     watch: Callable[[Progress], object],
     parts: int | None = None,
 ) -> Conversion:
     """Convert `source` to the dataset in `storage`, in `parts` parts; see `convert`."""
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-        raise UsageError("processes must be an integer of at least 1", found=shown(processes))
     size = parse_size(shard_size, name="shard_size")
     Options.parse({"x": "str"}, size, compression)  # raise the writer's errors now, before anything is read or written
     columns, warnings = source.columns()
@@ -223,12 +224,13 @@ def convert_source(
         return _finished_before(storage, plan, storage_options, watch)
     plan = _continued(storage, plan)
     reporter = WatchReporter(plan, watch)
-    reporter(Advance(0, 0))
+    reporter.report()
     storage.discard_unfinished(filenames.CONVERT_FOLDER)
     storage.delete(filenames.CONVERT_SKIPPED)  # from an earlier dataset that was removed
     storage.put(filenames.CONVERT_PLAN, encode_plan(plan))
     work = PartWork(plan, source, storage_options, answered())
-    tally = total(map_in_processes(work, range(plan.parts), processes, reporter, name="mdsx-convert"))
+    paths = [plan.out, *(file.url for file in plan.files[:1])]
+    tally = total(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
     keep_skips(storage, tally)
     if plan.parts > 1:
         merge(plan.out, storage_options=storage_options)
@@ -315,24 +317,26 @@ class WatchReporter:
 
     def __init__(self, plan: Plan, watch: Callable[[Progress], object]) -> None:
         self._plan, self._watch = plan, watch
-        self._size = self._samples = 0
+        self._totals = Totals(3)
 
     def __call__(self, message: Advance) -> None:
-        self._size += message.size
-        self._samples += message.samples
-        self._report(*([] if message.error is None else [message.error]))
+        skipped = self._totals.sums[2]
+        self._totals.reach(message.part, message.size, message.samples, message.skipped)
+        again = self._totals.sums[2] == skipped  # a worker died after it had reported this error
+        self.report(*([] if message.error is None or again else [message.error]))
 
     def finished_before(self, samples: int, problems: list[MdsxError]) -> None:
         """Report that there is nothing to do."""
-        self._size, self._samples = self._plan.source_bytes, samples
-        self._report(*problems)
+        self._totals.reach(0, self._plan.source_bytes, samples, len(problems))
+        self.report(*problems)
 
-    def _report(self, *problems: MdsxError) -> None:
-        plan = self._plan
+    def report(self, *problems: MdsxError) -> None:
+        """Call `watch`."""
+        plan, (size, samples, _) = self._plan, self._totals.sums
         self._watch(
             ConversionProgress(
-                self._samples,
-                self._size,
+                samples,
+                size,
                 plan.source_bytes,
                 problems=problems,
                 kind=plan.kind,

@@ -23,6 +23,7 @@ from mdsx.converting.files import File
 from mdsx.converting.source import Block, Found, Source, Unit
 from mdsx.errors import MdsxError, SampleError, UsageError, shown
 from mdsx.format import Schema
+from mdsx.process import Engine, Workers
 from mdsx.progress import Progress, StatusLine
 from mdsx.storage import StorageOptions
 from mdsx.warn import warn
@@ -42,7 +43,8 @@ def build(
     url: str | os.PathLike[str],
     columns: Mapping[str, str],
     *,
-    processes: int = 1,
+    processes: int | None = None,
+    engine: Engine | None = None,
     parts: int | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     shard_size: int | str = "64MiB",
@@ -68,7 +70,9 @@ def build(
         inputs: What to call it with: paths, URLs, numbers, or anything else that can be pickled.
         url: Where to write the dataset.
         columns: Column name -> type, as in `mdsx.Writer`.
-        processes: How many processes call the function.
+        processes: How many processes call the function: 1 by default; with `engine`, as many as the cluster has CPUs.
+        engine: "ray" calls the function on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. Then the
+            function may be defined anywhere, and all nodes must have the modules that it imports.
         parts: In how many parts the dataset is written, which are merged at the end: no more processes than that can
             work. The default is 16, or as many as there are inputs.
         on_error: "skip" leaves out inputs for which the function raises an exception, and samples that do not fit the
@@ -99,10 +103,11 @@ def build(
         raise UsageError("inputs are a list of what the function is called with", found=shown(inputs))
     source = Inputs(function, inputs if isinstance(inputs, Sequence) else list(inputs), columns)
     parts = min(parts or _PARTS, len(source.units))
-    if processes > 1:
+    workers = Workers.of(processes, engine)
+    if engine is None and (processes or 1) > 1:
         _check_pickled(function)
-        if processes > parts and parts < len(source.units):
-            warn(f"only {parts} of {processes} processes can work, one for each part: give parts={processes}")
+    if (processes or 1) > parts and parts < len(source.units):
+        warn(f"only {parts} of {processes} processes can work, one for each part: give parts={processes}")
     storage, shown_line = open_output(url, storage_options), None
     if watch is None:
         watch = shown_line = _Line()
@@ -113,7 +118,7 @@ def build(
             on_error=on_error,
             shard_size=shard_size,
             compression=compression,
-            processes=processes,
+            workers=workers,
             storage_options=storage_options,
             watch=watch,
             parts=parts,

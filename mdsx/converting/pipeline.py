@@ -27,10 +27,13 @@ _REPORT_EVERY = 0.1  # seconds
 
 
 class Advance(NamedTuple):
-    """A message: `size` more bytes were read and `samples` more samples converted, or `error` was skipped."""
+    """A message: how far a part has come. `size` bytes were read, `samples` samples converted and `skipped` skipped so
+    far; `error` is the last one skipped, if the message is about that."""
 
+    part: int
     size: int
     samples: int
+    skipped: int
     error: MdsxError | None = None
 
 
@@ -63,11 +66,12 @@ class PartWork:
         ) as out:
             if finished:
                 tally = done.total(len(units))
-                report(Advance(sum(unit.size for unit in units), tally.samples))
+                report(Advance(task, sum(unit.size for unit in units), tally.samples, tally.skipped))
                 return tally
             first, samples = done.durable(out.samples)
-            report(Advance(sum(unit.size for unit in units[:first]), out.samples))
-            intake = _Intake(plan, source, out, report, durable=out.samples - samples)
+            before = Advance(task, sum(unit.size for unit in units[:first]), out.samples, done.total(first).skipped)
+            report(before)
+            intake = _Intake(plan, source, out, report, before, durable=out.samples - samples)
             for place, unit in enumerate(units[first:], first):
                 tally = intake.convert(unit)
                 done.put(place, tally, last=place + 1 == len(units))
@@ -86,11 +90,14 @@ def is_finished(url: str, options: StorageOptions | None) -> bool:
 class _Intake:
     """Writes the samples of units, except for the next `durable` ones, which the writer has already."""
 
-    def __init__(self, plan: Plan, source: Source, out: Writer, report: Report, *, durable: int) -> None:
+    def __init__(
+        self, plan: Plan, source: Source, out: Writer, report: Report, before: Advance, *, durable: int
+    ) -> None:
         self.durable = durable
         self._plan, self._source, self._out, self._report = plan, source, out, report
         self._encoder = Encoder(Schema.from_columns(plan.columns))
-        self._bytes, self._samples, self._reported = 0, 0, time.monotonic()
+        self._part, self._size, self._skipped = before.part, before.size, before.skipped
+        self._reported = time.monotonic()
 
     def convert(self, unit: Unit) -> Tally:
         """Convert a whole unit."""
@@ -98,7 +105,7 @@ class _Intake:
 
         def count(size: int) -> None:
             nonlocal left
-            self._bytes += min(size, left)
+            self._size += min(size, left)
             left -= min(size, left)
 
         with closing(self._source.read(unit, self._plan.columns, count)) as items:
@@ -128,7 +135,6 @@ class _Intake:
                 self.durable -= count
             else:
                 self._out.write_batch(part)
-                self._samples += count
         except SampleError as error:
             if count > 1:
                 middle = start + count // 2
@@ -145,7 +151,8 @@ class _Intake:
             tally.samples += 1
         elif self._plan.on_error == "skip":
             tally.skip(error)
-            self._report(Advance(0, 0, error))
+            self._skipped += 1
+            self._sum_up(error)
         else:
             raise error
 
@@ -156,14 +163,13 @@ class _Intake:
                 self.durable -= 1
             else:
                 self._out.write(found.values)
-                self._samples += 1
         except SampleError as error:
             return self._source.refused(unit, found.place, error)
         return None
 
-    def _sum_up(self) -> None:
-        self._report(Advance(self._bytes, self._samples))
-        self._bytes, self._samples, self._reported = 0, 0, time.monotonic()
+    def _sum_up(self, error: MdsxError | None = None) -> None:
+        self._report(Advance(self._part, self._size, self._out.samples, self._skipped, error))
+        self._reported = time.monotonic()
 
 
 def _part(columns: Any, start: int, stop: int) -> Any:

@@ -22,8 +22,8 @@ from mdsx.exporting.kinds import Kind
 from mdsx.exporting.parquet_files import Parquets, arrow_schema_of
 from mdsx.exporting.record import Record, begin, cut, finish, make_record, withdraw
 from mdsx.exporting.tar_files import Tars
-from mdsx.process import Report, map_in_processes
-from mdsx.progress import Progress
+from mdsx.process import Engine, Report, Workers
+from mdsx.progress import Progress, Totals
 from mdsx.shards import ColumnChoice, View, scan
 from mdsx.sizes import parse_size
 from mdsx.storage import Storage, StorageOptions, answered, believe, open_storage
@@ -96,7 +96,8 @@ def export(
     columns: ColumnChoice | None = None,
     rename: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
-    processes: int = 1,
+    processes: int | None = None,
+    engine: Engine | None = None,
     storage_options: StorageOptions | None = None,
     out_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
@@ -118,7 +119,8 @@ def export(
         columns: The only columns to export: their names, or a mapping from new names to those in the dataset.
         rename: New name -> name, for some of the columns.
         drop: Columns to leave out.
-        processes: How many processes export.
+        processes: How many processes export: 1 by default; with `engine`, as many as the cluster has CPUs.
+        engine: "ray" exports on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
         storage_options: What the storage of `url` needs to know besides the URL, as in `mdsx.Dataset`.
         out_options: The same for `out`.
         watch: Called with an `mdsx.Progress` now and then.
@@ -136,8 +138,7 @@ def export(
     """
     if kind not in _KINDS:
         raise UsageError("there is no such kind of export", found=shown(kind), expected=" or ".join(_KINDS))
-    if type(processes) is not int or processes < 1:
-        raise UsageError("processes must be at least 1", found=shown(processes))
+    workers = Workers.of(processes, engine)
     if isinstance(url, Dataset):
         if storage_options is not None:
             raise UsageError("the Dataset has its storage_options already", hint="give them to mdsx.Dataset")
@@ -155,10 +156,11 @@ def export(
     missing = [number for number, name in enumerate(record.files) if name not in there]
     reporter = _Reporter(export, watch)
     for number in sorted(set(range(len(record.files))).difference(missing)):
-        reporter.count(cuts[number], cuts[number + 1])
+        reporter.reach(number, cuts[number + 1])
     reporter.report()
     try:
-        map_in_processes(export, missing, processes, reporter, name="mdsx-export")
+        paths = [storage.url, dataset.url]
+        workers.map(export, missing, reporter, name="mdsx-export", paths=paths)
     except MdsxError:
         withdraw(storage, record)
         raise
@@ -270,8 +272,8 @@ class _Exporter:
     known: tuple[str, ...]
 
     def __call__(self, task: int, report: Report) -> None:
-        """Make the file with this number. `report` gets the numbers of the first sample, and of that after the last, of
-        each run of samples that is done."""
+        """Make the file with this number. `report` gets it too, and the number of the sample after the last one that is
+        done."""
         believe(self.known)
         start, stop = self.cuts[task : task + 2]
         whole = (start, stop) == (0, len(self.dataset))
@@ -281,7 +283,7 @@ class _Exporter:
             for run in scan(view, most=_RUN, join=self.kind.joined, check=True):
                 file.add(run.columns if self.kind.joined else view.present(run.columns), done)
                 done += len(run.samples)
-                report(done - len(run.samples), done)
+                report(task, done)
         except CorruptError as error:
             self._raise_named(error, done, stop)
         self.storage.put(self.names[task], file.finish())
@@ -298,22 +300,23 @@ class _Reporter:
 
     def __init__(self, export: _Exporter, watch: Callable[[Progress], object]) -> None:
         self._export, self._watch = export, watch
-        self._samples = self._size = 0
+        self._totals = Totals(2)
 
-    def __call__(self, start: int, stop: int) -> None:
-        self.count(start, stop)
+    def __call__(self, file: int, stop: int) -> None:
+        self.reach(file, stop)
         self.report()
 
-    def count(self, start: int, stop: int) -> None:
-        self._samples += stop - start
-        self._size += self._size_to(stop) - self._size_to(start)
+    def reach(self, file: int, stop: int) -> None:
+        """Note that a file has the samples before number `stop`."""
+        start = self._export.cuts[file]
+        self._totals.reach(file, stop - start, self._size_to(stop) - self._size_to(start))
 
     def report(self) -> None:
-        export = self._export
+        export, (samples, size) = self._export, self._totals.sums
         self._watch(
             ExportProgress(
-                self._samples,
-                self._size,
+                samples,
+                size,
                 self._size_to(len(export.dataset)),
                 url=export.storage.url,
                 files=len(export.names),

@@ -19,8 +19,8 @@ from mdsx.format import Schema, filenames
 from mdsx.indexing.other_indexes import OtherIndex, other_hint, read_other
 from mdsx.indexing.sources import Kind, Urls, expand, find_files
 from mdsx.indexing.tar_record import Asked, Records, TarRecord, put_record
-from mdsx.process import Report, map_in_processes
-from mdsx.progress import Progress
+from mdsx.process import Engine, Report, Workers
+from mdsx.progress import Progress, Totals
 from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, file_of, open_beside
 from mdsx.tars import (
     INDEX_KEY,
@@ -85,7 +85,8 @@ def index_tars(
     key_until: str = "first-dot",
     index: str | os.PathLike[str] | None = None,
     from_index: str | os.PathLike[str] | None = None,
-    processes: int = 1,
+    processes: int | None = None,
+    engine: Engine | None = None,
     force: bool = False,
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
@@ -117,7 +118,8 @@ def index_tars(
             WebDataset. Then only headers, numbers and arrays are read, if possible, and the number of samples in each
             tar must be the one in `from_index`. Such an index has no checksums. It is of use for tars of large members;
             a remote tar is read faster as a whole, unless Energon's index says where its headers are.
-        processes: How many processes read tars.
+        processes: How many processes read tars: 1 by default; with `engine`, as many as the cluster has CPUs.
+        engine: "ray" reads tars on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx.
         force: Whether to replace an index of other tars that still exist.
         storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` now and then; its shards are tars.
@@ -134,8 +136,7 @@ def index_tars(
         UsageError: An argument is invalid, or the folder has another index.
         TransportError: Storage failed.
     """
-    if processes < 1:
-        raise UsageError("processes must be at least 1", found=processes)
+    workers = Workers.of(processes, engine)
     checked = from_index is None
     asked = Asked(check_declared(columns or {}), Names.parse(key_until, rename, drop), checked)
     asked.names.check_declared(asked.declared)
@@ -157,7 +158,8 @@ def index_tars(
     if left and other is None and (hint := other_hint(storage)):
         warn(hint)
     work = _Work(storage, place, known, asked.names, digest, answered(), other)
-    for record in map_in_processes(work, left, processes, counts.add, name="mdsx-index"):
+    paths = [place.url, *(file_of(storage, entry.key) for entry in left[:1])]
+    for record in workers.map(work, left, counts.reach, name="mdsx-index", paths=paths):
         done[record.name] = record
     tars = [done[entry.key] for entry in entries]
     records.put(asked, known, tars)
@@ -248,12 +250,13 @@ class _Counts:
         self, entries: Sequence[Entry], done: Sequence[TarRecord], watch: Callable[[Progress], object]
     ) -> None:
         self._of_size, self._of_tars, self._watch = sum(entry.size for entry in entries), len(entries), watch
-        self._size = self._samples = self._tars = 0
-        self.add(sum(record.size for record in done), sum(record.samples for record in done), len(done))
+        self._totals = Totals(3)
+        self.reach("", sum(record.size for record in done), sum(record.samples for record in done), len(done))
 
-    def add(self, size: int, samples: int, tars: int) -> None:
-        self._size, self._samples, self._tars = self._size + size, self._samples + samples, self._tars + tars
-        self._watch(Progress(self._samples, self._size, self._of_size, self._tars, self._of_tars))
+    def reach(self, tar: str, size: int, samples: int, tars: int) -> None:
+        self._totals.reach(tar, size, samples, tars)
+        size, samples, tars = self._totals.sums
+        self._watch(Progress(samples, size, self._of_size, tars, self._of_tars))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +277,12 @@ class _Work:
         entry = task
         file = file_of(self.storage, entry.key)
         if self.other is None:
-            chunks = _reported(_read(self.storage, entry), report)
+            chunks = _reported(_read(self.storage, entry), lambda size: report(entry.key, size, 0, 0))
             found = point_tar(chunks, file=file, size=entry.size, columns=self.columns, names=self.names)
         else:
             fetch = self.other.fetch(self.storage, entry)
             found = skim_tar(fetch, file=file, size=entry.size, columns=self.columns, names=self.names)
             self.other.check(entry, found.samples, file)
-            report(entry.size, 0, 0)
         name, size, hash = "", 0, ""
         if found.samples:
             hash = xxhash.xxh3_128_hexdigest(found.pointers)
@@ -288,19 +290,19 @@ class _Work:
             self.place.put(name, found.pointers)
         record = TarRecord(entry.key, entry.size, entry.etag, self.digest, found.hash, found.samples, name, size, hash)
         put_record(self.place, record)
-        report(0, found.samples, 1)
+        report(entry.key, entry.size, found.samples, 1)
         return record
 
 
-def _reported(chunks: Generator[bytes], report: Report) -> Generator[bytes]:
+def _reported(chunks: Generator[bytes], report: Callable[[int], object]) -> Generator[bytes]:
+    """Yield the chunks, and report now and then how many bytes they have so far."""
     size, reported = 0, time.monotonic()
     for chunk in chunks:
         size += len(chunk)
         if time.monotonic() - reported > _REPORT_EVERY:
-            report(size, 0, 0)
-            size, reported = 0, time.monotonic()
+            report(size)
+            reported = time.monotonic()
         yield chunk
-    report(size, 0, 0)
 
 
 def _read(storage: Storage, entry: Entry, *, ahead: int | None = None) -> Generator[bytes]:

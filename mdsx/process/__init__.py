@@ -7,16 +7,19 @@ from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
 from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
 from mdsx.process.pool import Report, Work, map_in_processes
 from mdsx.process.threads import PREFETCH, REQUESTS, Share
+from mdsx.process.workers import Engine, Workers
 
 __all__ = [
     "PREFETCH",
     "REQUESTS",
     "Counter",
     "Counters",
+    "Engine",
     "Owner",
     "Report",
     "Share",
     "Work",
+    "Workers",
     "at_fork",
     "count",
     "end_with_parent",

@@ -40,7 +40,7 @@ class Blocks(Numbers):
 def converted(folder: Path, source: Numbers, **options: Any) -> Any:
     given = {"on_error": "skip", "shard_size": "100B", "watch": lambda progress: None, "parts": 1, **options}
     storage = open_storage(folder, write=True)
-    return convert_source(source, storage, compression=None, processes=1, storage_options=None, **given)
+    return convert_source(source, storage, compression=None, workers=Workers.of(1, None), storage_options=None, **given)
 
 
 def files(folder: Path) -> dict[str, bytes]:
