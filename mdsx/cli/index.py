@@ -32,6 +32,7 @@ def parquet(
     ],
     column: _Column = None,
     index: _Index = None,
+    engine: EngineOption = None,
     force: _Force = False,
     storage_option: StorageOption = None,
     as_json: Json = False,
@@ -50,7 +51,13 @@ def parquet(
     columns, options = parse_declared(column or ()), storage_options(storage_option)
     with LongCall("indexing", _rows, continues=False) as call:
         found = index_parquet(
-            urls, columns=columns, index=index, force=force, storage_options=options, watch=call.watch
+            urls,
+            columns=columns,
+            index=index,
+            engine=engine,
+            force=force,
+            storage_options=options,
+            watch=call.watch,
         )
     if as_json:
         print_json({**_facts(found), "warnings": call.warnings})

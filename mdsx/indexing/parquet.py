@@ -1,4 +1,5 @@
-"""Index Parquet files: one pass over their footers, in threads, and a look at the first rows for the sizes of values.
+"""Index Parquet files: one pass over their footers, in threads or on a cluster, and a look at the first rows for the
+sizes of values.
 
 The result depends on the files only: the same files give the same bytes.
 """
@@ -28,16 +29,17 @@ from mdsx.parquet import (
     mean_sizes,
     read_footer,
 )
-from mdsx.process import REQUESTS, Share
-from mdsx.progress import Progress
+from mdsx.process import REQUESTS, Engine, Report, Share, Workers
+from mdsx.progress import Progress, Totals
 from mdsx.sizes import format_size
-from mdsx.storage import Entry, Storage, StorageOptions, file_of, open_beside
+from mdsx.storage import Entry, Storage, StorageOptions, answered, believe, file_of, open_beside
 from mdsx.warn import warn
 
 LARGE = 2**28
 """Decoded bytes from which on a row group is too large to shuffle by."""
 
 _CHUNK, _SAMPLED = 2**24, 2**26  # the most bytes of a column chunk that is sampled, and of all of them
+_FILES = 256  # whose footers a task on a cluster reads
 _NAMED = 3
 _KIND = Kind("Parquet files", ".parquet", is_file_key)
 
@@ -82,6 +84,7 @@ def index_parquet(
     columns: Mapping[str, str] | None = None,
     index: str | os.PathLike[str] | None = None,
     force: bool = False,
+    engine: Engine | None = None,
     storage_options: StorageOptions | None = None,
     watch: Callable[[Progress], object] = lambda progress: None,
 ) -> Indexed:
@@ -102,6 +105,8 @@ def index_parquet(
             written, such as `hf://` and `https://`. Give readers the same `index`. `storage_options` count for it if it
             has the scheme of the files.
         force: Whether to replace an index of other files that still exist.
+        engine: "ray" reads the footers on a Ray cluster (docs/engines.md), and needs the extra ray of mdsx. It is of
+            use for 10^5 files and more.
         storage_options: What the storage needs to know besides the URL, as in `mdsx.Dataset`.
         watch: Called with an `mdsx.Progress` after each file.
 
@@ -114,11 +119,12 @@ def index_parquet(
         UsageError: The files have different columns; the folder has another index; pyarrow is not installed.
         TransportError: Storage failed.
     """
+    workers = Workers.of(None, engine)
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
     storage, entries = find_files(given, storage_options, _KIND, write=index is None)
     place = storage if index is None else open_beside(given[0], index, storage_options, write=True)
     _check_place(place, storage, entries, force=force)
-    footers, found = _read_footers(storage, entries, columns or {}, watch)
+    footers, found = _join(_read_footers(storage, entries, workers, watch), columns or {})
     means = _measure(storage, entries, footers, found)
     indexed, groups = found.indexed([footer.columns for footer in footers], means)
     local = storage.path(INDEX_KEY) is not None  # its ETags are those of this machine
@@ -186,24 +192,50 @@ class _ReadFooter:
     groups: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadFooters:
+    """Reads the footers of files, in threads."""
+
+    storage: Storage
+    known: tuple[str, ...]
+
+    def __call__(self, task: Sequence[Entry], report: Report) -> list[_ReadFooter]:
+        """`report` gets the first file, as the name of the task, and numbers of the task so far: of rows, bytes and row
+        groups."""
+        believe(self.known)
+        found: list[_ReadFooter] = []
+        rows = size = groups = 0
+        footers = Share(REQUESTS).map(lambda each: _described(self.storage, each), task)
+        for entry, footer in zip(task, footers, strict=True):
+            found.append(footer)
+            rows, size, groups = rows + sum(footer.columns.rows), size + entry.size, groups + len(footer.groups)
+            report(task[0].key, rows, size, groups)
+        return found
+
+
 def _read_footers(
-    storage: Storage, entries: Sequence[Entry], declared: Mapping[str, str], watch: Callable[[Progress], object]
-) -> tuple[list[_ReadFooter], Columns]:
-    """Return the footers of all files, and the columns that they have in common."""
-    found: list[_ReadFooter] = []
-    columns: Columns | None = None
-    samples = shards = size = 0
-    of_size = sum(entry.size for entry in entries)
-    for entry, footer in zip(
-        entries, Share(REQUESTS).map(lambda each: _described(storage, each), entries), strict=True
-    ):
-        if columns is None:
-            columns = Columns(footer.columns, declared)
-        found.append(replace(footer, columns=columns.add(footer.columns)))
-        samples, shards, size = samples + sum(footer.columns.rows), shards + len(footer.groups), size + entry.size
+    storage: Storage, entries: Sequence[Entry], workers: Workers, watch: Callable[[Progress], object]
+) -> list[_ReadFooter]:
+    """Return the footers of all files."""
+    totals, of_size = Totals(3), sum(entry.size for entry in entries)
+
+    def report(task: str, *numbers: int) -> None:
+        totals.reach(task, *numbers)
+        samples, size, shards = totals.sums
         watch(Progress(samples, size, of_size, shards))
-    assert columns is not None
-    return found, columns
+
+    at_once = _FILES if workers.engine else len(entries)
+    tasks = [entries[start : start + at_once] for start in range(0, len(entries), at_once)]
+    work = _ReadFooters(storage, answered())
+    paths = [file_of(storage, entry.key) for entry in entries[:1]]
+    found = workers.map(work, tasks, report, name="mdsx-index", paths=paths)
+    return [footer for some in found for footer in some]
+
+
+def _join(footers: Sequence[_ReadFooter], declared: Mapping[str, str]) -> tuple[list[_ReadFooter], Columns]:
+    """Return the footers with the columns that all files have in common, and these columns."""
+    columns = Columns(footers[0].columns, declared)
+    return [replace(footer, columns=columns.add(footer.columns)) for footer in footers], columns
 
 
 def _described(storage: Storage, entry: Entry) -> _ReadFooter:

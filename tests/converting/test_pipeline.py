@@ -12,6 +12,7 @@ import pytest
 from mdsx import Dataset, MdsxError, SampleError
 from mdsx.converting.conversion import convert_source
 from mdsx.converting.source import Block, Found, Unit
+from mdsx.process import Workers
 from mdsx.storage import open_storage
 from tests.converting.numbers import Numbers
 
