@@ -80,7 +80,7 @@ def check_nodes(ray: Any, paths: Iterable[str]) -> None:
             wanted[path] = path
             if os.path.isdir(path):  # any node may have a folder of that name, but not with a new file
                 with suppress(OSError):
-                    mark = tempfile.NamedTemporaryFile(prefix=".mdsx-shared-", dir=path)  # noqa: SIM115
+                    mark = tempfile.NamedTemporaryFile(prefix=".shared-", dir=path)  # noqa: SIM115
                     wanted[marks.enter_context(mark).name] = path
         here, probe = _facts(()), ray.remote(num_cpus=0)(_facts)
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]

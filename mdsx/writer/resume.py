@@ -260,6 +260,7 @@ def _recover(storage: Storage, folder: Folder, options: Options) -> list[ShardEn
     entries = _sound_run(storage, folder, options, sizes)
     for number, entry in shards:
         if number >= len(entries) or entry.key != entries[number].name:
+            folder.check_owner()  # a successor may have written it meanwhile
             storage.delete(entry.key)
     return entries
 
