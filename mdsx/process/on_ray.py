@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -119,7 +118,7 @@ class _Run:
         self._running: dict[Any, int] = {}
         try:
             self._work = ray.put(work)
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
+        except (TypeError, AttributeError) as error:
             hint = "the function and the inputs may hold no open files, locks or connections"
             raise UsageError(f"the work cannot be sent to the cluster: {error}", hint=hint) from None
         here = on_node(ray, ray.get_runtime_context().get_node_id())
