@@ -114,7 +114,7 @@ def test_columns_are_chosen_renamed_and_left_out(dataset: Path, tmp_path: Path) 
         ({"rename": {"x": "txt", "y": "txt"}}, "renamed twice, or to the name of another column"),
         ({"columns": "txt"}, "columns and drop are lists of names"),
         ({"columns": ["txt"], "drop": ["txt"]}, "no column is left"),
-        ({"processes": 0}, "processes must be at least 1"),
+        ({"processes": 0}, "processes must be an integer of at least 1"),
         ({"file_samples": 0}, "file_samples must be at least 1"),
         ({"file_size": "0"}, "file_size must be at least 1 byte"),
         ({"key_until": "last-dot"}, "this is no option of exporting jsonl"),
