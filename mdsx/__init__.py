@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mdsx.converting import Conversion, ConvertOptions, build, convert
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
+    from mdsx.engines.clean import Cleaned, clean
     from mdsx.exporting import Export, ExportOptions, export
     from mdsx.indexing import Indexed, IndexedTars, index_parquet, index_tars
     from mdsx.loader import Loader, LoaderOptions
@@ -46,6 +47,7 @@ __all__ = [
     "Appended",
     "Cache",
     "ChangedError",
+    "Cleaned",
     "Component",
     "Conversion",
     "ConvertOptions",
@@ -84,6 +86,7 @@ __all__ = [
     "append",
     "arrow_columns",
     "build",
+    "clean",
     "convert",
     "export",
     "index_parquet",
@@ -98,6 +101,7 @@ __all__ = [
 _HOMES = {
     "Appended": "mdsx.writer",
     "Cache": "mdsx.storage.cache",
+    "Cleaned": "mdsx.engines.clean",
     "Component": "mdsx.mixture",
     "Conversion": "mdsx.converting",
     "ConvertOptions": "mdsx.converting",
@@ -124,6 +128,7 @@ _HOMES = {
     "append": "mdsx.writer",
     "arrow_columns": "mdsx.arrow",
     "build": "mdsx.converting",
+    "clean": "mdsx.engines.clean",
     "convert": "mdsx.converting",
     "export": "mdsx.exporting",
     "index_parquet": "mdsx.indexing",

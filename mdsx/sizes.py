@@ -1,7 +1,8 @@
-"""Sizes as people write them: `64MiB` is 64 * 2**20 bytes, `200GB` is 200 * 10**9."""
+"""Sizes and ages as people write them: `64MiB` is 64 * 2**20 bytes, `200GB` is 200 * 10**9, `12h` is 12 hours."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from mdsx.errors import UsageError, shown
@@ -9,6 +10,10 @@ from mdsx.errors import UsageError, shown
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGTPE", 1)}
 _UNITS |= {f"{letter}IB": 1024**power for power, letter in enumerate("KMGTPE", 1)}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+"""The units of ages."""
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 _SIZE = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z]*)\s*", re.ASCII)
 
 
@@ -31,6 +36,19 @@ def parse_size(size: int | str, *, name: str = "size") -> int:
     if result < 1:
         raise UsageError(f"{name} must be at least 1 byte", found=shown(size))
     return result
+
+
+def parse_age(age: float | str, *, name: str = "age") -> float:
+    """Return `age` in seconds: a number, or text such as "30m", "12h", "7d", "2w". `name` is for errors.
+
+    Raise UsageError for anything else.
+    """
+    match = _AGE.fullmatch(age.strip()) if isinstance(age, str) else None
+    if match is not None:
+        return float(match[1]) * SECONDS[match[2]]
+    if isinstance(age, int | float) and not isinstance(age, bool) and 0 <= age < math.inf:
+        return float(age)
+    raise UsageError(f"{name} is not an age", found=shown(age), hint="write it like 30m, 12h, 7d or 2w")
 
 
 def format_size(size: int) -> str:

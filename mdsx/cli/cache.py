@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, storage_options
-from mdsx.errors import MdsxError, UsageError, shown
+from mdsx.errors import MdsxError, UsageError
 from mdsx.progress import Progress
-from mdsx.sizes import format_size, parse_size
+from mdsx.sizes import SECONDS, format_size, parse_age, parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +26,6 @@ CLEAR_EXAMPLE = "mdsx cache clear s3://bucket/corpus"
 WARM_EXAMPLE = "mdsx cache warm s3://bucket/corpus --cache-limit 1TB"
 _FOREIGN = 5  # files of others that are printed; all are counted
 _LISTED = 1000  # the same in JSON
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 
 CacheOption = Annotated[
     str | None,
@@ -145,7 +142,7 @@ def prune(
     if older_than is None and size is None:
         hint = "or `mdsx cache clear` to remove all that no process holds"
         raise UsageError("say what to remove: --older-than AGE, --size SIZE or both", hint=hint)
-    idle = None if older_than is None else _seconds(older_than)
+    idle = None if older_than is None else parse_age(older_than, name="--older-than")
     most = None if size is None else parse_size(size, name="--size")
     directory = _directory(cache)
     only = _fingerprints(directory, dataset)
@@ -269,16 +266,9 @@ def _fingerprints(directory: Path, dataset: str | None) -> set[str] | None:
     return fingerprints_of(directory, dataset, url)
 
 
-def _seconds(age: str) -> float:
-    match = _DURATION.fullmatch(age.strip())
-    if match is None:
-        raise UsageError("--older-than is not an age", found=shown(age), hint="write it like 30m, 12h, 7d or 2w")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
 def _ago(seconds: float) -> str:
-    unit = next((unit for unit in "wdhm" if seconds >= 2 * _SECONDS[unit]), "s")
-    return f"{max(0, int(seconds // _SECONDS[unit]))} {unit} ago"
+    unit = next((unit for unit in "wdhm" if seconds >= 2 * SECONDS[unit]), "s")
+    return f"{max(0, int(seconds // SECONDS[unit]))} {unit} ago"
 
 
 def _count(number: int, what: str) -> str:

@@ -6,19 +6,16 @@ Rules:
   dataset should be created, it writes the index only if there is none; where one should be replaced, only if the index
   is still the one that was there at the beginning. So of several drivers, one succeeds.
 - Before that, it checks that each attempt's index is the one that the attempt wrote, and that all its shards are there.
+- From then on, the index may be stored, whatever happens: nothing removes the attempts any more.
 - A driver removes only attempts of its own run, and nothing that the index there names. `mdsx clean` removes what dead
-  runs left.
-- While a driver is at work, it renews a record, `_runs/<run>.json`, and each attempt renews its mark. So for
-  `mdsx clean` a run is alive while its record or any file of its attempts is new.
+  runs left; `record.py` says how it knows which runs are dead.
 - A driver may be pickled, so that another process commits or aborts (Spark's data sources). Only the process that began
-  the run renews the record; after that, the attempts keep the run alive.
+  the run gives signs of life; after that, the attempts at work do.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -28,15 +25,18 @@ from typing import Any, Literal
 
 import xxhash
 
-from mdsx.engines.job import RENEWED, RUN, Done, Job
+from mdsx.engines import replaced
+from mdsx.engines.attempts import THREADS, attempts_at, folders_of, remove, runs_of
+from mdsx.engines.job import Done, Job
+from mdsx.engines.record import Record
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
+from mdsx.process import Owner
 from mdsx.shards import refuse_foreign
 from mdsx.sizes import parse_size
-from mdsx.storage import Entry, Piece, Storage, StorageOptions, answered, open_storage
+from mdsx.storage import Piece, Storage, StorageOptions, answered, describe, open_storage
 from mdsx.writer import Options
 
-_THREADS = 16
 _MODES = ("create", "replace")
 
 
@@ -67,10 +67,12 @@ class Driver:
     metadata: dict[str, Any]
     storage: Storage
     _replaced: str | None  # ETag of the index that is to be replaced
-    _over: threading.Event = field(default_factory=threading.Event)
+    _record: Record
+    _state: Literal["open", "publishing", "over"] = "open"
+    _owner: Owner = field(default_factory=Owner)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Driver, (self.job, self.metadata, self.storage, self._replaced)
+        return Driver, (self.job, self.metadata, self.storage, self._replaced, self._record)
 
     @classmethod
     def begin(
@@ -97,58 +99,75 @@ class Driver:
         build_index(options.schema, None, [], metadata)  # raises an error for invalid metadata
         storage = open_storage(url, storage_options, write=True)
         refuse_foreign(storage, "there is a dataset of another format already", hint="write to another place")
-        replaced = _there(storage)
-        if replaced is not None and mode == "create":
+        found = _there(storage)
+        if found is not None and mode == "create":
             hint = "write to another place, or replace it (docs/engines.md)"
             raise UsageError("there is a dataset already", file=storage.url, hint=hint)
         for prefix in (filenames.WRITER_FOLDER, filenames.CONVERT_FOLDER):
             if any(storage.list(prefix)):
                 hint = "finish or remove that dataset"
                 raise UsageError("a writer or a conversion is or was at work here", file=storage.url, hint=hint)
-        if replaced is None and any(filenames.parse_shard(entry.key) for entry in storage.list(filenames.SHARDS)):
-            hint = "write to another place, or remove them"
-            raise UsageError("there are shards without an index", file=storage.url, hint=hint)
+        if found is None:
+            _refuse_unnamed(storage)
+        else:
+            parse_index(found.data, file=f"{storage.url}/{filenames.INDEX}")  # what it names is removed at the end
         run = secrets.token_hex(8)
         job = Job(storage.url, dict(columns), size, compression, run, storage_options, answered())
-        driver = cls(job, dict(metadata or {}), storage, None if replaced is None else replaced.etag)
-        driver._renew()
-        threading.Thread(target=driver._keep_renewing, name=f"mdsx-run-{run}", daemon=True).start()
-        return driver
+        record = Record(storage, run)
+        record.begin()
+        return cls(job, dict(metadata or {}), storage, None if found is None else found.etag, record)
 
     def commit(self, results: Iterable[Done]) -> Written:
         """Make a dataset of the attempts whose results are given, and end the run.
 
         Raises:
-            UsageError: Two results are of the same part.
-            ChangedError: Another run has finished a dataset here meanwhile, or files of an attempt have changed.
+            UsageError: Two results are of the same part, or the run has ended.
+            ChangedError: Another run has finished a dataset here meanwhile, files of an attempt have changed, or
+                `mdsx clean` took this run for dead.
         """
+        if not self._owner.here or self._state != "open":
+            message = "the run has ended" if self._owner.here else "the run belongs to another process"
+            raise UsageError(message, file=self.storage.url, hint="begin another one")
         done = _one_each(results, self.storage.url)
         try:
+            self._record.sign()
+            if self._record.state() != "running":
+                raise self._record.taken_for_dead()
             before = self._before()
             index, data = self._join([result for result in done if result.folder])
+            if before is not None:
+                replaced.put_note(self.storage, self.job.run, before)
         except BaseException:
             self.abort(done)
             raise
         try:
-            self._publish(data)
+            self._state = "publishing"
+            self._publish(index, data, before)
         except ChangedError:
+            self._state = "open"
             self.abort(done)
             raise
         except BaseException:  # the index may have been stored: all of it stays
-            self._over.set()
+            self._record.stop()
             raise
-        replaced = _folders(parse_index(before)) if before else ()
-        self._end(keep=[*replaced, *(result.folder for result in done)])
-        if before is not None:
-            _remove_replaced(self.storage, before, index)
+        with suppress(MdsxError):  # what fails here is left to a clean
+            self._tidy(keep=[result.folder for result in done])
         return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), index.fingerprint)
 
     def abort(self, done: Iterable[Done] = ()) -> None:
         """End the run without a dataset, and remove what its attempts have written so far: those of `done`, and others.
 
-        An attempt that is still at work leaves files, which `mdsx clean` removes.
+        Do nothing after a commit that may have succeeded, in a forked child, and if the run has ended. An attempt that
+        is still at work leaves files, which `mdsx clean` removes.
         """
-        self._end(keep=(), own=[result.folder for result in done])
+        if not self._owner.here or self._state != "open":
+            return
+        self._state = "over"
+        self._record.stop()
+        with suppress(MdsxError):  # what fails here is left to a clean
+            self._remove_attempts(own=[result.folder for result in done])
+            self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
+            self._record.remove()
 
     def _before(self) -> bytes | None:
         """Return the index that is to be replaced. Raise ChangedError if there is another one now, or none."""
@@ -162,7 +181,7 @@ class Driver:
     def _join(self, done: Sequence[Done]) -> tuple[Index, bytes]:
         """Return the index over the attempts, and its bytes."""
         sizes = {entry.key: entry.size for entry in self.storage.list(filenames.PARTS)}
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             parts = list(zip((result.folder for result in done), pool.map(self._read, done), strict=True))
         for folder, part in parts:
             _check_shards(self.storage, folder, part, sizes)
@@ -182,7 +201,8 @@ class Driver:
             raise _changed("the index of an attempt is not the one that it wrote", file)
         return parse_index(data, file=file)
 
-    def _publish(self, data: bytes) -> None:
+    def _publish(self, index: Index, data: bytes, before: bytes | None) -> None:
+        """Write the index. Raise ChangedError if another driver was first, or if a clean took the run for dead."""
         try:
             if self._replaced is None:
                 self.storage.create(filenames.INDEX, data)
@@ -190,72 +210,72 @@ class Driver:
                 self.storage.replace(filenames.INDEX, data, etag=self._replaced)
         except ChangedError as error:
             raise self._late() from error
+        state = self._record.state()
+        if state != "running" and not self._stays(state, index, before):
+            self._take_back(data, before)
+            raise self._record.taken_for_dead()
 
     def _late(self) -> ChangedError:
         message = "another run has finished a dataset here meanwhile"
         hint = "read that one, or write to another place"
         return ChangedError(message, file=f"{self.storage.url}/{filenames.INDEX}", hint=hint)
 
-    # --- the record and the attempts of this run
+    def _stays(self, state: str, index: Index, before: bytes | None) -> bool:
+        """Return whether the index that was written is right, although a clean has taken the run for dead.
 
-    def _renew(self) -> None:
-        record = {"format": "mdsx-run", "version": 1, "renewed_every_s": RENEWED}
-        self.storage.put(filenames.run(self.job.run), json.dumps(record).encode())
+        That is so if all shards are there, and the clean removes none: it has finished, or removed what was replaced.
+        """
+        stored = {entry.key: entry for entry in self.storage.list()}
+        if replaced.first_missing(index, stored):
+            return False
+        lost = before is not None and replaced.first_missing(parse_index(before), stored) is not None
+        return state == "cleaned" or lost
 
-    def _keep_renewing(self) -> None:
-        while not self._over.wait(RENEWED):
-            with suppress(MdsxError):  # the next one may succeed
-                self._renew()
+    def _take_back(self, data: bytes, before: bytes | None) -> None:
+        """Restore what was there before the index was written, unless another index is there now."""
+        with suppress(MissingError, ChangedError):
+            found = self.storage.get(filenames.INDEX)
+            if found.data != data:
+                return
+            if before is None:
+                self.storage.delete(filenames.INDEX)
+            else:
+                self.storage.replace(filenames.INDEX, before, etag=found.etag)
 
-    def _end(self, keep: Sequence[str], own: Sequence[str] = ()) -> None:
-        """Remove the attempts of this run, except `keep`, and then its record. What fails here is left to a clean.
+    def _tidy(self, keep: Sequence[str]) -> None:
+        """Remove what the dataset does not need: what it replaced, the run's other attempts, and its record."""
+        self._record.remove()
+        if self._replaced is not None:
+            note = replaced.read_note(self.storage, self.job.run)
+            entries = replaced.leftovers(self.storage, note) if note else []
+            remove(self.storage, [entry.key for entry in entries])
+            self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
+        self._remove_attempts(keep=keep)
 
-        `own`: attempts that are known to be of this run."""
-        self._over.set()
-        with suppress(MdsxError):
-            there = _there(self.storage)
-            others = {*keep, *(_folders(parse_index(there.data)) if there else ())}
-            found: dict[str, list[Entry]] = {}
-            for entry in self.storage.list(filenames.PARTS):
-                if (folder := filenames.part_folder(entry.key)) and folder not in others:
-                    found.setdefault(folder, []).append(entry)
-            known = dict.fromkeys(own, self.job.run)
-            with ThreadPoolExecutor(_THREADS) as pool:
-                runs = pool.map(lambda folder: known.get(folder) or run_of(self.storage, folder, found[folder]), found)
-                mine = [entries for entries, run in zip(found.values(), runs, strict=True) if run == self.job.run]
-            remove(self.storage, [entry.key for entries in mine for entry in entries])
-            self.storage.delete(filenames.run(self.job.run))
+    def _remove_attempts(self, *, keep: Sequence[str] = (), own: Sequence[str] = ()) -> None:
+        """Remove the attempts of this run, except `keep`, and those that the index there names.
 
-
-def run_of(storage: Storage, folder: str, entries: Iterable[Entry]) -> str | None:
-    """Return the run that an attempt with these files is of; None if that cannot be known."""
-    keys = {entry.key for entry in entries}
-    for key in keys:
-        if run := filenames.marked_run(key):
-            return run
-    key = filenames.within(folder, filenames.INDEX)
-    if key not in keys:
-        return None
-    try:
-        run = parse_index(storage.get(key).data, file=f"{storage.url}/{key}").metadata.get(RUN)
-    except MdsxError:
-        return None
-    return run if isinstance(run, str) else None
-
-
-def remove(storage: Storage, keys: Sequence[str]) -> None:
-    """Remove objects, the indexes of attempts first: what has no index is unfinished."""
-    for some in (
-        [key for key in keys if key.endswith(f"/{filenames.INDEX}")],
-        [key for key in keys if not key.endswith(f"/{filenames.INDEX}")],
-    ):
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(storage.delete, some))
+        `own`: some that are known to be of this run."""
+        found = attempts_at(self.storage)
+        there = _there(self.storage) if found.keys() - {*keep} else None
+        for folder in {*keep, *(folders_of(parse_index(there.data)) if there else ())}:
+            found.pop(folder, None)
+        mine = [found.pop(folder) for folder in own if folder in found]
+        runs = runs_of(self.storage, found)
+        mine += [entries for entries, run in zip(found.values(), runs, strict=True) if run == self.job.run]
+        remove(self.storage, [entry.key for entries in mine for entry in entries])
 
 
-def _folders(index: Index) -> set[str]:
-    """Return the folders of parts that an index names."""
-    return {folder for prefix, *_ in index.files if (folder := filenames.part_folder(prefix))}
+def _refuse_unnamed(storage: Storage) -> None:
+    """Raise UsageError if there are shards, or parts, that no index names: they are to be joined."""
+    if any(filenames.parse_shard(entry.key) for entry in storage.list(filenames.SHARDS)):
+        hint = "write to another place, or remove them"
+        raise UsageError("there are shards without an index", file=storage.url, hint=hint)
+    for entry in storage.list(filenames.PARTS):
+        if filenames.part_number(entry.key) is not None and not filenames.attempt_folder(entry.key):
+            file = f"{storage.url}/{filenames.part_folder(entry.key)}"
+            hint = "join the parts with `mdsx merge`, or write to another place"
+            raise UsageError("there is a part, and no index that names it", file=file, hint=hint)
 
 
 def _there(storage: Storage) -> Piece | None:
@@ -278,24 +298,20 @@ def _one_each(results: Iterable[Done], url: str) -> list[Done]:
 def _check_shards(storage: Storage, folder: str, index: Index, sizes: Mapping[str, int]) -> None:
     """Raise ChangedError if a shard of an attempt is missing or has another size."""
     for key, size in zip(index.names(folder), index.sizes.tolist(), strict=True):
-        if sizes.get(key) != size:
+        if sizes.get(key) != size and _size(storage, key) != size:
             raise _changed("a shard of an attempt is missing or has another size", f"{storage.url}/{key}")
+
+
+def _size(storage: Storage, key: str) -> int | None:
+    """Return the size of an object that a listing lacked: those of network file systems may be a minute late."""
+    try:
+        return describe(storage, key).size
+    except MissingError:
+        return None
 
 
 def _changed(message: str, file: str) -> ChangedError:
     return ChangedError(message, file=file, hint="was `mdsx clean` or another program at work here? run the job again")
-
-
-def _remove_replaced(storage: Storage, before: bytes, now: Index) -> None:
-    """Remove the shards of the index that was replaced, and what is stored next to it. A clean removes what is left."""
-    with suppress(MdsxError):
-        old = parse_index(before)
-        names = set(now.names())
-        keys = [name for name in old.names() if name not in names]
-        keys += [filenames.within(folder, filenames.INDEX) for folder in sorted(_folders(old) - _folders(now))]
-        for prefix in (filenames.LENGTHS_FOLDER, filenames.SNAPSHOTS):
-            keys += [entry.key for entry in storage.list(prefix)]
-        remove(storage, keys)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ Names are keys, relative to the dataset's folder, with `/` between components. A
 | `shard.00000.mdsx`, `shard.00000.mdsx.zst` | shards, uncompressed or compressed |
 | `part-00000/` | the dataset of one of several writers |
 | `part-00000-0123456789abcdef/` | the same, written by one attempt at a task of a distributed engine |
-| `_runs/<run>.json` | a distributed write that is at work |
+| `_runs/<run>.begun`, `.alive`, `.dead`, `.replaced` | a distributed write: see `RunSign` |
 | `repaired.shard.00000.mdsx`, `repaired-2.` ... | the sound samples of a damaged shard |
 | `index.before-repair-<hash>.json` | an index that a repair replaced |
 | `index-<fingerprint>.json` | a snapshot: the index from before a part was appended |
@@ -27,16 +27,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import xxhash
 
 INDEX = "index.json"
 SHARDS = "shard."
-"""The prefix of shards' names; likewise `PARTS`, `REPAIRS`, `SNAPSHOTS` and `JOURNALS`."""
+"""The prefix of shards' names; likewise `PARTS`, `REPAIRS`, `SNAPSHOTS`, `ALL_INDEXES` and `JOURNALS`."""
 PARTS = "part-"
 REPAIRS = "repaired"
 SNAPSHOTS = "index-"
+ALL_INDEXES = "index"
 WRITER_FOLDER = "_mdsx/"
 WRITER_RECORD = WRITER_FOLDER + "writer.json"
 JOURNALS = WRITER_FOLDER + "journal."
@@ -46,6 +47,10 @@ CONVERT_SKIPPED = CONVERT_FOLDER + "skipped.json"
 """What a conversion skipped. It stays with the finished dataset."""
 
 RUNS_FOLDER = "_runs/"
+RunSign = Literal["begun", "alive", "dead", "replaced", "clock"]
+"""What the record of a distributed write says: when it began; when its driver was last alive; that a clean takes it for
+dead; and which index it replaces. `clock`: of a clean, which learns the storage's time from it."""
+
 LENGTHS_FOLDER = "_lengths/"
 POINTERS_FOLDER = "_mdsx-tars/"
 POINTED = POINTERS_FOLDER + "passes.json"
@@ -68,6 +73,9 @@ _PART = re.compile(r"part-([0-9]{5,})(?:-([0-9a-f]{16}))?")
 _SHARD = re.compile(
     r"(?:(part-[0-9]{5,}(?:-[0-9a-f]{16})?)/)?(?:(repaired)(?:-([0-9]+))?\.)?shard\.([0-9]{5,})\.mdsx(\.zst)?"
 )
+_ATTEMPT = re.compile(r"(part-[0-9]{5,}-[0-9a-f]{16})/.*")
+_RUN_SIGN = re.compile(rf"_runs/([0-9a-f]{{16}})\.({'|'.join(get_args(RunSign))})")
+_KEPT_INDEX = re.compile(r"index-[0-9a-f]{32}\.json|index\.before-repair-[0-9a-f]+\.json")
 _RUN_MARK = re.compile(r"part-[0-9]{5,}-[0-9a-f]{16}/_mdsx/run\.([0-9a-f]{16})")
 _REPAIRED = re.compile(r"(?:repaired(?:-[0-9]+)?\.)?(.*)")
 
@@ -166,9 +174,21 @@ def folders_of_parts(keys: Iterable[str]) -> dict[int, list[str]]:
     return found
 
 
-def run(token: str) -> str:
-    """Return the key of the record of a distributed write."""
-    return f"{RUNS_FOLDER}{token}.json"
+def attempt_folder(key: str) -> str:
+    """Return the folder of the attempt that `key` is in; "" if it is in none."""
+    match = _ATTEMPT.fullmatch(key)
+    return "" if match is None or part_number(key) is None else match[1]
+
+
+def run_sign(token: str, sign: RunSign) -> str:
+    """Return the key of an object in the record of a distributed write."""
+    return f"{RUNS_FOLDER}{token}.{sign}"
+
+
+def parse_run_sign(key: str) -> tuple[str, str] | None:
+    """Return the run and the sign of an object in a run's record; None for any other key."""
+    match = _RUN_SIGN.fullmatch(key)
+    return None if match is None else (match[1], match[2])
 
 
 def run_mark(token: str) -> str:
@@ -187,6 +207,18 @@ def within(folder: str, key: str) -> str:
     return f"{folder}/{key}" if folder else key
 
 
+def is_of_dataset(key: str) -> bool:
+    """Return whether mdsx stores an object with this key in a dataset's folder."""
+    _, _, inner = key.partition("/") if part_number(key) is not None else ("", "", key)
+    return (
+        inner == INDEX
+        or is_kept_index(key)
+        or parse_shard(key) is not None
+        or inner.startswith((WRITER_FOLDER, LENGTHS_FOLDER))
+        or parse_run_sign(key) is not None
+    )
+
+
 def work_folder(key: str) -> str | None:
     """Return the folder of a writer or a conversion, of the dataset or of a part, that `key` is in; None if in none."""
     inner = key.partition("/")[2] if key.startswith(PARTS) else key
@@ -203,6 +235,11 @@ def repaired(key: str, attempt: int) -> str:
 def replaced_index(hash: str) -> str:
     """Return the key under which a repair keeps the index that it replaces, by the hash of its content."""
     return f"index.before-repair-{hash}.json"
+
+
+def is_kept_index(key: str) -> bool:
+    """Return whether a key is that of a snapshot, or of an index that a repair replaced."""
+    return _KEPT_INDEX.fullmatch(key) is not None
 
 
 def snapshot(fingerprint: str) -> str:
@@ -247,6 +284,11 @@ def temporary(name: str, token: str) -> str:
 def lock(name: str) -> str:
     """Return the name of the temporary file that is locked while `name` is compared and replaced."""
     return temporary(name, "lock")
+
+
+def target_of(temporary: str) -> str:
+    """Return the first 100 characters of the name that a temporary file is to get."""
+    return temporary[1:].removesuffix(_TEMPORARY).rpartition(".")[0]
 
 
 def is_temporary(name: str) -> bool:

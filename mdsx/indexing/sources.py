@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from mdsx.braces import expand_braces
@@ -119,7 +119,7 @@ class _Place:
     def files(self, depth: int) -> list[Entry]:
         """Return the files with keys relative to the folder `depth` levels below the root."""
         prefix = "".join(f"{self._key(part)}/" for part in self.folder[depth:])
-        return [Entry(prefix + entry.key, entry.size, entry.etag) for entry in self._files]
+        return [replace(entry, key=prefix + entry.key) for entry in self._files]
 
     def _key(self, part: str) -> str:
         """Return a component of the URL as it is in keys."""

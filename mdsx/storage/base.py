@@ -47,6 +47,9 @@ class Piece:
     total: int
 
 
+Choose = Callable[[Entry], bool]
+
+
 class Storage(Protocol):
     """Objects below `url` (safe to print: without credentials). Can be pickled, forked, and shared by threads."""
 
@@ -95,8 +98,12 @@ class Storage(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object durably. Do nothing if it does not exist."""
 
-    def discard_unfinished(self, prefix: str = "") -> None:
-        """Remove unfinished objects below `prefix` whose writers have died."""
+    def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
+        """Remove unfinished objects below `prefix` whose writers have died: those for which `choose` returns True.
+
+        Its argument has the object's key, what is stored so far, and when that began. Where a storage cannot know which
+        writers have died (S3), all unfinished objects are removed.
+        """
 
     def path(self, key: str) -> Path | None:
         """Return the path of an object's local file; None if the storage is not a disk."""

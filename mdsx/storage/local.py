@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
 from mdsx.format import filenames
 from mdsx.process import exhausted
-from mdsx.storage.base import Entry, Piece, Sink, check_key
+from mdsx.storage.base import Choose, Entry, Piece, Sink, check_key
 from mdsx.system import map_file
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _CHUNK = 2**20
 _PATIENCE = 60.0  # seconds to wait for another replace of the same file
 _PAUSE = 0.01
+_TRIES = 20  # to put into a directory that others remove
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 """Errors of a file system without hard links."""
 
@@ -97,7 +98,17 @@ class LocalStorage:
         self._put(key, data, _link)
 
     def _put(self, key: str, data: Buffer, name: Callable[[Path, Path], object]) -> None:
-        """Write a temporary file; `name` gives it its name."""
+        """Write a temporary file; `name` gives it its name.
+
+        Others may remove the directory while it is empty, with the last other object in it: then make it again."""
+        for _ in range(_TRIES):
+            try:
+                return self._put_once(key, data, name)
+            except MissingError:
+                continue
+        return self._put_once(key, data, name)
+
+    def _put_once(self, key: str, data: Buffer, name: Callable[[Path, Path], object]) -> None:
         path = self._path(key)
         with _errors(path):
             self._settle(path.parent)
@@ -145,24 +156,29 @@ class LocalStorage:
         path = self._path(key)
         with _errors(path):
             path.unlink(missing_ok=True)
-            parent = path.parent
             with suppress(FileNotFoundError):  # another thread has removed the directory meanwhile
-                _sync_directory(parent)
-            while parent != self._root and self._root in parent.parents:
-                try:
-                    parent.rmdir()  # object storage has no directories, so remove empty ones
-                except OSError:
-                    break
-                parent = parent.parent
+                _sync_directory(path.parent)
+            self._remove_empty(path.parent)
 
-    def discard_unfinished(self, prefix: str = "") -> None:
+    def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
         with _errors(self._root):
             for folder, name in self._walk(prefix):
                 if (folder + name[1:]).startswith(prefix) and filenames.is_temporary(name):
-                    _discard(self._root / folder / name)
+                    key = folder + filenames.target_of(name)
+                    if _discard(self._root / folder / name, key, choose):
+                        self._remove_empty(self._root / folder)
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
+
+    def _remove_empty(self, directory: Path) -> None:
+        """Remove a directory below the root, and those above it, if they are empty: object storage has none."""
+        while directory != self._root and self._root in directory.parents:
+            try:
+                directory.rmdir()
+            except OSError:
+                break
+            directory = directory.parent
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Yield folder (as in keys) and name of every file that can have the prefix, including unfinished ones.
@@ -234,13 +250,17 @@ def _lock(lock: Path) -> io.FileIO:
         time.sleep(_PAUSE)
 
 
-def _discard(path: Path) -> None:
+def _discard(path: Path, key: str, choose: Choose | None) -> bool:
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            status = os.fstat(file.fileno())
+            if choose is not None and not choose(Entry(key, status.st_size, _etag(status), status.st_mtime)):
+                return False
             path.unlink(missing_ok=True)
+            return True
     except (FileNotFoundError, BlockingIOError):  # it was removed, or its writer lives
-        return
+        return False
 
 
 def map_whole(path: Path) -> mmap.mmap:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlencode
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, UsageError
-from mdsx.storage.base import Entry, MissingBucketError, check_key
+from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
 from mdsx.storage.remote.http import HttpStorage, shortened
@@ -120,7 +120,7 @@ class AzStorage(HttpStorage):
         except MissingError:
             pass
 
-    def discard_unfinished(self, prefix: str = "") -> None:
+    def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
         """Do nothing: no listing has uncommitted blocks, and Azure removes them a week after the last one."""
 
     def _blob(self, key: str) -> str:

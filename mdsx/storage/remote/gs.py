@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
-from mdsx.storage.base import Entry, MissingBucketError, check_key
+from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import errors
 from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, shared_credentials
@@ -142,7 +142,7 @@ class GsStorage(HttpStorage):
         except MissingError:
             pass
 
-    def discard_unfinished(self, prefix: str = "") -> None:
+    def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
         """Do nothing: unfinished uploads are neither listed nor billed, and end by themselves."""
 
     def identity(self) -> str:

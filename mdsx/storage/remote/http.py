@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.process import at_fork
+from mdsx.storage.base import Choose
 from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import Answer, Body, errors, keep_secrets
 from mdsx.storage.remote.storage import RemoteStorage, covering, ranged, split
@@ -147,7 +148,7 @@ class ReadOnlyStorage(HttpStorage):
     def delete(self, key: str) -> None:
         self._refuse(key)
 
-    def discard_unfinished(self, prefix: str = "") -> None:
+    def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
         self._refuse(prefix or "*")
 
     def _refuse(self, key: str) -> NoReturn:

@@ -10,10 +10,11 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mdsx.errors import ForbiddenError, MissingError
-from mdsx.storage.base import Entry, check_key
+from mdsx.storage.base import Choose, Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, shared_client
@@ -81,10 +82,8 @@ class S3Storage(RemoteStorage):
             for item in page.get("Contents", ()):
                 key = item["Key"][len(self._prefix) :]
                 if key and not key.endswith("/"):  # a directory marker, as some tools make
-                    modified = item.get("LastModified")
-                    yield Entry(
-                        key, item["Size"], _quoted(item.get("ETag", "")), modified.timestamp() if modified else 0.0
-                    )
+                    etag, modified = _quoted(item.get("ETag", "")), _seconds(item.get("LastModified"))
+                    yield Entry(key, item["Size"], etag, modified)
             if "NextContinuationToken" not in page:
                 return
             last = asked.get("ContinuationToken")
@@ -93,7 +92,7 @@ class S3Storage(RemoteStorage):
     def delete(self, key: str) -> None:
         self._ask(self._file(key), "delete_object", **self._where(key))
 
-    def discard_unfinished(self, prefix: str = "") -> None:
+    def discard_unfinished(self, prefix: str = "", *, choose: Choose | None = None) -> None:
         file = self.url
         asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **self._payer}
         uploads: list[Any] = []
@@ -108,6 +107,9 @@ class S3Storage(RemoteStorage):
             if "NoSuchUpload" not in str(error):  # rclone's answer if a bucket has none
                 raise
         for upload in uploads:
+            key = upload["Key"][len(self._prefix) :]
+            if choose is not None and not choose(Entry(key, 0, upload["UploadId"], _seconds(upload.get("Initiated")))):
+                continue
             where = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
             with suppress(MissingError):  # it was aborted already
                 self._ask(file, "abort_multipart_upload", Bucket=self._bucket, **where, **self._payer)
@@ -216,6 +218,10 @@ class _Body(io.RawIOBase):
         buffer[: len(part)] = part
         self._at += len(part)
         return len(part)
+
+
+def _seconds(date: datetime | None) -> float:
+    return date.timestamp() if date else 0.0
 
 
 def _quoted(etag: str) -> str:

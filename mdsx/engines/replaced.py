@@ -1,0 +1,124 @@
+"""The dataset that a run replaces: what it consists of, and its removal after the new index is written.
+
+Before the driver replaces the index, it stores `_runs/<run>.replaced`: a copy of the index from before, and the ETags
+of the objects next to it (snapshots, lengths, indexes that repairs replaced). So a clean can finish the removal if the
+driver dies. Nothing is removed as long as the dataset is still the old one, or while a shard of the new one is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from mdsx.engines.attempts import folders_of
+from mdsx.errors import ChangedError, CorruptError, MissingError, UnsupportedError
+from mdsx.format import Index, filenames, parse_index, parse_json
+from mdsx.storage import Entry, Storage
+
+_FORMAT, _VERSION = "mdsx-replaced", 1
+_UNKNOWN = "remove it, and what is left of the dataset that was replaced"
+
+
+class Note(NamedTuple):
+    """What a run replaces: the index, and the ETags of the objects next to it."""
+
+    old: Index
+    beside: dict[str, str]
+
+
+def put_note(storage: Storage, run: str, index: bytes) -> None:
+    """Store what the run is about to replace, whose index has these bytes."""
+    beside = {entry.key: entry.etag for entry in _beside(storage)}
+    record = {"format": _FORMAT, "version": _VERSION, "index": index.decode(), "beside": beside}
+    storage.put(filenames.run_sign(run, "replaced"), json.dumps(record, ensure_ascii=False).encode())
+
+
+def read_note(storage: Storage, run: str) -> Note | None:
+    """Return what the run replaces; None if it replaces nothing, or has removed it. Raise FormatError."""
+    key = filenames.run_sign(run, "replaced")
+    file = f"{storage.url}/{key}"
+    try:
+        found = parse_json(storage.get(key).data)
+    except MissingError:
+        return None
+    except CorruptError as error:
+        raise CorruptError(str(error), file=file, hint=_UNKNOWN) from None
+    if not isinstance(found, dict) or found.get("format") != _FORMAT or found.get("version") != _VERSION:
+        raise UnsupportedError("this was not written by this version of mdsx", file=file, hint=_UNKNOWN)
+    return Note(parse_index(str(found.get("index")).encode(), file=file), dict(found["beside"]))
+
+
+def leftovers(storage: Storage, note: Note, *, until: float | None = None) -> list[Entry]:
+    """Return what is left of the dataset that a run has replaced; nothing if it is still the dataset.
+
+    `until`: consider only shards and parts that were stored by then, by the storage's clock.
+
+    Raises:
+        ChangedError: There is no dataset now, or one that lacks shards, so the old one must stay.
+    """
+    theirs = {entry.key for entry in _beside(storage) if note.beside.get(entry.key) == entry.etag}
+    indexes = dict(indexes_at(storage))
+    if filenames.INDEX not in indexes:
+        raise ChangedError("there is no dataset now", file=storage.url, hint="see `mdsx repair`")
+    now, names = indexes[filenames.INDEX], set(note.old.names())
+    if not names.isdisjoint(now.names()) or not (names or len(now.counts)):
+        return []
+    stored = {entry.key: entry for prefix in _PREFIXES for entry in storage.list(prefix)}
+    if missing := first_missing(now, stored):
+        message = "a shard of the new dataset is missing, so the one that it replaced stays"
+        raise ChangedError(message, file=f"{storage.url}/{missing}", hint="see `mdsx verify`")
+    was = [note.old, *(index for key, index in indexes.items() if key in theirs)]
+    kept = [index for key, index in indexes.items() if key not in theirs]
+    keys = {name for index in was for name in index.names()}
+    keys.difference_update(*(index.names() for index in kept))
+    folders = {folder for index in was for folder in folders_of(index)}
+    folders -= {folder for index in kept for folder in folders_of(index)}
+
+    def is_old(entry: Entry) -> bool:
+        if entry.key in theirs:
+            return True
+        in_time = until is None or 0 < entry.modified <= until
+        return in_time and (entry.key in keys or _is_beside_part(entry.key, folders))
+
+    return [entry for entry in stored.values() if is_old(entry)]
+
+
+def first_missing(index: Index, stored: Mapping[str, Entry]) -> str | None:
+    """Return the first shard of an index that is not among the `stored` objects with its size; None if all are."""
+    for name, size in zip(index.names(), index.sizes.tolist(), strict=True):
+        if name not in stored or stored[name].size != size:
+            return name
+    return None
+
+
+_PREFIXES = (filenames.SHARDS, filenames.REPAIRS, filenames.PARTS, filenames.ALL_INDEXES, filenames.LENGTHS_FOLDER)
+
+
+def indexes_at(storage: Storage) -> Iterator[tuple[str, Index]]:
+    """Yield the keys and the indexes of a dataset: its own, snapshots, and those that repairs replaced.
+
+    Raise CorruptError for a damaged one.
+    """
+    for entry in list(storage.list(filenames.ALL_INDEXES)):
+        if entry.key == filenames.INDEX or filenames.is_kept_index(entry.key):
+            file = f"{storage.url}/{entry.key}"
+            with suppress(MissingError):  # it was removed meanwhile
+                try:
+                    yield entry.key, parse_index(storage.get(entry.key).data, file=file)
+                except CorruptError as error:
+                    hint = "see `mdsx verify`: copy it back, repair the dataset, or remove it if no run needs it"
+                    raise CorruptError(str(error), file=file, hint=hint) from None
+
+
+def _beside(storage: Storage) -> Iterator[Entry]:
+    """Yield the snapshots, the indexes that repairs replaced, and the lengths."""
+    yield from (entry for entry in storage.list(filenames.ALL_INDEXES) if filenames.is_kept_index(entry.key))
+    yield from storage.list(filenames.LENGTHS_FOLDER)
+
+
+def _is_beside_part(key: str, folders: set[str]) -> bool:
+    """Return whether a key is of an index, or of lengths, in one of the folders."""
+    folder, _, inner = key.partition("/")
+    return folder in folders and (inner == filenames.INDEX or inner.startswith(filenames.LENGTHS_FOLDER))

@@ -1,0 +1,356 @@
+"""A clean removes what dead runs left, by age, and never what a running run, a dataset or another writer needs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import mdsx
+from mdsx.engines import replaced
+from mdsx.engines.clean import Cleaned
+from mdsx.engines.commit import Driver
+from mdsx.engines.job import Done
+from mdsx.engines.record import Record
+from mdsx.format import filenames
+from mdsx.storage import open_storage
+from mdsx.storage.local import LocalStorage
+from tests.engines.test_commit import COLUMNS, SAMPLES, batches, begin, fails, keys, numbers
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "out")
+
+
+def age(url: str | Path, seconds: float = 2 * DAY) -> None:
+    """Let all files at `url` be older, but for those whose ETags somebody keeps, and which have the time in them."""
+    root = Path(url)
+    for path in root.rglob("*"):
+        key = str(path.relative_to(root))
+        if path.is_file() and not key.startswith(("index", "_lengths")):
+            status = path.stat()
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - int(seconds * 1e9)))
+
+
+def folders(url: str) -> set[str]:
+    return {folder for key in keys(open_storage(url)) if (folder := filenames.attempt_folder(key))}
+
+
+def die(driver: Driver) -> None:
+    """End a run as a kill does: it gives no more signs of life."""
+    driver._record.stop()
+    driver._state = "over"
+
+
+def dead(url: str, *parts: int) -> list[Done]:
+    """Let a run write these parts, and die two days ago."""
+    driver = begin(url)
+    done = [driver.job.write(part, batches(part)) for part in parts]
+    with pytest.raises(RuntimeError):
+        driver.job.write(9, fails(9))
+    die(driver)
+    age(url)
+    return done
+
+
+def kinds(done: Cleaned) -> list[str]:
+    return [leftover.kind for leftover in done.removed]
+
+
+def test_a_place_with_nothing_to_remove_stays_as_it_is(url: str) -> None:
+    assert not mdsx.clean(url).removed
+    assert not Path(url).exists()
+    with mdsx.Writer(url, {"x": "int32"}) as out:
+        out.write({"x": 1})
+    age(url)
+    before = keys(open_storage(url))
+    assert not mdsx.clean(url, older_than=0).removed
+    assert keys(open_storage(url)) == before
+
+
+def test_a_run_that_died_without_a_dataset_is_removed(url: str) -> None:
+    dead(url, 0, 1)
+    would = mdsx.clean(url, dry_run=True)
+    assert len(folders(url)) == 3
+    assert not [key for key in keys(open_storage(url)) if key.endswith((".dead", ".clock"))]
+    done = mdsx.clean(url)
+    assert done == would
+    assert kinds(done) == ["attempt"] * 3 + ["record"]
+    assert len({leftover.run for leftover in done.removed}) == 1
+    assert keys(open_storage(url)) == set()
+    assert sum(leftover.size for leftover in done.removed) > 0
+
+
+def test_a_run_that_died_after_others_finished_is_removed(url: str) -> None:
+    driver = begin(url)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    dead(url, 0, 1)
+    driver.commit(done)
+    age(url)
+    mdsx.clean(url)
+    assert folders(url) == {result.folder for result in done}
+    assert mdsx.verify(url).ok
+    assert keys(open_storage(url)) == {key for key in keys(open_storage(url)) if not key.startswith("_")}
+
+
+def test_what_is_younger_stays(url: str) -> None:
+    dead(url, 0)
+    late = begin(url)
+    late.job.write(1, batches(1))
+    late.abort()
+    assert not mdsx.clean(url, older_than="3d").removed
+    assert kinds(mdsx.clean(url, older_than="1d")) == ["attempt", "attempt", "record"]
+
+
+def test_a_running_run_keeps_its_attempts_whatever_their_age(url: str) -> None:
+    driver = begin(url)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    age(url, 30 * DAY)  # a long job
+    driver._record.sign()
+    cleaned = mdsx.clean(url, older_than=0)
+    assert cleaned.running == (driver.job.run,)
+    assert not cleaned.removed
+    assert {leftover.kept for leftover in cleaned.kept} == {"its run is at work"}
+    driver.commit(done)
+    assert numbers(url) == list(range(2 * SAMPLES))
+
+
+def test_a_run_is_not_dead_within_an_hour(url: str) -> None:
+    driver = begin(url)
+    done = driver.job.write(0, batches(0))
+    age(url, 3000)
+    assert not mdsx.clean(url, older_than=0).removed
+    driver.commit([done])
+    assert len(mdsx.Dataset(url)) == SAMPLES
+
+
+def test_an_attempt_of_an_unknown_run_is_older_than_all_running_runs(url: str) -> None:
+    (old,) = dead(url, 0)
+    Path(url, old.folder, "index.json").unlink()  # as a removal that was interrupted leaves it
+    driver = begin(url)
+    young = driver.job.write(1, batches(1))
+    Path(url, young.folder, "index.json").write_bytes(b"damaged")
+    age(url, 60)
+    found = {leftover.name: leftover.kept for leftover in mdsx.clean(url, older_than=0, dry_run=True).kept}
+    assert found == {young.folder: "it may be of a run that is at work"}
+    mdsx.clean(url, older_than=0)
+    assert folders(url) == {young.folder}
+
+
+def test_a_driver_that_wakes_up_after_a_clean_fails_and_publishes_nothing(url: str) -> None:
+    driver = begin(url)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    age(url)
+    mdsx.clean(url)
+    with pytest.raises(mdsx.ChangedError, match=r"`mdsx clean` took this run for dead.*run the job again"):
+        driver.commit(done)
+    assert keys(open_storage(url)) == set()
+
+
+def suspend(monkeypatch: pytest.MonkeyPatch, url: str, kind: type, name: str, *, call: int = 1) -> None:
+    """Let two days pass, and a clean run, before that call of the method."""
+    real, calls = getattr(kind, name), iter(range(1, 100))
+
+    def suspended(*args: Any, **options: Any) -> object:
+        if next(calls) == call:
+            age(url)
+            mdsx.clean(url)
+        return real(*args, **options)
+
+    monkeypatch.setattr(kind, name, suspended)
+
+
+def replacing(url: str) -> Driver:
+    """Begin to replace a dataset that a run wrote."""
+    driver = begin(url)
+    driver.commit([driver.job.write(0, batches(5))])
+    return begin(url, mode="replace")
+
+
+def test_a_driver_suspended_just_before_the_index_takes_it_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = begin(url)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    suspend(monkeypatch, url, LocalStorage, "create")
+    with pytest.raises(mdsx.ChangedError, match="took this run for dead"):
+        driver.commit(done)
+    assert keys(driver.storage) == set()
+
+
+def test_a_driver_suspended_just_after_the_index_keeps_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = begin(url)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    suspend(monkeypatch, url, Record, "state", call=2)
+    driver.commit(done)
+    assert numbers(url) == list(range(2 * SAMPLES))
+    assert {filenames.attempt_folder(key) for key in keys(driver.storage)} == {"", *(result.folder for result in done)}
+
+
+@pytest.mark.parametrize(("kind", "name", "call"), [(LocalStorage, "replace", 1), (Record, "state", 2)])
+def test_a_suspended_driver_leaves_the_dataset_that_it_would_replace(
+    url: str, kind: type, name: str, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = replacing(url)
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+    suspend(monkeypatch, url, kind, name, call=call)
+    with pytest.raises(mdsx.ChangedError, match="took this run for dead"):
+        driver.commit(done)
+    monkeypatch.undo()
+    assert numbers(url) == list(range(5 * SAMPLES, 6 * SAMPLES))
+    assert mdsx.verify(url).ok
+    age(url)
+    mdsx.clean(url)
+    assert len(folders(url)) == 1
+    assert not [key for key in keys(driver.storage) if key.startswith("_")]
+
+
+def killed_while_replacing(url: str, monkeypatch: pytest.MonkeyPatch, where: str) -> Driver:
+    """Replace a dataset that has grown and has lengths, and die at the call of `where`."""
+    with mdsx.Writer(url, COLUMNS, shard_size=500, lengths=["text"]) as out:
+        for batch in batches(3):
+            out.write_batch(batch)
+    with mdsx.Writer(f"{url}/part-00000", COLUMNS, shard_size=500) as out:
+        for batch in batches(4):
+            out.write_batch(batch)
+    mdsx.append(url, "part-00000")
+    driver = begin(url, mode="replace")
+    done = [driver.job.write(part, batches(part)) for part in range(2)]
+
+    def killed(*args: object, **options: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    owner = {"state": Record, "remove": Record, "leftovers": replaced, "_publish": Driver}[where]
+    monkeypatch.setattr(owner, where, killed)
+    with pytest.raises(KeyboardInterrupt):
+        driver.commit(done)
+    monkeypatch.undo()
+    die(driver)
+    age(url)
+    return driver
+
+
+@pytest.mark.parametrize("where", ["remove", "leftovers"])
+def test_a_clean_finishes_a_replacement_that_was_killed(url: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = killed_while_replacing(url, monkeypatch, where).storage
+    assert any(filenames.parse_shard(key) and not filenames.attempt_folder(key) for key in keys(storage))
+    if where == "remove":  # the driver might still take its index back
+        assert [leftover.kind for leftover in mdsx.clean(url).kept] == ["replaced"]
+        age(url)
+    assert "replaced" in kinds(mdsx.clean(url))
+    assert numbers(url) == list(range(2 * SAMPLES))
+    assert {filenames.attempt_folder(key) or key for key in keys(storage)} == {"index.json", *folders(url)}
+
+
+def test_a_replacement_killed_before_its_index_leaves_the_old_dataset(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = killed_while_replacing(url, monkeypatch, "_publish").storage
+    before = {key for key in keys(storage) if not key.startswith("_runs/") and not filenames.attempt_folder(key)}
+    for _ in range(2):
+        mdsx.clean(url)
+        age(url)
+    assert keys(storage) == before
+    assert numbers(url) == list(range(3 * SAMPLES, 5 * SAMPLES))
+
+
+def test_the_replaced_dataset_stays_while_the_new_one_lacks_a_shard(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = killed_while_replacing(url, monkeypatch, "leftovers").storage
+    lost = next(key for key in sorted(keys(storage)) if filenames.attempt_folder(key) and filenames.parse_shard(key))
+    storage.delete(lost)
+    (kept,) = mdsx.clean(url).kept
+    assert kept.kind == "replaced"
+    assert lost in kept.kept
+    assert "shard.00000.mdsx" in keys(storage)
+
+
+def test_what_was_written_after_a_replacement_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = killed_while_replacing(url, monkeypatch, "leftovers").storage
+    for key in keys(storage):
+        if key.startswith("part-00000/"):
+            storage.delete(key)
+    with mdsx.Writer(f"{url}/part-00000", COLUMNS, shard_size=500) as out:  # to be appended
+        for batch in batches(6):
+            out.write_batch(batch)
+    mdsx.clean(url)
+    assert mdsx.verify(f"{url}/part-00000").ok
+    assert "shard.00000.mdsx" not in keys(storage)
+
+
+def test_a_dataset_whose_index_was_lost_stays(url: str) -> None:
+    driver = begin(url)
+    driver.commit([driver.job.write(part, batches(part)) for part in range(2)])
+    index = Path(url, "index.json")
+    index.unlink()
+    dead(url, 7)
+    kept = mdsx.clean(url).kept
+    assert {leftover.kept for leftover in kept} == {"it may be of a dataset whose index was lost: see `mdsx repair`"}
+    mdsx.repair(url)
+    assert numbers(url) == list(range(2 * SAMPLES))
+
+
+def test_a_damaged_index_is_an_error_and_removes_nothing(url: str) -> None:
+    driver = begin(url)
+    driver.commit([driver.job.write(0, batches(0))])
+    Path(url, "index.json").write_bytes(b"{")
+    age(url)
+    before = keys(driver.storage)
+    with pytest.raises(mdsx.CorruptError, match=r"index\.json"):
+        mdsx.clean(url)
+    assert keys(driver.storage) == before
+
+
+def test_what_other_writers_left_stays(url: str) -> None:
+    for place in (url, f"{url}/part-00003"):
+        with suppress(RuntimeError), mdsx.Writer(place, COLUMNS, shard_size=500) as out:
+            for batch in fails(0):
+                out.write_batch(batch)
+    Path(url, "_runs").mkdir()
+    Path(url, "_runs", "notes.txt").write_text("of the user")
+    age(url)
+    before = keys(open_storage(url))
+    assert not mdsx.clean(url, older_than=0).removed
+    assert keys(open_storage(url)) == before
+
+
+def test_a_dataset_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text('{"version":2,"shards":[]}')
+    with pytest.raises(mdsx.UsageError, match="another format"):
+        mdsx.clean(tmp_path)
+
+
+def test_a_storage_that_keeps_no_times_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead(url, 0)
+    real = LocalStorage.list
+    monkeypatch.setattr(
+        LocalStorage, "list", lambda self, prefix="": (replace(entry, modified=0.0) for entry in real(self, prefix))
+    )
+    before = keys(open_storage(url))
+    with pytest.raises(mdsx.TransportError, match="does not list when objects were stored"):
+        mdsx.clean(url)
+    assert keys(open_storage(url)) == before
+
+
+def test_unfinished_files_of_dead_writers_are_removed(url: str) -> None:
+    dead(url, 0)
+    folder = next(iter(folders(url)))
+    old, young = Path(url, folder, ".shard.00007.mdsx.00.mdsx-tmp"), Path(url, "_runs/.x.begun.00.mdsx-tmp")
+    foreign = Path(url, ".notes.00.mdsx-tmp")
+    held = Path(url, ".index.json.00.mdsx-tmp")
+    for path in (old, held, foreign):
+        path.write_bytes(b"half")
+    age(url)
+    young.write_bytes(b"half")
+    with held.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # its writer lives
+        assert "unfinished" in kinds(mdsx.clean(url))
+    assert not old.exists()
+    assert young.exists()
+    assert held.exists()
+    assert foreign.exists()
