@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mdsx.converting import Conversion, ConvertOptions, build, convert
     from mdsx.damage import Repair, ShardRepair, Verification, repair, verify
     from mdsx.dataset import Dataset
-    from mdsx.engines.clean import Cleaned, clean
+    from mdsx.engines import Cleaned, Leftover, clean
     from mdsx.exporting import Export, ExportOptions, export
     from mdsx.indexing import Indexed, IndexedTars, index_parquet, index_tars
     from mdsx.loader import Loader, LoaderOptions
@@ -61,6 +61,7 @@ __all__ = [
     "Groups",
     "Indexed",
     "IndexedTars",
+    "Leftover",
     "Loader",
     "LoaderOptions",
     "MaxTokens",
@@ -101,7 +102,7 @@ __all__ = [
 _HOMES = {
     "Appended": "mdsx.writer",
     "Cache": "mdsx.storage.cache",
-    "Cleaned": "mdsx.engines.clean",
+    "Cleaned": "mdsx.engines",
     "Component": "mdsx.mixture",
     "Conversion": "mdsx.converting",
     "ConvertOptions": "mdsx.converting",
@@ -112,6 +113,7 @@ _HOMES = {
     "Groups": "mdsx.order",
     "Indexed": "mdsx.indexing",
     "IndexedTars": "mdsx.indexing",
+    "Leftover": "mdsx.engines",
     "Loader": "mdsx.loader",
     "LoaderOptions": "mdsx.loader",
     "MaxTokens": "mdsx.stream",
@@ -128,7 +130,7 @@ _HOMES = {
     "append": "mdsx.writer",
     "arrow_columns": "mdsx.arrow",
     "build": "mdsx.converting",
-    "clean": "mdsx.engines.clean",
+    "clean": "mdsx.engines",
     "convert": "mdsx.converting",
     "export": "mdsx.exporting",
     "index_parquet": "mdsx.indexing",

@@ -47,6 +47,7 @@ CHAPTERS = {
     "Mix": ("Mixture", "Component"),
     "Order": ("Shuffle", "Order", "Groups", "GroupSequence"),
     "Verify and repair": ("verify", "Verification", "repair", "Repair", "ShardRepair", "Progress"),
+    "Clean": ("clean", "Cleaned", "Leftover"),
     "Errors": tuple(sorted(name for name in mdsx.__all__ if name.endswith("Error"))),
 }
 """The names of each chapter, in order."""

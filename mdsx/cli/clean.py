@@ -12,7 +12,7 @@ from mdsx.cli.output import Bar, Json, StorageOption, print_json, storage_option
 from mdsx.sizes import format_size, parse_age
 
 if TYPE_CHECKING:
-    from mdsx.engines.verdicts import Leftover
+    from mdsx.engines import Leftover
     from mdsx.progress import Progress
 
 CLEAN_EXAMPLE = "mdsx clean s3://bucket/corpus --older-than 7d"
@@ -41,7 +41,7 @@ def clean(
     Attempts of a running run stay, whatever their age. What other writers have begun stays: they can resume it. If it
     is interrupted, run it again.
     """
-    from mdsx.engines.clean import clean
+    from mdsx.engines import clean
 
     age = parse_age(older_than, name="--older-than")
     with Bar("removing") as bar:

@@ -2,6 +2,12 @@
 
 - `job.py`: what all tasks of a distributed write share, and one attempt at a task.
 - `commit.py`: the driver's part: it begins a job, and makes a dataset of the attempts that count.
+- `clean.py`: `mdsx.clean`, which removes what dead runs left.
 
 The rules of exactly once are in `commit.py`. Each engine is an extra, imported when it is used.
 """
+
+from mdsx.engines.clean import Cleaned, clean
+from mdsx.engines.verdicts import Leftover
+
+__all__ = ["Cleaned", "Leftover", "clean"]

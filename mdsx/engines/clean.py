@@ -8,8 +8,8 @@ Rules:
   an attempt cannot be known, it must be older than the beginning of every running run.
 - Listings are no snapshots, so they come in this order: attempts, then runs, then indexes. An attempt in the first
   listing whose run has no record in the second one is of a run that has ended; if it counts, the index names it.
-- A clean marks a run as dead before it reads the indexes again, and removes the mark last: see `record.py`. As long as the
-  driver of a run that replaces a dataset might wake up, the old dataset stays too, for it may be restored.
+- A clean marks a run as dead before it reads the indexes again, and removes the mark last: see `record.py`. As long as
+  the driver of a run that replaces a dataset might wake up, the old dataset stays too: it may be restored.
 - Without an index, a finished attempt is removed only if the record of its run is still there, which proves that the
   run never wrote an index. The others may be a dataset whose index was lost.
 - Parts and shards that no engine wrote stay: a writer may resume them, and a user may merge or append them.
@@ -144,7 +144,7 @@ class _Place:
             self._storage.delete(key)
 
     def _judge_attempts(self, ages: Ages) -> set[str | None]:
-        """Return the runs of which attempts stay."""
+        """Return the runs whose attempts stay, in part or all."""
         named = _named(self._storage)
         unnamed = {folder: entries for folder, entries in self._attempts.items() if folder not in named}
         has_index = any(entry.key == filenames.INDEX for entry in self._storage.list(filenames.INDEX))

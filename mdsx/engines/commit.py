@@ -28,7 +28,7 @@ import xxhash
 from mdsx.engines import replaced
 from mdsx.engines.attempts import THREADS, attempts_at, folders_of, remove, runs_of
 from mdsx.engines.job import Done, Job
-from mdsx.engines.record import Record
+from mdsx.engines.record import Record, State
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
 from mdsx.format import Index, build_index, filenames, join_indexes, parse_index
 from mdsx.process import Owner
@@ -69,6 +69,7 @@ class Driver:
     _replaced: str | None  # ETag of the index that is to be replaced
     _record: Record
     _state: Literal["open", "publishing", "over"] = "open"
+    _noted: bool = False  # whether this object has stored what the run replaces
     _owner: Owner = field(default_factory=Owner)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -131,11 +132,12 @@ class Driver:
         done = _one_each(results, self.storage.url)
         try:
             self._record.sign()
-            if self._record.state() != "running":
-                raise self._record.taken_for_dead()
+            if (state := self._record.state()) != "running":
+                raise self._record.ended(state)
             before = self._before()
             index, data = self._join([result for result in done if result.folder])
             if before is not None:
+                self._noted = True
                 replaced.put_note(self.storage, self.job.run, before)
         except BaseException:
             self.abort(done)
@@ -166,7 +168,8 @@ class Driver:
         self._record.stop()
         with suppress(MdsxError):  # what fails here is left to a clean
             self._remove_attempts(own=[result.folder for result in done])
-            self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
+            if self._noted:
+                self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
             self._record.remove()
 
     def _before(self) -> bytes | None:
@@ -213,14 +216,14 @@ class Driver:
         state = self._record.state()
         if state != "running" and not self._stays(state, index, before):
             self._take_back(data, before)
-            raise self._record.taken_for_dead()
+            raise self._record.ended(state)
 
     def _late(self) -> ChangedError:
         message = "another run has finished a dataset here meanwhile"
         hint = "read that one, or write to another place"
         return ChangedError(message, file=f"{self.storage.url}/{filenames.INDEX}", hint=hint)
 
-    def _stays(self, state: str, index: Index, before: bytes | None) -> bool:
+    def _stays(self, state: State, index: Index, before: bytes | None) -> bool:
         """Return whether the index that was written is right, although a clean has taken the run for dead.
 
         That is so if all shards are there, and the clean removes none: it has finished, or removed what was replaced.

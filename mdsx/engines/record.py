@@ -26,6 +26,8 @@ from mdsx.errors import ChangedError, MdsxError
 from mdsx.format import filenames
 from mdsx.storage import Storage
 
+State = Literal["running", "dead", "cleaned"]
+
 
 class Record:
     """The record of a run. The signs of life end with the object that began it; a copy gives none."""
@@ -44,19 +46,20 @@ class Record:
         name, args = f"mdsx-run-{self._run}", (self._storage, self._run, self._over)
         threading.Thread(target=_renew, args=args, name=name, daemon=True).start()
 
-    def state(self) -> Literal["running", "dead", "cleaned"]:
+    def state(self) -> State:
         """Return whether the run is at work, a clean has taken it for dead, or even finished with it."""
         found = {entry.key for entry in self._storage.list(f"{filenames.RUNS_FOLDER}{self._run}.")}
         if filenames.run_sign(self._run, "dead") in found:
             return "dead"
         return "running" if filenames.run_sign(self._run, "begun") in found else "cleaned"
 
-    def taken_for_dead(self) -> ChangedError:
-        """Return the error of a run that a clean has taken for dead."""
+    def ended(self, state: State) -> ChangedError:
+        """Return the error of a run in this `state`."""
         message = "`mdsx clean` took this run for dead, and removes what it wrote"
         hint = "was the driver suspended, or cut off from the storage, for that long? run the job again"
-        file = f"{self._storage.url}/{filenames.run_sign(self._run, 'begun')}"
-        return ChangedError(message, file=file, hint=hint)
+        if state == "cleaned":
+            message = "the run has ended: it was committed or aborted, or `mdsx clean` took it for dead"
+        return ChangedError(message, file=self._storage.url, hint=hint)
 
     def sign(self) -> None:
         """Give a sign of life."""

@@ -8,7 +8,7 @@ driver dies. Nothing is removed as long as the dataset is still the old one, or 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 

@@ -121,7 +121,7 @@ def of_attempts(
 
 
 def of_record(run: Run, ages: Ages) -> Leftover | None:
-    """Return the verdict on the record of a run that is not at work, and of which nothing else is left."""
+    """Return the verdict on the record of a run that is not at work, and that has left nothing else."""
     if all(ages.is_dead(entry.modified) for sign, entry in run.signs.items() if sign != "dead"):
         return Leftover.of("record", "", run.name, run.signs.values())
     return None

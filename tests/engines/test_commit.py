@@ -194,7 +194,7 @@ def test_another_process_may_commit_what_a_driver_began(url: str, mode: str) -> 
     done = driver.job.write(0, batches(0))
     driver.commit([done])
     assert numbers(url) == list(range(SAMPLES))
-    with pytest.raises(mdsx.ChangedError, match="another run has finished a dataset"):
+    with pytest.raises(mdsx.ChangedError, match="the run has ended: it was committed"):
         late.commit([driver.job.write(0, batches(1))])
     assert {filenames.part_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}
 

@@ -33,11 +33,13 @@ def test_each_callable_has_at_most_a_dozen_arguments(name: str) -> None:
         or name
         in (
             "Appended",
+            "Cleaned",
             "Conversion",
             "Export",
             "GroupSequence",
             "Indexed",
             "IndexedTars",
+            "Leftover",
             "Progress",
             "Repair",
             "ShardRepair",
