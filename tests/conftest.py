@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from mdsx import warn
-from mdsx.storage import retry
+from mdsx.storage import retry, throttle
 from tests import fork_server
 from tools.fault_proxy import Proxy
 from tools.servers.az import AzureServer
@@ -152,6 +152,7 @@ def _proxy(s3: S3Server) -> Iterator[Proxy]:
 def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy in front of the S3 server, without a fault yet. Pauses between tries are short."""
     monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
+    monkeypatch.setattr(throttle, "pause", lambda seconds: None)
     for name, value in _proxy.env().items():
         monkeypatch.setenv(name, value)
     _proxy.clear()

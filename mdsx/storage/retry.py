@@ -4,6 +4,9 @@ Pauses grow from 0.1 to 12.8 seconds, half of each at random. After 8 tries (som
 without progress, the failure becomes an error that says so. If a server says how long to wait (Retry-After, rate
 limits), the request waits that long instead. This is the only layer that retries.
 
+A server that limits requests (503 SlowDown) refuses some and answers others. So a refusal does not count as long as
+other requests of this process are answered, for up to ten minutes. See throttle.py for how many requests are sent then.
+
 Some failures are rarely cured by a retry: an unknown host, a refused connection, TLS, a bucket that does not exist. If
 the endpoint or the bucket has never answered before, such a failure is most likely a mistake, so it becomes an error
 much sooner. If it has answered before, it is most likely an outage. A forked child inherits this knowledge; a spawned
@@ -13,6 +16,7 @@ one is given it (`answered`, `believe`), or unpickles a storage that carries it.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -36,8 +40,12 @@ class TransientError(Exception):
     """A failure that a retry may cure, and the error to raise if it does not.
 
     `lasting`: the endpoint, or the bucket, is not there. A retry rarely cures that, unless it was there before.
-    `after`: the seconds that the server asks to wait before the next request.
+    `after`: the seconds that the server asks to wait before the next request. `limited`: the server refused the request
+    because there are too many.
     """
+
+    answered_at = -math.inf
+    """When the server last answered another request of this process, by the monotonic clock."""
 
     def __init__(
         self,
@@ -46,10 +54,11 @@ class TransientError(Exception):
         lasting: Literal["endpoint", "bucket"] | None = None,
         *,
         after: float | None = None,
+        limited: bool = False,
         **fields: Any,
     ) -> None:
         super().__init__(message)
-        self.kind, self.lasting, self.after = kind, lasting, after
+        self.kind, self.lasting, self.after, self.limited = kind, lasting, after, limited
         self._message, self._fields = message, fields
 
     def final(self, tries: str = "") -> MdsxError:
@@ -66,7 +75,7 @@ class Tries:
 
     def __init__(self, limit: Limit = lambda failure: None) -> None:
         self._failures = 0
-        self._since = time.monotonic()
+        self._began = self._since = self._tried_at = time.monotonic()
         self._limit = limit
         self._obedience = OBEDIENCE
 
@@ -79,6 +88,10 @@ class Tries:
         if failure.after is not None and 1 <= failure.after <= self._obedience:
             self._obey(failure, failure.after)
             return
+        now = time.monotonic()
+        if failure.limited and failure.answered_at > self._tried_at and now - self._began < OBEDIENCE:
+            self.progressed()
+        self._tried_at = now
         self._failures += 1
         limit = self._limit(failure)
         seconds = time.monotonic() - self._since

@@ -1,1 +1,1 @@
-"""The numbers of a large run, measured or computed: `python3 -m tools scale`."""
+"""The numbers of a large run: computed for a petabyte, and measured at full count with small objects."""

@@ -14,9 +14,9 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,9 @@ import numpy as np
 import psutil
 
 import mdsx
+from mdsx.sizes import format_size
 from tools.link import Link
+from tools.pages import table
 from tools.processes import end_with_parent
 from tools.scale.counting import CountingProxy, Sums
 from tools.servers.s3 import S3Server
@@ -87,8 +89,40 @@ class Cold:
         return (self.downloaded + self.ranged) / self.dataset - 1
 
 
+PLANS = {
+    "each in an order of its own": Plan(),
+    "in the same order": Plan(seeds=False),
+    "over a link of 100 MB/s and 30 ms": Plan(rtt=0.03, rate=1e8),
+    "in the same order, a cache of 60 %": Plan(block=16, seeds=False, cache=0.6),
+    "each in its own order, a cache of 80 %": Plan(block=16, cache=0.8),
+}
 PRELOAD = ("tools.scale.cold", "mdsx.torch", "boto3")
 """What the fork server, from which the processes are forked, should import first."""
+
+
+def sections(share: float = 1.0) -> Iterator[tuple[str, str]]:
+    """Yield the table of all plans; `share` of their shards and ranks."""
+    _CONTEXT.set_forkserver_preload([*PRELOAD])
+    rows = []
+    for title, plan in PLANS.items():
+        if share < 1:
+            plan = replace(plan, ranks=2, workers=2, shards=64, samples=64)
+        found = measure(plan)
+        assert not found.wrong, found.wrong[0]
+        rows.append(
+            [
+                title,
+                format_size(found.dataset),
+                f"{found.downloads:,} of {plan.shards:,}",
+                f"{found.ranges:,}, {format_size(found.ranged)}",
+                f"{found.extra:.1%}",
+                f"{found.first:.0f} s",
+                f"{found.seconds:.0f} s",
+                format_size(found.memory),
+            ]
+        )
+    heads = ("two jobs", "dataset", "shards sent", "samples sent by range", "bytes beyond one download", "first batch")
+    yield "cold", table((*heads, "epoch", "memory"), rows, right=range(1, 8))
 
 
 def measure(plan: Plan) -> Cold:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 from tools.fault_proxy import Exchange, Proxy, Reply
@@ -27,6 +28,7 @@ class Sums:
 
     answered: int = 0
     refused: int = 0
+    times: list[float] = field(default_factory=list)  # of the answers, by the monotonic clock
     objects: dict[str, Sent] = field(default_factory=dict)
 
     def of(self, suffix: str) -> list[Sent]:
@@ -49,6 +51,7 @@ class CountingProxy(Proxy):
                 sums.refused += 1
                 return
             sums.answered += 1
+            sums.times.append(time.monotonic())
             if exchange.command != "GET":
                 return
             sent = sums.objects.setdefault(exchange.key, Sent())

@@ -210,7 +210,7 @@ class GsStorage(HttpStorage):
             message = f"there is no such bucket: {text}"
             return TransientError(MissingBucketError, message, "bucket", file=file, hint=hint)
         if status == 403 and reason in _FOR_NOW:
-            return TransientError(TransportError, what, file=file, after=asked_pause(headers))
+            return TransientError(TransportError, what, file=file, after=asked_pause(headers), limited=True)
         if status == 400 and "requester pays" in text:
             hint = "give the option requester_pays, with the project that is billed"
             return ForbiddenError(f"refused: {what}", file=file, hint=hint)

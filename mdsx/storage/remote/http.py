@@ -33,6 +33,7 @@ _HOSTS = 16
 _MESSAGE = 64 * 1024  # bytes of an error's body that are read
 _SHOWN = 500  # characters of it in an error
 _PIECE = 256 * 1024  # bytes of a request's body, for which the socket has its time limit
+_LIMITED = {429, 503}
 _FOR_NOW = {408, 425, 429, 500, 502, 503, 504}
 _VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
@@ -127,7 +128,8 @@ class HttpStorage(RemoteStorage):
         if status == 507:
             return TransportError(what, file=file, hint="free some space or raise the quota, and resume")
         if status in _FOR_NOW:
-            return TransientError(TransportError, what, file=file, after=asked_pause(headers))
+            limited = status in _LIMITED
+            return TransientError(TransportError, what, file=file, after=asked_pause(headers), limited=limited)
         return TransportError(what, file=file)
 
 

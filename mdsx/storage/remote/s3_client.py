@@ -36,6 +36,7 @@ _FORBIDDEN |= {"InvalidToken", "RequestTimeTooSkewed", "SignatureDoesNotMatch", 
 _FOR_NOW = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _FOR_NOW |= {"RequestLimitExceeded", "ThrottlingException", "TooManyRequests", "429", "500", "502", "503", "504"}
 _FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object is under way
+_LIMITED = {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 _CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
 _PERMISSION = "the credentials are valid, but lack a permission: s3:ListBucket on the bucket, s3:GetObject to read, "
@@ -292,5 +293,7 @@ def _client_error(response: dict[str, Any], file: str) -> Exception:
     if code in _FOR_NOW or status in _FOR_NOW:
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         after = asked_pause({"Retry-After": headers.get("retry-after", "")})
-        return TransientError(TransportError, f"S3 answered {status} {text}", file=file, after=after)
+        limited = code in _LIMITED or status in ("429", "503")
+        message = f"S3 answered {status} {text}"
+        return TransientError(TransportError, message, file=file, after=after, limited=limited)
     return TransportError(f"S3 answered {status} {text}", file=file)

@@ -23,6 +23,7 @@ from mdsx.storage.base import MissingBucketError, Piece, Sink, check_key
 from mdsx.storage.remote import answer as limits
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.retry import FIRST_CONTACT, TransientError, Tries, believe, contact, tried
+from mdsx.storage.throttle import throttle
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -200,9 +201,14 @@ class RemoteStorage(ABC):
         """Return what `ask` gets from the server. Note what answered."""
         names = self._contacts()
         endpoint, bucket = map(contact, names)
+        turns = throttle(names[1])
+        sent = turns.turn()
         try:
             result = ask()
         except TransientError as failure:
+            if failure.limited:
+                turns.refused(sent)
+                failure.answered_at = turns.answered_at
             if failure.lasting != "endpoint":
                 if not endpoint.answered and failure.kind is TruncatedError and speaks_tls(names[0]):
                     message = "the endpoint speaks https://, not http://"
@@ -219,6 +225,7 @@ class RemoteStorage(ABC):
             raise
         endpoint.found(names[0])
         bucket.found(self.url)
+        turns.answered()
         return result
 
     def _limit(self, failure: TransientError) -> float | None:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import mdsx
-from mdsx.storage import MissingBucketError, open_storage, retry
+from mdsx.storage import MissingBucketError, open_storage, retry, throttle
 from mdsx.storage.remote import az as az_module
 from mdsx.storage.remote import az_identity
 from mdsx.storage.remote.az import AzStorage
@@ -44,6 +44,7 @@ def storage(az_url: str) -> AzStorage:
 @pytest.fixture
 def proxy(az: AzureServer, az_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr(retry, "pause", lambda failures: None)
+    monkeypatch.setattr(throttle, "pause", lambda seconds: None)
     with Proxy(az) as running:
         for name, value in running.env().items():
             monkeypatch.setenv(name, value)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 import mdsx
-from mdsx.storage import Storage, open_storage, retry
+from mdsx.storage import Storage, open_storage, retry, throttle
 from mdsx.storage.remote import answer
 from tools.fault_proxy import (
     Fault,
@@ -80,6 +80,7 @@ def proxies(request: pytest.FixtureRequest) -> Iterator[Callable[[str], tuple[Pr
 def proxy(cloud: str, proxies: Callable[[str], tuple[Proxy, Storage]], monkeypatch: pytest.MonkeyPatch) -> Proxy:
     """A proxy without a fault yet. Patience is short: seconds, not minutes."""
     monkeypatch.setattr(retry, "pause", lambda failures: time.sleep(0.01))
+    monkeypatch.setattr(throttle, "pause", lambda seconds: None)
     monkeypatch.setattr(answer, "SILENCE", 1)
     monkeypatch.setattr(answer, "TRICKLE", 1)
     found, storage = proxies(cloud)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import mdsx
-from mdsx.storage import Storage, open_storage, retry
+from mdsx.storage import Storage, open_storage, retry, throttle
 from mdsx.storage.remote import gs as gs_module
 from mdsx.storage.remote import gs_credentials
 from mdsx.storage.remote.storage import RemoteStorage
@@ -34,6 +34,7 @@ WORKLOAD = "projects/1/locations/global/workloadIdentityPools/pool/providers/pro
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
     """A server that holds the object "set/key". Pauses between tries are short."""
     monkeypatch.setattr(retry, "pause", lambda failures: None)
+    monkeypatch.setattr(throttle, "pause", lambda seconds: None)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -1,0 +1,107 @@
+"""How many requests a second this process sends to a bucket that limits them (503 SlowDown, 429).
+
+Many processes share such a limit without knowing of each other, so each one looks for its share, as TCP does: a refused
+request cuts the rate to 70 %, an answered one raises it a little. The rise of a process with a low rate is smaller, so
+that fewer than a fifth of its requests are refused, however many processes there are. Until the first refusal, and
+again after a minute without one, there is no limit.
+
+Requests of all threads take turns, each a random part of an interval after the last one: processes that start together
+do not stay in step.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from collections import deque
+
+from mdsx.errors import redacted
+from mdsx.process import at_fork
+
+_CUT = 0.7
+_RISE = 0.2  # requests a second, for each answer
+_LOW = 3.0  # requests a second, below which the rise is proportional to the rate
+_LEAST = 0.2  # requests a second
+_AT_FIRST = 5.0  # the least after the first refusal
+_FORGET = 60.0  # seconds without a refusal after which there is no limit
+_LATE = 0.5  # seconds that a turn may be late without delaying the next one
+_RECENT = 1.0  # seconds in which requests are counted before there is a limit
+_COUNTED = 1024
+
+_log = logging.getLogger("mdsx")
+
+
+class Throttle:
+    """The turns of this process's requests to one bucket."""
+
+    def __init__(self, name: str) -> None:
+        self.answered_at = -math.inf
+        """When a request was answered last, by the monotonic clock."""
+        self._name = name
+        self._rate: float | None = None
+        self._turns = threading.Lock()  # held by the thread whose turn is next
+        self._lock = threading.Lock()
+        self._next = self._cut_at = 0.0
+        self._sent: deque[float] = deque(maxlen=_COUNTED)
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a second; None for no limit."""
+        return self._rate
+
+    def turn(self) -> float:
+        """Wait until the next request may be sent. Return when that was."""
+        if self._rate is not None:
+            with self._turns:
+                if (rate := self._rate) is not None:
+                    pause(max(self._next - time.monotonic(), 0.0))
+                    self._next = max(self._next, time.monotonic() - _LATE) + random.uniform(0.5, 1.5) / rate
+        now = time.monotonic()
+        self._sent.append(now)
+        return now
+
+    def answered(self) -> None:
+        """Note that the server answered a request."""
+        now = self.answered_at = time.monotonic()
+        if self._rate is None:
+            return
+        with self._lock:
+            if (rate := self._rate) is not None:
+                self._rate = rate + _RISE * min(rate / _LOW, 1.0) if now - self._cut_at < _FORGET else None
+
+    def refused(self, sent: float) -> None:
+        """Note that the server refused a request, sent at that time, because there are too many."""
+        with self._lock:
+            now, rate = time.monotonic(), self._rate
+            if rate is None:
+                recent = sum(at > now - _RECENT for at in tuple(self._sent))
+                rate = max(recent * _CUT, _AT_FIRST)
+                _log.info(
+                    "%s limits requests; this process now sends it %.0f a second, and then as many as it answers",
+                    redacted(self._name),
+                    rate,
+                )
+            elif sent >= self._cut_at:  # not sent at the rate before
+                rate = max(rate * _CUT, _LEAST)
+            else:
+                return
+            self._rate, self._cut_at = rate, now
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+_throttles: dict[str, Throttle] = {}
+
+
+def throttle(name: str) -> Throttle:
+    """Return this process's only throttle of that name. A forked child begins without a limit."""
+    found = _throttles.get(name)
+    return _throttles.setdefault(name, Throttle(name)) if found is None else found
+
+
+at_fork(after_in_child=_throttles.clear)
