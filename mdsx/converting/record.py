@@ -81,10 +81,8 @@ class PartTallies:
 
     def __init__(self, storage: Storage, part: int) -> None:
         self._storage, self._key = storage, filenames.convert_record(part)
-        self.tallies: list[Tally] = []
         self._saved = time.monotonic()
-        with suppress(MissingError):
-            self.tallies = _load(self._storage, self._key)
+        self.tallies = self._stored()
 
     def durable(self, samples: int) -> tuple[int, int]:
         """Return how many units are complete within the first `samples` samples (the durable ones), and their sum."""
@@ -98,8 +96,14 @@ class PartTallies:
     def put(self, place: int, tally: Tally, *, last: bool) -> None:
         self.tallies[place:] = [tally]
         if last or time.monotonic() - self._saved > _SAVE_EVERY:
-            _save(self._storage, self._key, self.tallies)
+            if len(self._stored()) <= len(self.tallies):  # else another attempt at this part is further
+                _save(self._storage, self._key, self.tallies)
             self._saved = time.monotonic()
+
+    def _stored(self) -> list[Tally]:
+        with suppress(MissingError):
+            return _load(self._storage, self._key)
+        return []
 
     def total(self, count: int) -> Tally:
         """Return the sum of the first `count` tallies."""

@@ -35,7 +35,7 @@ def joined(ray: Any) -> Iterator[None]:
         yield
         return
     try:
-        ray.init(logging_level=logging.WARNING)
+        ray.init(logging_level=logging.WARNING, log_to_driver=False)  # what workers print is in Ray's logs
     except (ConnectionError, RuntimeError, ValueError) as error:
         hint = "is it running? RAY_ADDRESS says where; without it and without a cluster here, Ray starts one"
         raise TransportError(f"cannot join the Ray cluster: {error}", hint=hint) from error

@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from mdsx import MdsxError
+from mdsx.converting import record
 from mdsx.converting.pipeline import PartWork
 from mdsx.converting.plan import Plan
 from mdsx.converting.record import Tally
+from mdsx.storage import open_storage
 from mdsx.storage.local import LocalStorage
 from tests.converting.numbers import Numbers
 
@@ -163,8 +165,8 @@ def test_two_attempts_at_once_never_make_a_wrong_dataset(
     resumed: bool, tmp_path: Path, unfinished: Path, right: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second begins while the first waits, and waits itself until the first has ended."""
-    for first in range(35):
-        for second in range(first % 6, 35, 6):
+    for first in range(0, 35, 2):
+        for second in range(first % 12, 35, 12):
             two = Two(tmp_path, unfinished if resumed else None, first, second)
             with watched(monkeypatch, two.first, two.second):
                 two.first.start()
@@ -175,3 +177,12 @@ def test_two_attempts_at_once_never_make_a_wrong_dataset(
             if Tally(20) not in found:
                 alone(two.folder)
             assert files(two.folder) == right, (first, second, found)
+
+
+def test_the_record_of_the_attempt_that_is_further_stays(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path, write=True)
+    one, other = record.PartTallies(storage, 0), record.PartTallies(storage, 0)
+    one.put(0, Tally(5), last=False)
+    one.put(1, Tally(6), last=True)
+    other.put(0, Tally(5), last=True)
+    assert record.PartTallies(storage, 0).tallies == [Tally(5), Tally(6)]
