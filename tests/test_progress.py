@@ -80,3 +80,13 @@ def test_a_closed_stream_does_not_disturb() -> None:
     with terminal():
         line = progress.StatusLine(lambda: "half")
     line.close()
+
+
+def test_what_a_task_repeats_counts_once() -> None:
+    totals = progress.Totals(2)
+    totals.reach("a", 5, 100)
+    totals.reach("b", 1, 10)
+    totals.reach("a", 2, 40)  # another attempt
+    assert totals.sums == [6, 110]
+    totals.reach("a", 6, 120)
+    assert totals.sums == [7, 130]
