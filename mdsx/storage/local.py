@@ -198,7 +198,11 @@ class LocalStorage:
             return
         path = [*reversed(directory.parents), directory]
         for one in path:
-            one.mkdir(exist_ok=True)
+            try:
+                one.mkdir(exist_ok=True)
+            except FileExistsError:  # unless others removed it between two steps of `mkdir`
+                if one.exists():
+                    raise
         for one in path:
             try:
                 _sync_directory(one)

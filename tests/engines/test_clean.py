@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +16,10 @@ import pytest
 
 import mdsx
 from mdsx.engines import replaced
+from mdsx.engines.attempts import run_of
 from mdsx.engines.clean import Cleaned
 from mdsx.engines.commit import Driver
-from mdsx.engines.job import Done
+from mdsx.engines.job import Done, Job
 from mdsx.engines.record import Record
 from mdsx.format import filenames
 from mdsx.storage import open_storage
@@ -354,3 +358,78 @@ def test_unfinished_files_of_dead_writers_are_removed(url: str) -> None:
     assert young.exists()
     assert held.exists()
     assert foreign.exists()
+
+
+def test_a_driver_is_killed_while_attempts_of_two_runs_write(url: str) -> None:
+    """Real processes: the clean comes while an attempt of the dead run, and one of a running run, still write."""
+    context = multiprocessing.get_context("spawn")
+    go, (ours, theirs) = context.Event(), context.Pipe()
+    killed = context.Process(target=_drive_and_hang, args=(url, theirs))
+    killed.start()
+    job: Job = ours.recv()
+    running = begin(url)
+    writers = [context.Process(target=_write_slowly, args=(each, theirs, go)) for each in (job, running.job)]
+    for process in writers:
+        process.start()
+    for _ in writers:
+        assert ours.recv() == "writing"
+    killed.kill()
+    killed.join()
+    age(url)
+    running._record.sign()
+    cleaned = mdsx.clean(url)
+    assert cleaned.running == (running.job.run,)
+    assert {leftover.run for leftover in cleaned.removed} == {job.run}
+    go.set()
+    results = [ours.recv() for _ in writers]
+    for process in writers:
+        process.join()
+    (done,) = [result for result in results if isinstance(result, Done) and _run(url, result) == running.job.run]
+    running.commit([done])
+    assert numbers(url) == list(range(SAMPLES))
+    assert mdsx.verify(url).ok
+    age(url)
+    mdsx.clean(url)  # what the late attempt of the dead run has left since
+    assert folders(url) == {done.folder}
+
+
+def _run(url: str, done: Done) -> str | None:
+    storage = open_storage(url)
+    return run_of(storage, done.folder, list(storage.list(done.folder)))
+
+
+def _drive_and_hang(url: str, pipe: Any) -> None:
+    pipe.send(begin(url).job)
+    time.sleep(600)
+
+
+def _write_slowly(job: Job, pipe: Any, go: Any) -> None:
+    def watched() -> Iterator[dict[str, Any]]:
+        for number, batch in enumerate(batches(0)):
+            if number == 2:
+                pipe.send("writing")
+                go.wait()
+            yield batch
+
+    try:
+        pipe.send(job.write(0, watched()))
+    except mdsx.MdsxError as error:  # its files were removed
+        pipe.send(str(error))
+
+
+def test_a_clean_works_in_object_storage(s3_url: str) -> None:
+    """Nothing there can be made older, so this one looks at a dry run for files of any age."""
+    url = f"{s3_url}/out"
+    driver = begin(url)
+    done = driver.job.write(0, batches(0))
+    cleaned = mdsx.clean(url, older_than=0)
+    assert (cleaned.running, cleaned.removed) == ((driver.job.run,), ())
+    late = driver.job.write(1, batches(1))
+    driver.commit([done])
+    again = driver.job.write(0, batches(0))  # it comes late
+    assert late.folder not in {filenames.attempt_folder(key) for key in keys(driver.storage)}
+    time.sleep(1.1)  # the server's clock has seconds
+    (removed,) = mdsx.clean(url, older_than=0).removed
+    assert (removed.name, removed.run) == (again.folder, driver.job.run)
+    assert numbers(url) == list(range(SAMPLES))
+    assert {filenames.attempt_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}

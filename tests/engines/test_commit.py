@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -13,8 +15,10 @@ import mdsx
 from mdsx.engines import commit, job
 from mdsx.engines.commit import Driver, aborting
 from mdsx.engines.job import Done, Job
+from mdsx.engines.record import Record
 from mdsx.format import filenames
-from mdsx.storage import Storage
+from mdsx.storage import Entry, Storage
+from tests.forks import forked
 
 COLUMNS = {"number": "int64", "text": "str"}
 SAMPLES = 40  # of a part
@@ -250,3 +254,76 @@ def test_a_rebuild_without_an_index_refuses_several_attempts_and_names_them(tmp_
         with pytest.raises(mdsx.UsageError, match=other.folder) as raised:
             rebuild(tmp_path)
         assert done[1].folder in str(raised.value)
+
+
+def test_an_interrupt_after_the_index_is_written_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = begin(tmp_path)
+    done = driver.job.write(0, batches(0))
+
+    def interrupted(self: Record) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def put_and_interrupt(self: Storage, key: str, data: bytes) -> None:
+        self.put(key, data)
+        monkeypatch.setattr(Record, "state", interrupted)
+
+    monkeypatch.setattr(type(driver.storage), "create", put_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), aborting(driver):
+        driver.commit([done])
+    assert numbers(tmp_path) == list(range(SAMPLES))
+
+
+def test_a_forked_child_neither_aborts_nor_commits_its_parents_run(tmp_path: Path) -> None:
+    driver = begin(tmp_path)
+    done = driver.job.write(0, batches(0))
+    forked(lambda: driver.abort([done]))
+    with pytest.raises(mdsx.UsageError, match="belongs to another process"):
+        forked(lambda: driver.commit([done]))
+    driver.commit([done])
+    assert numbers(tmp_path) == list(range(SAMPLES))
+
+
+def test_a_driver_that_is_dropped_gives_no_more_signs_of_life(tmp_path: Path) -> None:
+    driver = begin(tmp_path)
+    name = f"mdsx-run-{driver.job.run}"
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == name]
+    del driver
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_listing_that_comes_late_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = begin(tmp_path)
+    done = driver.job.write(0, batches(0))
+    real = type(driver.storage).list
+
+    def late(self: Storage, prefix: str = "") -> Iterator[Entry]:
+        return (entry for entry in real(self, prefix) if not entry.key.endswith("shard.00001.mdsx"))
+
+    monkeypatch.setattr(type(driver.storage), "list", late)
+    driver.commit([done])
+    monkeypatch.undo()
+    assert numbers(tmp_path) == list(range(SAMPLES))
+
+
+def test_parts_that_no_index_names_are_refused(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "part-00000", COLUMNS) as out:
+        out.write({"number": 1, "text": "x"})
+    with pytest.raises(mdsx.UsageError, match=r"part-00000.*`mdsx merge`"):
+        begin(tmp_path)
+
+
+def test_a_replacement_removes_all_of_a_dataset_that_was_repaired(tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path, COLUMNS, shard_size=500) as out:
+        for batch in batches(0):
+            out.write_batch(batch)
+    shard = tmp_path / "shard.00000.mdsx"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
+    mdsx.repair(tmp_path, drop_damaged=True)
+    driver = begin(tmp_path, mode="replace")
+    done = driver.job.write(0, batches(1))
+    driver.commit([done])
+    assert {filenames.part_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}

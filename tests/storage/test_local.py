@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mdsx
-from mdsx.storage import open_storage
+from mdsx.storage import Entry, open_storage
+from mdsx.storage.local import LocalStorage
 from mdsx.system import network_file_system
 
 DYING = """
@@ -159,3 +162,29 @@ def test_an_unknown_scheme_raises_naming_the_known() -> None:
 def test_this_disk_is_not_on_a_network(tmp_path: Path) -> None:
     assert not network_file_system(tmp_path / "absent")
     assert not network_file_system("/proc")
+
+
+def test_puts_beside_deletes_of_the_last_file_of_a_folder_succeed(tmp_path: Path) -> None:
+    def put_and_delete(number: int) -> None:
+        storage = LocalStorage(tmp_path)
+        for _ in range(50):
+            storage.put(f"folder/{number}", b"x")
+            storage.delete(f"folder/{number}")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(put_and_delete, range(4)))
+
+
+def test_unfinished_files_are_discarded_by_choice(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in (".one.00.mdsx-tmp", "folder/.two.00.mdsx-tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    seen = []
+
+    def choose(entry: Entry) -> bool:
+        seen.append((entry.key, entry.size, abs(entry.modified - time.time()) < 600))
+        return entry.key == "folder/two"
+
+    LocalStorage(tmp_path).discard_unfinished(choose=choose)
+    assert sorted(seen) == [("folder/two", 4, True), ("one", 4, True)]
+    assert [path.name for path in tmp_path.rglob("*")] == [".one.00.mdsx-tmp"]
