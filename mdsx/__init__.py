@@ -1,6 +1,7 @@
 """mdsx: training samples in fixed-offset shards, streamed from object storage in an order that is a spec.
 
-The public names, except those of `mdsx.torch` (StreamingDataset, StreamingDataLoader), which need PyTorch.
+The public names, except those of `mdsx.torch` (StreamingDataset, StreamingDataLoader), which need PyTorch, and those of
+`mdsx.engines.ray` and `mdsx.engines.spark`.
 """
 
 from __future__ import annotations
@@ -144,8 +145,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:  # heavy parts are imported when they are used
-    if name == "torch":
-        return importlib.import_module("mdsx.torch")
+    if name in ("engines", "torch"):
+        return importlib.import_module(f"mdsx.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'mdsx' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

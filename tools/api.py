@@ -12,6 +12,8 @@ from types import FunctionType
 from typing import Any, is_typeddict
 
 import mdsx
+import mdsx.engines.ray
+import mdsx.engines.spark
 import mdsx.torch
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
@@ -27,6 +29,7 @@ CHAPTERS = {
         "ConvertOptions",
         "Conversion",
     ),
+    "Ray and Spark": ("engines.ray.Datasink", "engines.ray.read", "engines.spark.columns_of", "engines.spark.write"),
     "Export": ("export", "ExportOptions", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths"),
     "Index existing files": ("index_parquet", "Indexed", "index_tars", "IndexedTars"),
@@ -53,12 +56,14 @@ CHAPTERS = {
 """The names of each chapter, in order."""
 INTERNAL = {
     "Cache": {"of", "open"},
+    "Datasink": {"on_write_start", "on_write_complete", "on_write_failed", "get_name", "write"}
+    | {"min_bytes_per_write"},
     "Dataset": {"of", "shards", "with_excerpt"},
     "Mixture": {"view", "weights"},
     "Order": {"drawn", "pieces_drawn"},
     "ShardRepair": {"kept"},
 }
-"""Members that other packages of mdsx use, and users do not."""
+"""Members that other packages of mdsx or an engine use, and users do not."""
 _ALIASES = re.compile(
     r"\b(StorageOptions|CacheLike|Collate|ColumnChoice|Columns|Number|OnError|Sample|Uneven|Weight)\b"
 )

@@ -3,11 +3,22 @@
 - `job.py`: what all tasks of a distributed write share, and one attempt at a task.
 - `commit.py`: the driver's part: it begins a job, and makes a dataset of the attempts that count.
 - `clean.py`: `mdsx.clean`, which removes what dead runs left.
+- `reading.py`: a dataset cut into pieces, for the tasks that read it.
 
 The rules of exactly once are in `commit.py`. Each engine is an extra, imported when it is used.
 """
+
+from __future__ import annotations
+
+import importlib
 
 from mdsx.engines.clean import Cleaned, clean
 from mdsx.engines.verdicts import Leftover
 
 __all__ = ["Cleaned", "Leftover", "clean"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("ray", "spark"):
+        raise AttributeError(f"module 'mdsx.engines' has no attribute {name!r}")
+    return importlib.import_module(f"mdsx.engines.{name}")

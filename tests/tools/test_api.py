@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 from typing import is_typeddict
 
 import pytest
 
 import mdsx
+import mdsx.engines.ray
+import mdsx.engines.spark
 import mdsx.torch
 from tools import api
 
-NAMES = [*mdsx.__all__, *(f"torch.{name}" for name in mdsx.torch.__all__)]
+PAGES = {"": mdsx, "torch.": mdsx.torch, "engines.ray.": mdsx.engines.ray, "engines.spark.": mdsx.engines.spark}
+NAMES = [f"{prefix}{name}" for prefix, page in PAGES.items() for name in page.__all__]
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -26,7 +30,7 @@ def test_the_page_has_each_public_name_once() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_callable_has_at_most_a_dozen_arguments(name: str) -> None:
-    thing = getattr(mdsx.torch if name.startswith("torch.") else mdsx, name.removeprefix("torch."))
+    thing = operator.attrgetter(name)(mdsx)
     if (
         is_typeddict(thing)
         or name.endswith("Error")

@@ -1,0 +1,31 @@
+"""Ray, if it is installed: the base classes of what plugs into Ray Data. Without it, a class can still be described."""
+
+from __future__ import annotations
+
+from mdsx.errors import UsageError
+
+try:
+    from ray.data import DataContext, Datasource, read_datasource
+    from ray.data.block import BlockAccessor, BlockMetadata
+    from ray.data.datasource import Datasink, ReadTask
+except ImportError:
+    Datasink = Datasource = object
+    DataContext = BlockAccessor = BlockMetadata = ReadTask = read_datasource = None
+
+__all__ = [
+    "BlockAccessor",
+    "BlockMetadata",
+    "DataContext",
+    "Datasink",
+    "Datasource",
+    "ReadTask",
+    "read_datasource",
+    "require_ray",
+]
+
+
+def require_ray() -> None:
+    """Raise UsageError if Ray Data is not installed, or too old to pass a task as many bytes as a shard has."""
+    if not hasattr(Datasink, "min_bytes_per_write"):
+        found = "an older version" if hasattr(Datasink, "write") else "none"
+        raise UsageError("this needs Ray Data", found=found, expected="Ray 2.60", hint="pip install 'mdsx[ray]'")
