@@ -29,7 +29,10 @@ CHAPTERS = {
         "ConvertOptions",
         "Conversion",
     ),
-    "Ray and Spark": ("engines.ray.Datasink", "engines.ray.read", "engines.spark.columns_of", "engines.spark.write"),
+    "Ray and Spark": (
+        *(f"engines.ray.{name}" for name in mdsx.engines.ray.__all__),
+        *(f"engines.spark.{name}" for name in mdsx.engines.spark.__all__),
+    ),
     "Export": ("export", "ExportOptions", "Export"),
     "Store lengths of samples": ("write_lengths", "WrittenLengths"),
     "Index existing files": ("index_parquet", "Indexed", "index_tars", "IndexedTars"),
