@@ -28,7 +28,7 @@ ROWS, BLOCKS = 1000, 40
 COLUMNS = {"id": "int64", "text": "str"}
 SHARD_SIZE = 2048  # bytes of about four blocks
 MODULE = "tests.engines.ray.scenarios"
-DEADLINE = 60.0
+DEADLINE = 240.0
 
 
 def start(python: Path, name: str, *arguments: str | Path, tasks: str = "") -> subprocess.Popen[str]:
@@ -43,7 +43,7 @@ def start(python: Path, name: str, *arguments: str | Path, tasks: str = "") -> s
 def result(process: subprocess.Popen[str]) -> Any:
     """Return what a scenario returned, or raise what it printed last."""
     try:
-        out, errors = process.communicate(timeout=DEADLINE * 2)
+        out, errors = process.communicate(timeout=DEADLINE + 30)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise

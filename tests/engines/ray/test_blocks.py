@@ -11,7 +11,7 @@ import pytest
 import mdsx
 from tests.engines.ray.scenarios import BLOCKS, ROWS, result, start
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from mdsx.format import filenames
 from mdsx.storage import open_storage
 from tests.engines.ray.scenarios import ROWS, result, start, wait_for
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 
 def check(out: Path) -> None:
