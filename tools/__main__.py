@@ -51,6 +51,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     from tools.conformance import matrix
     from tools.faults import cases
     from tools.peers import NAMES
+    from tools.scale import options as scale
 
     parser = argparse.ArgumentParser(prog="python3 -m tools", description="The tools of an mdsx checkout.")
     tools = parser.add_subparsers(required=True, metavar="TOOL")
@@ -104,6 +105,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--cases", **_names_of("case", [case.name for case in cases.CASES]))
     add("--limit", type=float, default=cases.LIMIT, help=f"seconds for each batch (default {cases.LIMIT:.0f})")
     add("--docs", action="store_true", help="write the table into docs/reliability.md")
+
+    text = "Print the numbers of a large run: computed for a petabyte, and measured at full count with small objects."
+    add = tool("scale.run", text, "a subject failed")
+    scale.add_arguments(add)
 
     text = "Run mdsx under load and faults, kill and resume readers and writers, and check every delivered sample."
     add = tool("soak.run", text, "anything was wrong, lost, repeated, leaked or hung")

@@ -1,0 +1,72 @@
+"""Datasets of many shards or parts that are made up: every shard is the same, and only the names differ.
+
+So an index or a bucket of millions of objects takes seconds to make, and everything that reads it works as with others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import xxhash
+
+import mdsx
+from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, join_indexes, parse_index
+
+COLUMNS = {"id": "int64", "data": "bytes"}
+SAMPLES = 16  # of a made-up shard
+_BYTES = 16  # of each sample
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A shard, and its entry in an index."""
+
+    shard: bytes
+    entry: ShardEntry
+
+    def part(self, shards: int) -> bytes:
+        """Return the index of a part of that many shards."""
+        index = index_of(self.entry, shards)
+        return join_indexes(index.schema, None, [("", index)], {"run": 16 * "0"})
+
+    def whole(self, parts: int, shards: int) -> bytes:
+        """Return the index over that many parts of so many shards each."""
+        part = index_of(self.entry, shards)
+        return join_indexes(part.schema, None, [(folder, part) for folder in folders(parts)])
+
+
+def index_of(entry: ShardEntry, shards: int) -> Index:
+    """Return an index of that many shards that all have the same entry, but for their names."""
+    one = parse_index(build_index(Schema.from_columns(COLUMNS), None, [entry]))
+    (prefix, suffix, _, _), *_ = one.files
+    return replace(
+        one,
+        samples=shards * entry.samples,
+        counts=np.repeat(one.counts, shards),
+        row_keys=np.repeat(one.row_keys, shards),
+        sizes=np.repeat(one.sizes, shards),
+        hashes=np.repeat(one.hashes, shards, axis=0),
+        raw_sizes=np.repeat(one.raw_sizes, shards),
+        raw_hashes=np.repeat(one.raw_hashes, shards, axis=0),
+        files=((prefix, suffix, 0, shards),) if shards else (),
+    )
+
+
+def make(samples: int = SAMPLES) -> Made:
+    """Make the shard that all are copies of."""
+    with TemporaryDirectory() as directory:
+        with mdsx.Writer(directory, COLUMNS) as writer:
+            for number in range(samples):
+                writer.write({"id": number, "data": bytes(_BYTES)})
+        index = parse_index(Path(directory, filenames.INDEX).read_bytes())
+        return Made(Path(directory, index.name(0)).read_bytes(), index.entry(0))
+
+
+def folders(parts: int, attempts: bool = True) -> list[str]:
+    """Return the names of the folders of parts: as Spark's tasks name them, or (`attempts=False`) as a user does."""
+    if not attempts:
+        return [filenames.part(number) for number in range(parts)]
+    return [filenames.attempt(number, xxhash.xxh3_64_hexdigest(str(number).encode())) for number in range(parts)]

@@ -1,0 +1,156 @@
+"""The figures of a run that no machine here can make, computed: from the order, and from an index that is really built.
+
+Which node reads which shard follows from the real order, over a whole epoch: nothing is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.format import MAX_SHARDS, ShardEntry, filenames, join_indexes
+from mdsx.order import Order
+from mdsx.order.course import lanes_read
+from mdsx.sizes import format_size
+from tools.pages import table
+from tools.scale.made import folders, index_of
+from tools.scale.options import Job, Prices
+
+MIB = 2**20
+UPLOAD = 64 * MIB  # bytes that one PUT carries
+_AHEAD = 2**30  # bytes that a process brings ahead, or one shard
+_HASH = "0123456789abcdef" * 2
+_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What the nodes read in an epoch. `shards`: of each node, how many; `open`: how many at most at a time."""
+
+    shards: NDArray[np.int64]
+    open: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        return int(self.shards.sum())
+
+
+def counts_of(job: Job, shard_bytes: int) -> NDArray[np.int64]:
+    """Return the samples of each shard of about `shard_bytes`."""
+    each = max(shard_bytes // job.sample_bytes, 1)
+    whole, rest = divmod(job.samples, each)
+    return np.array([each] * whole + [rest] * bool(rest), np.int64)
+
+
+def reads_of(order: Order, nodes: int, ranks: int, batch: int) -> Reads:
+    """Return what each node reads of an epoch. A node reads a shard if one of its ranks reads a lane that draws on it;
+    the shard is open from the first block that has samples of it to the last."""
+    shards, starts, stops = order.pieces_drawn()
+    lanes, world = starts % order.lanes, nodes * ranks
+    found, most = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    for node in range(nodes):
+        own = np.zeros(order.lanes, np.bool_)
+        for rank in range(node * ranks, (node + 1) * ranks):
+            own |= lanes_read((0,), batch * world, lanes=order.lanes, rank=rank, world_size=world)
+        mine = np.flatnonzero(own[lanes])
+        found[node] = len(np.unique(shards[mine]))
+        begins, ends = np.sort(starts[mine]), np.sort(stops[mine])
+        at_a_time = np.arange(1, len(mine) + 1) - np.searchsorted(ends, begins, side="right")
+        most[node] = at_a_time.max(initial=0)
+    return Reads(found, most)
+
+
+def index_bytes(counts: NDArray[np.int64], shard_bytes: int, parts: int) -> int:
+    """Return the size of the index of shards with these numbers of samples: written by one writer (`parts` is 0), or by
+    so many attempts of Spark's tasks."""
+    entry = ShardEntry(
+        filenames.shard(0, compressed=False), int(counts[0]), 2**63, shard_bytes, _HASH, shard_bytes, _HASH
+    )
+    names = folders(parts) if parts else [""]
+    each, more = divmod(len(counts), len(names))
+    sizes = [index_of(entry, each), index_of(entry, each + 1)]
+    return len(join_indexes(sizes[0].schema, None, [(name, sizes[n < more]) for n, name in enumerate(names)]))
+
+
+def sections(
+    job: Job, prices: Prices, shard_sizes: Sequence[int] = (64 * MIB, 256 * MIB, 1024 * MIB)
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of the tables, and the tables."""
+    yield "run", _run(job)
+    fitting = [size for size in shard_sizes if len(counts_of(job, size)) <= MAX_SHARDS]
+    yield "sizes", _sizes(job, shard_sizes)
+    yield "lanes", _lanes(job, fitting)
+    yield "cost", _cost(job, prices, fitting)
+
+
+def _run(job: Job) -> str:
+    rate = job.bytes / job.seconds
+    rows = [
+        ["samples", f"{job.samples:,} of {job.sample_bytes / 1000:g} kB: {job.bytes / 1e15:g} PB"],
+        ["ranks", f"{job.nodes} nodes x {job.ranks} = {job.world}"],
+        ["a step", f"{job.batch} samples for each rank, {job.step:g} s"],
+        ["an epoch", f"{job.samples // (job.batch * job.world):,} steps, {job.seconds / _DAY:.1f} days"],
+        ["read", f"{rate / 1e9:.2f} GB/s by all nodes, {rate / job.nodes / 1e6:.0f} MB/s by each"],
+    ]
+    return table(["", ""], rows)
+
+
+def _sizes(job: Job, shard_sizes: Sequence[int]) -> str:
+    rows = []
+    for size in shard_sizes:
+        counts = counts_of(job, size)
+        found = [f"{len(counts):,}"]
+        if len(counts) > MAX_SHARDS:
+            found += [f"more than {MAX_SHARDS:,}: refused", "", "", ""]
+        else:
+            found += [format_size(index_bytes(counts, size, parts)) for parts in (0, 10**3, 10**5)]
+            found.append(f"{len(counts) / job.seconds:.1f}")
+        rows.append([f"{size // MIB} MiB", *found])
+    heads = ["shard size", "shards", "index: one writer", "1,000 parts", "100,000 attempts", "shards a second"]
+    return table(heads, rows, right=range(1, 6))
+
+
+def _lanes(job: Job, shard_sizes: Sequence[int]) -> str:
+    rows = []
+    for size in shard_sizes:
+        counts = counts_of(job, size)
+        for lanes in (8, job.nodes, job.world):
+            reads = reads_of(Order(counts, seed=1, lanes=lanes), job.nodes, job.ranks, job.batch)
+            each = job.bytes / len(counts)
+            ahead = job.ranks * max(_AHEAD, size)
+            rows.append(
+                [
+                    f"{size // MIB} MiB",
+                    f"{lanes}",
+                    f"{reads.total / len(counts):.2f}",
+                    f"{reads.total / job.seconds:.1f}",
+                    f"{reads.shards.max() * each / 1e12:.1f} TB",
+                    f"{reads.open.max():,}",
+                    format_size(int(reads.open.max()) * size + ahead),
+                ]
+            )
+    heads = ["shard size", "lanes", "downloads of a shard", "requests a second", "egress to a node", "open at a time"]
+    return table([*heads, "cache of a node"], rows, right=range(1, 7))
+
+
+def _cost(job: Job, prices: Prices, shard_sizes: Sequence[int]) -> str:
+    rows = []
+    for size in shard_sizes:
+        shards = len(counts_of(job, size))
+        puts = shards * (1 if size <= UPLOAD else -(-size // UPLOAD) + 2)
+        stored = job.bytes / 1e9
+        rows.append(
+            [
+                f"{size // MIB} MiB",
+                f"${puts / 1000 * prices.put:,.2f}",
+                f"${stored * prices.storage:,.0f}",
+                f"${shards / 1000 * prices.get:,.2f}",
+                f"${stored * prices.egress:,.0f}",
+                f"${8 * stored * prices.egress:,.0f}",
+            ]
+        )
+    heads = ["shard size", "write it, once", "store it, a month", "an epoch's requests", "read from another region"]
+    return table([*heads, "the same with 8 lanes"], rows, right=range(1, 6))
