@@ -101,7 +101,8 @@ def rank(url: str, workers: int) -> dict[str, Any]:
         batches.close()
         began = _spent()
         loader.load_state_dict(middle)
-        assert len(next(iter(loader))["id"]) == BATCH
+        batches = iter(loader)  # kept, so that its workers live and their time counts
+        assert len(next(batches)["id"]) == BATCH
         return found | {"resume": _spent() - began, "rank": peak()}
 
 

@@ -33,7 +33,7 @@ class Made:
         return join_indexes(index.schema, None, [("", index)], {"run": 16 * "0"})
 
     def whole(self, parts: int, shards: int) -> bytes:
-        """Return the index over that many parts of so many shards each."""
+        """Return the index over that many parts of `shards` each."""
         part = index_of(self.entry, shards)
         return join_indexes(part.schema, None, [(folder, part) for folder in folders(parts)])
 

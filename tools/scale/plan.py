@@ -65,7 +65,7 @@ def reads_of(order: Order, nodes: int, ranks: int, batch: int) -> Reads:
 
 def index_bytes(counts: NDArray[np.int64], shard_bytes: int, parts: int) -> int:
     """Return the size of the index of shards with these numbers of samples: written by one writer (`parts` is 0), or by
-    so many attempts of Spark's tasks."""
+    that many attempts of Spark's tasks."""
     entry = ShardEntry(
         filenames.shard(0, compressed=False), int(counts[0]), 2**63, shard_bytes, _HASH, shard_bytes, _HASH
     )
