@@ -1,0 +1,74 @@
+"""Runs tests in an environment of Spark, with a Spark of their own: a classic session, Connect, or a small cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tools.environment import PeerEnvironment
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+LIMIT = 900.0  # seconds
+CLUSTER = "local-cluster[2,1,1024]"
+
+
+def open_session() -> Any:
+    """Return a session as the variables say. In a program that `run_inside` has started."""
+    from pyspark.sql import SparkSession
+
+    master = os.environ["SPARK_MASTER"]
+    builder = SparkSession.builder.remote("local[2]") if master == "connect" else SparkSession.builder.master(master)
+    for setting in ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=4", *os.environ["SPARK_SETTINGS"].split()]:
+        builder = builder.config(*setting.split("=", 1))
+    return builder.getOrCreate()
+
+
+def variables(environment: PeerEnvironment, folder: Path, master: str, *settings: str) -> dict[str, str]:
+    """Return the variables of a program with Spark, which then writes its own files to `folder` only."""
+    home = folder / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    for part in (environment.packages / "pyspark").iterdir():
+        with suppress(FileExistsError):
+            (home / part.name).symlink_to(part)
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": str(environment.python),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_MASTER": master,
+        "SPARK_SETTINGS": " ".join(settings),
+    }
+
+
+def run_inside(tests: str, folder: Path, master: str, *settings: str, version: str = "spark") -> str:
+    """Run `tests` of this folder in the environment `version`, and return what pytest printed at the end: "3 passed".
+
+    Raise AssertionError if a test fails.
+    """
+    environment = PeerEnvironment(version)
+    environment.install()
+    options = ("-x", "-p", "no:cacheprovider", f"--timeout={LIMIT:.0f}", f"--basetemp={folder / 'tests'}")
+    process = subprocess.Popen(
+        [str(environment.python), "-m", "pytest", *options, f"{HERE / tests}"],
+        cwd=ROOT,
+        env=variables(environment, folder, master, *settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=LIMIT)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, printed[-10_000:]
+    return printed.splitlines()[-1]
