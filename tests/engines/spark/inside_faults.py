@@ -114,7 +114,7 @@ def check(url: Path, watched: Watched | None = None, rows: int = ROWS) -> None:
 
 
 def folders(url: Path) -> list[str]:
-    return sorted(path.name for path in url.glob("part-*"))
+    return sorted({path.parent.name for path in url.glob("part-*/*")})
 
 
 def only_what_counts(url: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tests in `inside_*.py` pass in clusters of two executors, of which some die."""
+"""The tests in `inside_*.py` pass in clusters of two executors, while processes are killed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,3 @@ def test_a_dataset_survives_lost_processes(tmp_path: Path) -> None:
 
 def test_a_dataset_survives_several_drivers(tmp_path: Path) -> None:
     assert "2 passed" in run_inside("inside_drivers.py", tmp_path, "local[2]", BATCHES)
-
-
-def test_a_dataset_survives_speculation(tmp_path: Path) -> None:
-    speculative = ["speculation=true", "speculation.interval=50ms", "speculation.multiplier=1.1"]
-    settings = [f"spark.{setting}" for setting in (*speculative, "speculation.quantile=0.5")]
-    assert "1 passed" in run_inside("inside_speculation.py", tmp_path, CLUSTER, BATCHES, *settings)

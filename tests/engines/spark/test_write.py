@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.engines.spark.runs import run_inside
+from tests.engines.spark.runs import LIMIT, ROOT, run_inside, variables
+from tools.environment import PeerEnvironment
 
 
 def test_a_dataframe_becomes_a_dataset(tmp_path: Path) -> None:
@@ -20,3 +22,16 @@ def test_a_dataframe_becomes_a_dataset(tmp_path: Path) -> None:
 def test_all_promises_hold(version: str, master: str, tmp_path: Path) -> None:
     """Connect only with Spark 4: that of Spark 3.5 needs a package from Maven."""
     assert "passed" in run_inside("inside_write.py", tmp_path, master, version=version)
+
+
+@pytest.mark.engines
+def test_the_example(tmp_path: Path) -> None:
+    environment = PeerEnvironment("spark")
+    environment.install()
+    command = [environment.python, ROOT / "examples" / "spark_write.py", tmp_path / "new"]
+    setting = variables(environment, tmp_path, "local[2]")
+    done = subprocess.run(command, env=setting, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.stdout.splitlines() == [
+        "1000 samples in 1 shard: {'id': 'int64', 'text': 'str', 'vector': 'float32[2]'}",
+        "one epoch has every row once: True",
+    ], done.stderr
