@@ -26,6 +26,7 @@ from tests.engines.spark.inside_faults import (
     wait_for,
 )
 from tests.engines.spark.runs import CLUSTER, open_session
+from tests.engines.test_clean import age
 
 
 def test_of_two_drivers_at_once_one_succeeds(spark: Any, tmp_path: Path) -> None:
@@ -80,8 +81,7 @@ def test_a_driver_that_dies_is_followed_by_another(spark: Any, tmp_path: Path) -
         written()
     check(url, watched)
     assert set(before) < set(folders(url))  # a driver removes nothing of another run
-    for path in url.rglob("*"):
-        os.utime(path, (0, 0))
+    age(url)
     mdsx.clean(url)
     check(url)
     only_what_counts(url)
