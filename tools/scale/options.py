@@ -13,6 +13,8 @@ SUBJECTS = {
     "merge": "The merge of 100,000 parts",
     "listings": "A bucket of a million objects",
     "clients": "512 clients that open a dataset at once",
+    "cold": "Two jobs that start cold on one node",
+    "limits": "Clients above a bucket's request limit",
 }
 """The subjects, which are modules of this package. Each has `sections`, which yields the names and texts of tables."""
 
