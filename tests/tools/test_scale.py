@@ -167,7 +167,7 @@ def test_the_command_prints_the_tables_and_refuses_other_subjects() -> None:
 
 def test_the_page_has_a_place_for_every_table() -> None:
     page = (ROOT / "docs" / "scale.md").read_text()
-    for name in ("run", "sizes", "lanes", "cost", "build", "open", "merge", "listings", "clients"):
+    for name in ("run", "sizes", "lanes", "cost", "build", "open", "merge", "listings", "clients", "cold", "limits"):
         begin, end = f"<!-- scale: {name} -->\n|", f"<!-- end of scale: {name} -->"
         assert begin in page, name
         assert end in page, name
