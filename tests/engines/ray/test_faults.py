@@ -74,7 +74,7 @@ def test_a_killed_driver_runs_again_while_its_task_still_writes(ray_python: Path
         wait_for(tmp_path / "attempt-writes")
     finally:
         os.killpg(dead.pid, signal.SIGKILL)
-        dead.communicate()
+        dead.wait()
     with pytest.raises(mdsx.MissingError):
         mdsx.Dataset(tmp_path / "out")
     result(start(ray_python, "fails", tmp_path))
