@@ -6,6 +6,7 @@ Rules:
   dataset should be created, it writes the index only if there is none; where one should be replaced, only if the index
   is still the one that was there at the beginning. So of several drivers, one succeeds.
 - Before that, it checks that each attempt's index is the one that the attempt wrote, and that all its shards are there.
+  It lists the attempts once, for this and to remove the run's others. What is written after that is left to a clean.
 - From then on, the index may be stored, whatever happens: nothing removes the attempts any more.
 - A driver removes only attempts of its own run, and nothing that the index there names. `mdsx clean` removes what dead
   runs left; `record.py` says how it knows which runs are dead.
@@ -26,7 +27,7 @@ from typing import Any, Literal
 import xxhash
 
 from mdsx.engines import replaced
-from mdsx.engines.attempts import THREADS, attempts_at, folders_of, remove, runs_of
+from mdsx.engines.attempts import THREADS, Attempts, attempts_at, folders_of, remove, runs_of
 from mdsx.engines.job import Done, Job
 from mdsx.engines.record import Record, State
 from mdsx.errors import ChangedError, MdsxError, MissingError, UsageError, shown
@@ -135,7 +136,8 @@ class Driver:
             if (state := self._record.state()) != "running":
                 raise self._record.ended(state)
             before = self._before()
-            index, data = self._join([result for result in done if result.folder])
+            others = attempts_at(self.storage)
+            index, data = self._join([result for result in done if result.folder], others)
             if before is not None:
                 self._noted = True
                 replaced.put_note(self.storage, self.job.run, before)
@@ -153,7 +155,7 @@ class Driver:
             self._record.stop()
             raise
         with suppress(MdsxError):  # what fails here is left to a clean
-            self._tidy(keep=[result.folder for result in done])
+            self._tidy(others)
         return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), index.fingerprint)
 
     def abort(self, done: Iterable[Done] = ()) -> None:
@@ -167,7 +169,7 @@ class Driver:
         self._state = "over"
         self._record.stop()
         with suppress(MdsxError):  # what fails here is left to a clean
-            self._remove_attempts(own=[result.folder for result in done])
+            self._remove_attempts(attempts_at(self.storage), own=[result.folder for result in done])
             if self._noted:
                 self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
             self._record.remove()
@@ -181,12 +183,12 @@ class Driver:
             raise self._late()
         return there.data
 
-    def _join(self, done: Sequence[Done]) -> tuple[Index, bytes]:
-        """Return the index over the attempts, and its bytes."""
-        sizes = {entry.key: entry.size for entry in self.storage.list(filenames.PARTS)}
+    def _join(self, done: Sequence[Done], found: Attempts) -> tuple[Index, bytes]:
+        """Return the index over the attempts of `done`, and its bytes. Take them out of `found`."""
         with ThreadPoolExecutor(THREADS) as pool:
             parts = list(zip((result.folder for result in done), pool.map(self._read, done), strict=True))
         for folder, part in parts:
+            sizes = {entry.key: entry.size for entry in found.pop(folder, ())}
             _check_shards(self.storage, folder, part, sizes)
         options = Options.parse(self.job.columns, self.job.shard_size, self.job.compression)
         data = join_indexes(options.schema, options.compression, parts, self.metadata)
@@ -245,7 +247,7 @@ class Driver:
             else:
                 self.storage.replace(filenames.INDEX, before, etag=found.etag)
 
-    def _tidy(self, keep: Sequence[str]) -> None:
+    def _tidy(self, others: Attempts) -> None:
         """Remove what the dataset does not need: what it replaced, the run's other attempts, and its record."""
         self._record.remove()
         if self._replaced is not None:
@@ -253,15 +255,14 @@ class Driver:
             entries = replaced.leftovers(self.storage, note) if note else []
             remove(self.storage, [entry.key for entry in entries])
             self.storage.delete(filenames.run_sign(self.job.run, "replaced"))
-        self._remove_attempts(keep=keep)
+        self._remove_attempts(others)
 
-    def _remove_attempts(self, *, keep: Sequence[str] = (), own: Sequence[str] = ()) -> None:
-        """Remove the attempts of this run, except `keep`, and those that the index there names.
+    def _remove_attempts(self, found: Attempts, *, own: Sequence[str] = ()) -> None:
+        """Remove those of the attempts `found` that are of this run, except what the index there names.
 
         `own`: some that are known to be of this run."""
-        found = attempts_at(self.storage)
-        there = _there(self.storage) if found.keys() - {*keep} else None
-        for folder in {*keep, *(folders_of(parse_index(there.data)) if there else ())}:
+        there = _there(self.storage) if found else None
+        for folder in folders_of(parse_index(there.data)) if there else ():
             found.pop(folder, None)
         mine = [found.pop(folder) for folder in own if folder in found]
         runs = runs_of(self.storage, found)

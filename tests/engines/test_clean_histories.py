@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import mdsx
 from mdsx.engines import replaced
+from mdsx.engines.attempts import attempts_at
 from mdsx.engines.commit import Driver
 from mdsx.engines.job import Done
 from mdsx.engines.record import Record
@@ -138,7 +139,7 @@ class Histories(RuleBasedStateMachine):
     def what_a_running_run_has_done_is_there(self) -> None:
         for driver, done in self.running.items():
             assert driver._record.state() == "running"
-            driver._join(sorted(done))
+            driver._join(sorted(done), attempts_at(driver.storage))
 
 
 def _kill(*args: object, **options: object) -> None:

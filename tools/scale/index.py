@@ -27,6 +27,9 @@ from tools.scale.server import MadeServer
 SAMPLES = 10**10
 NODES, RANKS, WORKERS, BATCH = 64, 8, 4, 16
 SHARDS = (100_000, 931_359, MAX_SHARDS)
+_BUILT = ["shards", "index", "build", "write", "parse", "memory"]
+_OPENED = ["shards", "workers", "`Dataset`", "first batch", "continued in the middle", "state"]
+_OPENED += ["most memory of the rank", "of a worker", "a worker's own"]
 
 
 def sections(share: float = 1.0, sizes: Sequence[int] = SHARDS) -> Iterator[tuple[str, str]]:
@@ -35,14 +38,12 @@ def sections(share: float = 1.0, sizes: Sequence[int] = SHARDS) -> Iterator[tupl
         each = SAMPLES // MAX_SHARDS
         figures = measured("tools.scale.index:build", shards=shards, samples=each)
         built.append([f"{shards:,}", format_size(figures.result["bytes"]), *_times(figures)])
+        yield "build", table(_BUILT, built, right=range(6))
         with MadeServer(1, shards, index=True, samples=each) as server:
             for workers in (0, WORKERS):
                 found = measured("tools.scale.index:rank", server, url=server.url, workers=workers)
                 opened.append([f"{shards:,}", f"{workers}", *_opened(found)])
-    yield "build", table(["shards", "index", "build", "write", "parse", "memory"], built, right=range(6))
-    heads = ["shards", "workers", "`Dataset`", "first batch", "continued in the middle", "state"]
-    heads += ["most memory of the rank", "of a worker", "a worker's own"]
-    yield "open", table(heads, opened, right=range(9))
+                yield "open", table(_OPENED, opened, right=range(9))
 
 
 def _times(figures: Figures) -> list[str]:

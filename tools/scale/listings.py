@@ -34,7 +34,7 @@ def sections(share: float = 1.0) -> Iterator[tuple[str, str]]:
         with MadeServer(parts, SHARDS, index=True) as server:
             figures = measured(f"tools.scale.listings:{name}", server, url=server.url)
         rows.append([title, *figures.cells])
-    yield "listings", table([f"{parts * (SHARDS + 1):,} objects", *HEADS], rows, right=range(1, 4))
+        yield "listings", table([f"{parts * (SHARDS + 1):,} objects", *HEADS], rows, right=range(1, 4))
 
 
 def list_all(url: str) -> int:

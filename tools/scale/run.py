@@ -17,12 +17,13 @@ PAGE = ROOT / "docs" / "scale.md"
 
 def run(given: argparse.Namespace) -> int:
     """Return 1 if a subject failed. Everything it started has ended then."""
-    console, failed = Console(), False
+    console, failed, printed = Console(), False, dict[str, str]()
     for name in given.subjects or SUBJECTS:
         with console.step(SUBJECTS[name]) as step:
             try:
                 for table, text in sections(name, given):
-                    console.page(text)
+                    console.page(text.removeprefix(printed.get(table, "")))  # the rows that are new
+                    printed[table] = text
                     if given.docs:
                         put_between_marks(PAGE, "scale", table, f"{text}{_about(name)}")
             except (CallFailed, AssertionError) as error:
@@ -31,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def sections(name: str, given: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of a subject's tables."""
+    """Yield the names and texts of a subject's tables: one that is measured for long, once more with each new row."""
     module: Any = importlib.import_module(f"tools.scale.{name}")
     if name == "plan":
         job = Job(given.samples, given.sample_bytes, given.nodes, given.ranks, given.batch, given.step)

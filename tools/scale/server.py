@@ -35,15 +35,26 @@ class Object(NamedTuple):
 
 
 class MadeServer(S3Server):
-    """Serves a bucket of made-up parts. `index`: whether the index over all of them is there; `samples`: of a shard."""
+    """Serves a bucket of made-up parts. `index`: whether the index over all of them is there; `samples`: of a shard.
+
+    With `late`, the parts are there from the first object on that is stored: the beginning of an engine's run."""
 
     listening = r"at port (\d+)"
 
-    def __init__(self, parts: int, shards: int, *, index: bool, attempts: bool = True, samples: int = SAMPLES) -> None:
+    def __init__(
+        self,
+        parts: int,
+        shards: int,
+        *,
+        index: bool,
+        attempts: bool = True,
+        samples: int = SAMPLES,
+        late: bool = False,
+    ) -> None:
         super().__init__(".")
         self.url = f"s3://{BUCKET}"
         given = {"parts": parts, "shards": shards, "index": index, "attempts": attempts, "samples": samples}
-        self._given = json.dumps(given)
+        self._given = json.dumps({**given, "late": late})
 
     def command(self, port: int) -> Sequence[str | Path]:
         return [sys.executable, "-m", "tools.scale.server", str(port), self._given]
@@ -59,9 +70,15 @@ class Bucket:
     stored. `keys` returns the keys of the former, sorted."""
 
     def __init__(
-        self, parts: int, keys: Callable[[], list[str]], by_suffix: dict[str, bytes], own: dict[str, bytes]
+        self,
+        parts: int,
+        keys: Callable[[], list[str]],
+        by_suffix: dict[str, bytes],
+        own: dict[str, bytes],
+        *,
+        late: bool = False,
     ) -> None:
-        self._parts, self._make_keys = parts, keys
+        self._parts, self._make_keys, self._hidden = parts, keys, late
         self._lock = threading.Lock()
         self._by_suffix = {suffix: _object(data) for suffix, data in by_suffix.items()}
         self._own = {key: _object(data) for key, data in own.items()}
@@ -72,7 +89,7 @@ class Bucket:
         if (own := self._own.get(key)) is not None:
             return own
         number, name = filenames.part_number(key), key.partition("/")[2]
-        if number is None or number >= self._parts or "/" in name or key in self._removed:
+        if self._hidden or number is None or number >= self._parts or "/" in name or key in self._removed:
             return None
         return self._by_suffix.get(name[name.rfind(".") :])
 
@@ -82,6 +99,7 @@ class Bucket:
 
     def put(self, key: str, data: bytes) -> Object:
         found = self._own[key] = _object(data)
+        self._hidden = False
         return found
 
     def delete(self, key: str) -> None:
@@ -91,7 +109,7 @@ class Bucket:
     def listed(self, prefix: str, after: str) -> Iterator[tuple[str, Object]]:
         """Yield the first keys after `after`, at most one more than a page has."""
         with self._lock:
-            made = self._made(max(prefix, after), prefix)
+            made = [] if self._hidden else self._made(max(prefix, after), prefix)
         found = sorted({*made, *(key for key in self._own if key.startswith(prefix))})
         for key in [key for key in found if key > after][: _PAGE + 1]:
             if (each := self.get(key)) is not None:
@@ -220,7 +238,7 @@ class _HttpServer(ThreadingHTTPServer):
     request_queue_size = 1024
 
 
-def serve(port: int, parts: int, shards: int, *, index: bool, attempts: bool, samples: int) -> None:
+def serve(port: int, parts: int, shards: int, *, index: bool, attempts: bool, samples: int, late: bool) -> None:
     """Serve until the end of the process. Requests wait until all is made."""
     counts, lock = Counter[str](), threading.Lock()
     handler = type("MadeHandler", (Handler,), {"counts": counts, "lock": lock})
@@ -234,7 +252,8 @@ def serve(port: int, parts: int, shards: int, *, index: bool, attempts: bool, sa
 
     own = {filenames.INDEX: made.whole(parts, shards)} if index else {}
     part = made.part(shards) if parts > 1 else b""
-    handler.bucket = Bucket(parts, keys, {".json": part, ".mdsx": made.shard}, own)  # type: ignore[attr-defined]
+    by_suffix = {".json": part, ".mdsx": made.shard}
+    handler.bucket = Bucket(parts, keys, by_suffix, own, late=late)  # type: ignore[attr-defined]
     server.serve_forever()
 
 
