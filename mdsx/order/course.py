@@ -62,6 +62,10 @@ class Course(Protocol):
         """
         ...
 
+    def prepare(self, position: int) -> None:
+        """Compute what `next_needs` keeps, from `position` on up to the end of the next epoch."""
+        ...
+
     def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         """Return bool [shards]: the shards that `rank` reads in global batches of `batch_size` from `start` on, and
         from the next epoch's start on.
@@ -128,6 +132,10 @@ class DatasetCourse:
             away[over] = self._uses_at(epoch + 1).away(place - self.samples, shards[over])
         return np.minimum(away + position, NEVER)
 
+    def prepare(self, position: int) -> None:
+        for epoch in range(2) if self.samples else ():
+            self._uses_at(position // self.samples + epoch)
+
     def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         if not self.samples:
             return np.zeros(len(self.order.counts), np.bool_)
@@ -192,6 +200,9 @@ class MixtureCourse:
         for component, chosen in by_value(components):
             needs[chosen] = self.order.next_needs(component, position, shards[chosen] - self._shards[component])
         return needs
+
+    def prepare(self, position: int) -> None:
+        self.next_needs(position)
 
     def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         following = (start // self.epoch_samples + 1) * self.epoch_samples if self.epoch_samples else start

@@ -20,7 +20,7 @@ from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.joins import Join, SideNeeds
 from mdsx.shards.shards import Shards
-from mdsx.storage.cache import Needs, Verdict
+from mdsx.storage.cache import Needs, ShardNames, Verdict
 
 
 class Part(NamedTuple):
@@ -95,6 +95,13 @@ class View:
         cached = np.array([part.shards.cache is not None for part in self.parts], np.int64)
         sizes: NDArray[np.int64] = self.raw_sizes * np.repeat(cached, np.diff(self._firsts))
         return sizes
+
+    @cached_property
+    def names(self) -> tuple[ShardNames | None, ...]:
+        """The names of each part's shards in its cache; None if it is read in place."""
+        return tuple(
+            None if part.shards.cache is None else ShardNames(part.shards.index.raw_hashes) for part in self.parts
+        )
 
     def bytes_of(self, shards: int) -> int:
         """Return about how many bytes that many main shards have, with the shards of the sides that they need."""

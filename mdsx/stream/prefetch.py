@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +129,7 @@ class _Shared:
     def needs(self) -> dict[str, ShardNeeds]:
         seconds = self.machine.seconds()
         return {
-            folder: ShardNeeds(names, np.min([seconds[part] for part in parts], axis=0))
+            folder: ShardNeeds(names, reduce(np.minimum, [seconds[part] for part in parts]))  # one part: not copied
             for folder, (names, parts) in self._datasets.items()
         }
 
@@ -174,14 +175,12 @@ def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
     If datasets share a folder, as a dataset and its snapshot do, those of the larger one.
     """
     found: dict[str, tuple[str, ShardNames, list[slice]]] = {}
-    parts = [(part.shards, view.numbers_of(number)) for number, part in enumerate(view.parts)]
-    for shards, numbers in sorted(parts, key=lambda part: -len(part[0].index.counts)):
-        index = shards.index
-        if shards.cache is not None:
-            fingerprint, _, slices = found.setdefault(
-                shards.cache_folder, (index.fingerprint, ShardNames(index.raw_hashes), [])
-            )
-            if index.fingerprint == fingerprint:
+    parts = [(part.shards, view.names[number], view.numbers_of(number)) for number, part in enumerate(view.parts)]
+    for shards, names, numbers in sorted(parts, key=lambda part: -len(part[0].index.counts)):
+        if names is not None:
+            fingerprint = shards.index.fingerprint
+            known, _, slices = found.setdefault(shards.cache_folder, (fingerprint, names, []))
+            if fingerprint == known:
                 slices.append(numbers)
     return {folder: (names, slices) for folder, (_, names, slices) in found.items()}
 

@@ -100,6 +100,14 @@ class RankReader:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime_or_none": None}
 
+    def prepare(self, start: int) -> None:
+        """Compute what reading from position `start` on needs for all shards: processes that are forked from this one
+        then share it."""
+        view = self.view
+        if view.cache_limit is not None and len(view.counts):
+            _ = view.mean_sizes, view.cached_sizes, view.names
+            self.course.prepare(start)
+
     def read(self, tasks: Sequence[Task], *, joined: bool = False) -> Iterator[Batch]:
         """Yield the rank's share of each of `tasks` of one epoch, read as one run; with `joined`, one batch."""
         share = self.batching.rank_share(tasks, self.course, self.rank)

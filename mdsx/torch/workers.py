@@ -5,6 +5,7 @@ A worker maps each request for a run of batches to its answer. The rest, `Worker
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import signal
 from collections import deque
@@ -77,7 +78,7 @@ class Workers:
         """Yield the tasks from there to the epoch's end with their batches. `meter` measures waiting for workers."""
         broken, waiting = True, meter.waiting
         while broken:  # after a broken run, make the next batch alone: it raises the error in its place
-            workers, asks = self._start(data, batching)
+            workers, asks = self._start(data, batching, data.reached(epoch, place))
             asks.start(batching, epoch, place)
             broken, answers = False, None
             try:
@@ -106,8 +107,9 @@ class Workers:
                 if not stay:
                     self._counted = _Counted.before(self._counted)
 
-    def _start(self, data: RankData, batching: Steps) -> tuple[DataLoader[Any], _Asks]:
-        """Start new processes unless they persist: the old ones may still write to their slots."""
+    def _start(self, data: RankData, batching: Steps, start: int) -> tuple[DataLoader[Any], _Asks]:
+        """Start new processes unless they persist: the old ones may still write to their slots. `start`: the position
+        from which on they read."""
         if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
             packs = data.packing is not None
             size = data.together(batching)
@@ -123,6 +125,8 @@ class Workers:
             self._counted = _Counted.before(self._counted, memory)
             options = {**self._options, "worker_init_fn": _BeginWorker(self._options.get("worker_init_fn"), memory)}
             workers = DataLoader(worker, batch_size=None, sampler=asks, collate_fn=_as_it_is, **options)
+            if (workers.multiprocessing_context or multiprocessing).get_start_method() == "fork":
+                reader.prepare(start)
             self._started, self._batching = (workers, asks), batching
         return self._started
 
