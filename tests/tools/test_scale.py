@@ -15,7 +15,7 @@ from mdsx.order import DatasetCourse, Order
 from mdsx.order.needs import active_shards
 from mdsx.storage import Storage, open_storage
 from tests.tools import TOOLS
-from tools.scale import clients, index, merge
+from tools.scale import clients, index, merge, start
 from tools.scale.made import COLUMNS, folders, make
 from tools.scale.measured import measured
 from tools.scale.options import SUBJECTS, Job, Prices
@@ -156,6 +156,14 @@ def test_a_rank_opens_reads_and_continues_with_and_without_workers() -> None:
     assert [line.split(" | ")[1] for line in tables["open"].splitlines()[2:]] == ["0", "4"]
 
 
+def test_the_first_batch_waits_for_the_link() -> None:
+    *_, (name, text) = start.sections(0.001)
+    assert name == "start"
+    rows = [line.split(" | ") for line in text.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["| 0 ms", "| 1 ms", "| 30 ms", "| 100 ms"]
+    assert float(rows[-1][3].removesuffix(" s")) >= 0.1  # a round trip at least
+
+
 def test_the_command_prints_the_tables_and_refuses_other_subjects() -> None:
     small = ("--samples", "1000000", "--nodes", "2")
     done = subprocess.run([*TOOLS, "scale", "plan", *small], capture_output=True, text=True, check=True)
@@ -167,7 +175,8 @@ def test_the_command_prints_the_tables_and_refuses_other_subjects() -> None:
 
 def test_the_page_has_a_place_for_every_table() -> None:
     page = (ROOT / "docs" / "scale.md").read_text()
-    for name in ("run", "sizes", "lanes", "cost", "build", "open", "merge", "listings", "clients", "cold", "limits"):
+    computed = ("run", "sizes", "lanes", "prices", "cost")
+    for name in (*computed, "build", "open", "start", "merge", "listings", "clients", "cold", "limits"):
         begin, end = f"<!-- scale: {name} -->\n|", f"<!-- end of scale: {name} -->"
         assert begin in page, name
         assert end in page, name

@@ -29,7 +29,7 @@ NODES, RANKS, WORKERS, BATCH = 64, 8, 4, 16
 SHARDS = (100_000, 931_359, MAX_SHARDS)
 _BUILT = ["shards", "index", "build", "write", "parse", "memory"]
 _OPENED = ["shards", "workers", "`Dataset`", "first batch", "continued in the middle", "state"]
-_OPENED += ["most memory of the rank", "of a worker", "a worker's own"]
+_OPENED += ["most memory of the rank", "of a worker", "a worker's own", f"a node's {RANKS} ranks"]
 
 
 def sections(share: float = 1.0, sizes: Sequence[int] = SHARDS) -> Iterator[tuple[str, str]]:
@@ -43,7 +43,7 @@ def sections(share: float = 1.0, sizes: Sequence[int] = SHARDS) -> Iterator[tupl
             for workers in (0, WORKERS):
                 found = measured("tools.scale.index:rank", server, url=server.url, workers=workers)
                 opened.append([f"{shards:,}", f"{workers}", *_opened(found)])
-                yield "open", table(_OPENED, opened, right=range(9))
+                yield "open", table(_OPENED, opened, right=range(10))
 
 
 def _times(figures: Figures) -> list[str]:
@@ -55,7 +55,8 @@ def _opened(figures: Figures) -> list[str]:
     found = figures.result
     times = [f"{found[name]:.1f} s" for name in ("open", "first", "resume")]
     workers = [format_size(found[name]) if found[name] else "" for name in ("worker", "own")]
-    return [*times, f"{found['state']} bytes", format_size(found["rank"]), *workers]
+    node = RANKS * (found["rank"] + WORKERS * found["own"])  # workers share the rest with their rank
+    return [*times, f"{found['state']} bytes", format_size(found["rank"]), *workers, format_size(node)]
 
 
 def build(shards: int, samples: int) -> dict[str, float]:

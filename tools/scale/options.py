@@ -10,6 +10,7 @@ QUICK = 0.01
 SUBJECTS = {
     "plan": "The run, computed",
     "index": "An index of as many shards as there may be",
+    "start": "The first batch over a link",
     "merge": "The merge of 100,000 parts",
     "listings": "A bucket of a million objects",
     "clients": "512 clients that open a dataset at once",

@@ -83,6 +83,7 @@ def sections(
     fitting = [size for size in shard_sizes if len(counts_of(job, size)) <= MAX_SHARDS]
     yield "sizes", _sizes(job, shard_sizes)
     yield "lanes", _lanes(job, fitting)
+    yield "prices", _prices(prices)
     yield "cost", _cost(job, prices, fitting)
 
 
@@ -134,6 +135,16 @@ def _lanes(job: Job, shard_sizes: Sequence[int]) -> str:
             )
     heads = ["shard size", "lanes", "downloads of a shard", "requests a second", "egress to a node", "open at a time"]
     return table([*heads, "cache of a node"], rows, right=range(1, 7))
+
+
+def _prices(prices: Prices) -> str:
+    rows = [
+        ["a thousand GET requests", f"${prices.get:g}", "`--price-get`"],
+        ["a thousand PUT requests", f"${prices.put:g}", "`--price-put`"],
+        ["a GB stored for a month", f"${prices.storage:g}", "`--price-storage`"],
+        ["a GB read from another region", f"${prices.egress:g}", "`--price-egress`"],
+    ]
+    return table(["", "assumed price", "give your own with"], rows, right=[1])
 
 
 def _cost(job: Job, prices: Prices, shard_sizes: Sequence[int]) -> str:
