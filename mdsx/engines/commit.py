@@ -94,25 +94,11 @@ class Driver:
             UsageError: An argument is invalid, or there is something at `url` already.
             TransportError: Storage failed, or cannot be written.
         """
-        if mode not in _MODES:
-            raise UsageError("the mode is unknown", found=shown(mode), expected=" or ".join(_MODES))
         size = parse_size(shard_size, name="shard_size")
         options = Options.parse(columns, size, compression)
         build_index(options.schema, None, [], metadata)  # raises an error for invalid metadata
         storage = open_storage(url, storage_options, write=True)
-        refuse_foreign(storage, "there is a dataset of another format already", hint="write to another place")
-        found = _there(storage)
-        if found is not None and mode == "create":
-            hint = "write to another place, or replace it (docs/engines.md)"
-            raise UsageError("there is a dataset already", file=storage.url, hint=hint)
-        for prefix in (filenames.WRITER_FOLDER, filenames.CONVERT_FOLDER):
-            if any(storage.list(prefix)):
-                hint = "finish or remove that dataset"
-                raise UsageError("a writer or a conversion is or was at work here", file=storage.url, hint=hint)
-        if found is None:
-            _refuse_unnamed(storage)
-        else:
-            parse_index(found.data, file=f"{storage.url}/{filenames.INDEX}")  # what it names is removed at the end
+        found = check_place(storage, mode)
         run = secrets.token_hex(8)
         job = Job(storage.url, dict(columns), size, compression, run, storage_options, answered())
         record = Record(storage, run)
@@ -268,6 +254,27 @@ class Driver:
         runs = runs_of(self.storage, found)
         mine += [entries for entries, run in zip(found.values(), runs, strict=True) if run == self.job.run]
         remove(self.storage, [entry.key for entries in mine for entry in entries])
+
+
+def check_place(storage: Storage, mode: str) -> Piece | None:
+    """Return the index that is there, which a run would replace; None if there is none. Raise UsageError if no run can
+    write there."""
+    if mode not in _MODES:
+        raise UsageError("the mode is unknown", found=shown(mode), expected=" or ".join(_MODES))
+    refuse_foreign(storage, "there is a dataset of another format already", hint="write to another place")
+    found = _there(storage)
+    if found is not None and mode == "create":
+        hint = "write to another place, or replace it (docs/engines.md)"
+        raise UsageError("there is a dataset already", file=storage.url, hint=hint)
+    for prefix in (filenames.WRITER_FOLDER, filenames.CONVERT_FOLDER):
+        if any(storage.list(prefix)):
+            hint = "finish or remove that dataset"
+            raise UsageError("a writer or a conversion is or was at work here", file=storage.url, hint=hint)
+    if found is None:
+        _refuse_unnamed(storage)
+    else:
+        parse_index(found.data, file=f"{storage.url}/{filenames.INDEX}")  # what it names is removed at the end
+    return found
 
 
 def _refuse_unnamed(storage: Storage) -> None:

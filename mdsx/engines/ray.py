@@ -16,18 +16,20 @@ from typing import Any, Literal
 
 from mdsx.dataset import Dataset
 from mdsx.engines import ray_library
-from mdsx.engines.commit import Driver, Written
+from mdsx.engines.commit import Driver, Written, check_place
 from mdsx.engines.job import Done, Job
 from mdsx.engines.ray_blocks import batch_of, check_names, columns_of
 from mdsx.engines.ray_library import require_ray
 from mdsx.errors import UsageError
-from mdsx.format import Schema
 from mdsx.shards import ColumnChoice
 from mdsx.sizes import parse_size
-from mdsx.storage import StorageOptions
+from mdsx.storage import StorageOptions, open_storage
 from mdsx.storage.cache import CacheLike
+from mdsx.writer import Options
 
 __all__ = ["Datasink", "read"]
+
+_ANY = {"any": "bytes"}  # columns, to check options before the columns are known
 
 
 class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there where the types are checked
@@ -71,10 +73,8 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
         storage_options: StorageOptions | None = None,
     ) -> None:
         require_ray()
-        if columns is not None:
-            Schema.from_columns(columns)
-        self._url, self._columns = os.fspath(url), columns
-        self._size = parse_size(shard_size, name="shard_size")
+        self._url, self._columns, self._size = os.fspath(url), columns, parse_size(shard_size, name="shard_size")
+        Options.parse(columns or _ANY, self._size, compression)
         self._options: dict[str, Any] = {
             "shard_size": self._size,
             "compression": compression,
@@ -85,6 +85,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
         self._driver: Driver | None = None
         self._job: Job | None = None
         self._written: Written | None = None
+        check_place(open_storage(url, storage_options, write=True), mode)  # the run begins when data are ready
 
     @property
     def written(self) -> Written:
@@ -100,7 +101,7 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
     # --- what Ray calls on the driver
 
     def on_write_start(self, schema: Any = None) -> None:
-        """Ray calls this before the first task."""
+        """Ray calls this before the first task; Ray before 2.55 does not say the schema."""
         context = ray_library.DataContext.get_current()
         for setting, way in (("max_errored_blocks", "0"), ("checkpoint_config", "None")):
             if getattr(context, setting, None):
@@ -114,6 +115,8 @@ class Datasink(ray_library.Datasink):  # type: ignore[misc]  # Ray is not there 
             columns = columns_of(schema)
         elif schema is not None:
             check_names(schema, columns)
+        if self._driver is not None:  # Ray says nothing of a write that Ctrl-C has ended
+            self._driver.abort()
         self._written, self._driver = None, Driver.begin(self._url, columns, **self._options)
         self._job = self._driver.job
 

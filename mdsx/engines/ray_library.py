@@ -25,7 +25,7 @@ __all__ = [
 
 
 def require_ray() -> None:
-    """Raise UsageError if Ray Data is not installed, or too old to pass a task as many bytes as a shard has."""
-    if not hasattr(Datasink, "min_bytes_per_write"):
-        found = "an older version" if hasattr(Datasink, "write") else "none"
-        raise UsageError("this needs Ray Data", found=found, expected="Ray 2.60", hint="pip install 'mdsx[ray]'")
+    """Raise UsageError if Ray Data is not installed, or too old."""
+    if not hasattr(ReadTask, "per_task_row_limit"):
+        found = "none" if ReadTask is None else "an older version"
+        raise UsageError("this needs Ray Data", found=found, expected="Ray 2.51", hint="pip install 'mdsx[ray]'")

@@ -13,8 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +34,13 @@ MODULE = "tests.engines.ray.scenarios"
 DEADLINE = 240.0
 
 
-def start(python: Path, name: str, *arguments: str | Path, tasks: str = "") -> subprocess.Popen[str]:
-    """Start a scenario with the Python of Ray's environment. `tasks`: what goes wrong in a task, once."""
+def start(python: Path | str, name: str, folder: Path, *, tasks: str = "", address: str = "") -> subprocess.Popen[str]:
+    """Start a scenario with the Python of Ray's environment.
+
+    `tasks`: what goes wrong in a task, once; `address`: that of a cluster, by default one for the scenario alone."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "TASKS": tasks}
-    command = [str(python), "-m", MODULE, name, *map(str, arguments)]
+    environment["RAY_ADDRESS"] = address
+    command = [str(python), "-m", MODULE, name, str(folder)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
@@ -91,12 +97,10 @@ class Failing(Datasink):
     def write(self, blocks: Iterable[Any], ctx: Any) -> Any:
         if ctx.task_idx != 3 or not self._how or not first(self._folder / "failed"):
             return super().write(blocks, ctx)
+        if self._how in ("straggles", "hangs"):
+            self._pass_on()
         if self._how == "straggles":
-            self._start_attempt()
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._how == "hangs":
-            self._start_attempt()
-            time.sleep(DEADLINE)
         done = super().write(blocks if self._how == "result" else self._failing(blocks), ctx)
         os.kill(os.getpid(), signal.SIGKILL)
         return done
@@ -109,28 +113,76 @@ class Failing(Datasink):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield block
 
-    def _start_attempt(self) -> None:
-        """Start a process that continues an attempt whatever happens to the worker and to the driver."""
-        job = self._folder / "job.pickle"
-        job.write_bytes(pickle.dumps(self._job))
-        subprocess.Popen([sys.executable, "-m", MODULE, "attempt", str(self._folder)], start_new_session=True)
+    def _pass_on(self) -> None:
+        """Let `LateAttempt` write in place of this task. "hangs": until the driver is killed."""
+        (self._folder / "job.new").write_bytes(pickle.dumps(self._job))
+        (self._folder / "job.new").rename(self._folder / "job")
         wait_for(self._folder / "attempt-writes")
+        if self._how == "hangs":
+            time.sleep(DEADLINE)
 
 
-def attempt(folder: Path) -> str:
-    """Write task 3's part until the file `end` is there."""
-    job = pickle.loads((folder / "job.pickle").read_bytes())
+class LateAttempt:
+    """An attempt at task 3 that Ray takes for lost, and that still writes: in this process, which Ray cannot end."""
 
-    def batches() -> Iterator[dict[str, Any]]:
-        for number in range(100):
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._end = folder, threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._done = self._pool.submit(self._write)
+
+    def _write(self) -> str:
+        wait_for(self._folder / "job")
+        job = pickle.loads((self._folder / "job").read_bytes())
+        folder: str = job.write(3, self._batches()).folder
+        return folder
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        for number in range(200):
             yield {"id": [number], "text": ["late"]}
-            if number == 50:
-                (folder / "attempt-writes").touch()
-                wait_for(folder / "end")
+            if number == 150:  # shards are stored already
+                (self._folder / "attempt-writes").touch()
+                self._end.wait()
 
-    done: str = job.write(3, batches()).folder
-    (folder / "attempt-ended").write_text(done)
-    return done
+    def end(self) -> str:
+        """Let it write the rest. Return its folder."""
+        assert not self._done.done()
+        self._end.set()
+        return self._done.result()
+
+
+class OnOtherNodes(Datasink):
+    """A sink whose tasks on other nodes than the driver's wait. TASKS says which of them:
+
+    - "first": the first one, after some blocks, until its node is lost. It leaves the file `writes`.
+    - "none": none of them, but all tasks on the driver's node, until there is `continue`. Others leave `done-<task>`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import ray
+
+        super().__init__(folder / "out", COLUMNS, shard_size=SHARD_SIZE)
+        self._folder, self._how = folder, os.environ["TASKS"]
+        self._here = ray.get_runtime_context().get_node_id()
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> Any:
+        import ray
+
+        here = ray.get_runtime_context().get_node_id() == self._here
+        if self._how == "none" and here:
+            wait_for(self._folder / "continue")
+        if self._how == "first" and not here and first(self._folder / "waits"):
+            return super().write(self._waiting(blocks), ctx)
+        done = super().write(blocks, ctx)
+        if self._how == "none" and not here:
+            (self._folder / f"done-{ctx.task_idx}").touch()
+        return done
+
+    def _waiting(self, blocks: Iterable[Any]) -> Iterator[Any]:
+        for number, block in enumerate(blocks):
+            if number == 2:
+                (self._folder / "writes").touch()
+                time.sleep(DEADLINE)
+            yield block
 
 
 # --- scenarios
@@ -140,6 +192,13 @@ def fails(folder: Path) -> dict[str, Any]:
     """Write with a task that fails once."""
     sink = Failing(folder)
     rows().write_datasink(sink, ray_remote_args={"retry_exceptions": True, "max_retries": 3})
+    return {"samples": sink.written.samples, "fingerprint": sink.written.fingerprint}
+
+
+def on_nodes(folder: Path) -> dict[str, Any]:
+    """Write on a cluster of several nodes."""
+    sink = OnOtherNodes(folder)
+    rows().write_datasink(sink)
     return {"samples": sink.written.samples, "fingerprint": sink.written.fingerprint}
 
 
@@ -227,29 +286,47 @@ def shapes(folder: Path) -> dict[str, Any]:
     return found
 
 
-def main(name: str, *arguments: str) -> None:
-    if name == "attempt":
-        attempt(Path(arguments[0]))
-        return
+def reads(folder: Path) -> dict[str, list[int]]:
+    """Read the column `id` of each dataset in `folder`, and of selections of one, with several numbers of tasks."""
+
+    def ids(source: Any, **options: Any) -> list[int]:
+        return [int(row["id"]) for row in read(source, columns=["id"], **options).take_all()]
+
+    found = {path.name: ids(path, override_num_blocks=5) for path in sorted(folder.iterdir())}
+    dataset = mdsx.Dataset(folder / "mdsx")
+    found["every 7th"] = ids(dataset.select(range(0, ROWS, 7)), override_num_blocks=3)
+    found["backwards"] = ids(dataset.select(range(ROWS - 1, -1, -1)), override_num_blocks=4)
+    found["none"] = ids(dataset.select(0, 0))
+    found["many tasks"] = ids(dataset, override_num_blocks=500)
+    found["limit"] = [int(row["id"]) for row in read(dataset).limit(10).take_all()]
+    return found
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Join the cluster that RAY_ADDRESS names, or start Ray in a folder with a short path."""
     import ray
 
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    ray.init(
-        "local",
-        num_cpus=3,
-        include_dashboard=False,
-        object_store_memory=100 * 2**20,
-        log_to_driver=False,
-        _temp_dir=folder,
-    )
+    new = {"num_cpus": 3, "include_dashboard": False, "object_store_memory": 100 * 2**20, "_temp_dir": folder}
+    address = os.environ.get("RAY_ADDRESS")
+    ray.init(address or "local", log_to_driver=False, **({} if address else new))
     try:
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.execution_options.preserve_order = True
-        print(json.dumps(globals()[name](Path(arguments[0]), *arguments[1:]), default=int))
+        yield
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(name: str, folder: str) -> None:
+    import ray
+
+    with connected():
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.execution_options.preserve_order = True
+        found = globals()[name](Path(folder))
+    print(json.dumps(found, default=int))  # last: Ray itself prints the deaths of workers
 
 
 if __name__ == "__main__":

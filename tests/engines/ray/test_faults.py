@@ -9,29 +9,10 @@ from pathlib import Path
 import pytest
 
 import mdsx
-from mdsx.format import filenames
-from mdsx.storage import open_storage
-from tests.engines.ray.scenarios import ROWS, result, start, wait_for
+from tests.engines.ray.outcome import check, unused
+from tests.engines.ray.scenarios import ROWS, LateAttempt, result, start, wait_for
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
-
-
-def check(out: Path) -> None:
-    """Check that each row is there once, in order, and that the dataset is whole."""
-    assert [sample["id"] for sample in mdsx.Dataset(out)] == list(range(ROWS))
-    assert mdsx.verify(out).ok
-
-
-def unused(out: Path) -> list[str]:
-    """Return the folders of attempts that the index does not name."""
-    named = {Path(prefix).parts[0] for prefix in (path for path in used(out))}
-    there = {folder for entry in open_storage(out).list() if (folder := filenames.part_folder(entry.key))}
-    return sorted(there - named)
-
-
-def used(out: Path) -> list[str]:
-    index = mdsx.Dataset(out).shards.index
-    return [index.name(shard) for shard in range(len(index.counts))]
 
 
 @pytest.mark.parametrize("how", ["killed", "raises", "result"])
@@ -46,12 +27,13 @@ def test_a_task_that_fails_once_is_repeated(ray_python: Path, tmp_path: Path, ho
 
 
 def test_an_attempt_that_ends_after_the_commit_does_not_count(ray_python: Path, tmp_path: Path) -> None:
+    """Ray has lost its worker, and has started the task again."""
+    late = LateAttempt(tmp_path)
     result(start(ray_python, "fails", tmp_path, tasks="straggles"))
     check(tmp_path / "out")
-    (tmp_path / "end").touch()
-    wait_for(tmp_path / "attempt-ended")
+    folder = late.end()
     check(tmp_path / "out")
-    assert unused(tmp_path / "out") == [(tmp_path / "attempt-ended").read_text()]  # what is left for a clean
+    assert unused(tmp_path / "out") == [folder]  # what is left for a clean
 
 
 def test_a_job_that_fails_leaves_nothing(ray_python: Path, tmp_path: Path) -> None:
@@ -69,6 +51,7 @@ def test_of_two_drivers_one_succeeds(ray_python: Path, tmp_path: Path) -> None:
 
 
 def test_a_killed_driver_runs_again_while_its_task_still_writes(ray_python: Path, tmp_path: Path) -> None:
+    late = LateAttempt(tmp_path)
     dead = start(ray_python, "fails", tmp_path, tasks="hangs")
     try:
         wait_for(tmp_path / "attempt-writes")
@@ -79,7 +62,6 @@ def test_a_killed_driver_runs_again_while_its_task_still_writes(ray_python: Path
         mdsx.Dataset(tmp_path / "out")
     result(start(ray_python, "fails", tmp_path))
     check(tmp_path / "out")
-    (tmp_path / "end").touch()
-    wait_for(tmp_path / "attempt-ended")
+    folder = late.end()
     check(tmp_path / "out")
-    assert (tmp_path / "attempt-ended").read_text() in unused(tmp_path / "out")
+    assert folder in unused(tmp_path / "out")

@@ -19,7 +19,7 @@ from tools.peers import Layout, Peer, peer
 from tools.processes import Call
 from tools.workloads import FEW, SIZES, sample
 
-MODULES = ("write", "read", "loader", "packed", "in_place", "scale", "s3", "cache", "spark_write")
+MODULES = ("write", "read", "loader", "packed", "in_place", "scale", "s3", "cache", "spark_write", "ray_data")
 TITLES = {
     "mdsx": "mdsx",
     "litdata": "LitData",

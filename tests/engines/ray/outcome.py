@@ -1,0 +1,28 @@
+"""What a write must have left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mdsx
+from mdsx.format import filenames
+from mdsx.storage import open_storage
+from tests.engines.ray.scenarios import ROWS
+
+
+def check(out: Path) -> None:
+    """Check that each row is there once, in order, and that the dataset is whole."""
+    assert [sample["id"] for sample in mdsx.Dataset(out)] == list(range(ROWS))
+    assert mdsx.verify(out).ok
+
+
+def unused(out: Path) -> list[str]:
+    """Return the folders of attempts that the index does not name."""
+    named = {Path(prefix).parts[0] for prefix in (path for path in used(out))}
+    there = {folder for entry in open_storage(out).list() if (folder := filenames.part_folder(entry.key))}
+    return sorted(there - named)
+
+
+def used(out: Path) -> list[str]:
+    index = mdsx.Dataset(out).shards.index
+    return [index.name(shard) for shard in range(len(index.counts))]
