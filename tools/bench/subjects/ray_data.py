@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.bench.measure import Figures, cpu_seconds, timed
+from tools.bench.measure import Figures, timed
 from tools.bench.subject import Contestant, Goal, Subject
 from tools.peers import Lazy
 from tools.processes import Call
@@ -47,7 +47,6 @@ def _subject(action: str, kind: str, rows: int) -> Subject:
         contestants=[mdsx, parquet, one("Parquet, snappy", "snappy")],
         goals=[goal],
         figure="rows/s",
-        more=("cpu s",),
         limit=300,
         note="All without compression but for snappy. mdsx alone writes and checks checksums, and syncs to disk.",
     )
@@ -58,9 +57,8 @@ def write(way: str, kind: str, rows: int) -> Figures:
     with _started() as folder:
         small, large = _dataset(kind, _WARM), _dataset(kind, rows)
         _write(way, kind, small, f"{folder}/small")
-        before = cpu_seconds()
         _, took = timed(lambda: _write(way, kind, large, f"{folder}/large"))
-        return {"rows/s": rows / took, "cpu s": cpu_seconds() - before}
+        return {"rows/s": rows / took}
 
 
 def read(way: str, kind: str, rows: int) -> Figures:
@@ -69,10 +67,9 @@ def read(way: str, kind: str, rows: int) -> Figures:
         for name, count in (("small", _WARM), ("large", rows)):
             _write(way, kind, _dataset(kind, count), f"{folder}/{name}")
         assert _read(way, f"{folder}/small") == _WARM
-        before = cpu_seconds()
         found, took = timed(lambda: _read(way, f"{folder}/large"))
         assert found == rows
-        return {"rows/s": rows / took, "cpu s": cpu_seconds() - before}
+        return {"rows/s": rows / took}
 
 
 @contextmanager
