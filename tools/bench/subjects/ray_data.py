@@ -113,6 +113,6 @@ def _write(way: str, kind: str, dataset: Any, folder: str) -> None:
 
 
 def _read(way: str, folder: str) -> int:
-    """Return the number of rows, all of which were made."""
+    """Return the number of rows that were read."""
     found = engine.read(folder) if way == "mdsx" else ray.data.read_parquet(folder)
     return int(sum(bundle.num_rows() for bundle in found.materialize().iter_internal_ref_bundles()))
