@@ -295,7 +295,6 @@ def reads(folder: Path) -> dict[str, list[int]]:
     found = {path.name: ids(path, override_num_blocks=5) for path in sorted(folder.iterdir())}
     dataset = mdsx.Dataset(folder / "mdsx")
     found["every 7th"] = ids(dataset.select(range(0, ROWS, 7)), override_num_blocks=3)
-    found["backwards"] = ids(dataset.select(range(ROWS - 1, -1, -1)), override_num_blocks=4)
     found["none"] = ids(dataset.select(0, 0))
     found["many tasks"] = ids(dataset, override_num_blocks=500)
     found["limit"] = [int(row["id"]) for row in read(dataset).limit(10).take_all()]
