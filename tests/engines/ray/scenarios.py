@@ -240,8 +240,8 @@ def shapes(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def write(name: str, dataset: Any, columns: Any = None, **options: Any) -> None:
-        sink = Datasink(folder / name, columns, **options)
         try:
+            sink = Datasink(folder / name, columns, **options)
             dataset.write_datasink(sink)
         except mdsx.UsageError as error:
             found[name] = str(error)
