@@ -6,7 +6,6 @@ import pytest
 
 import mdsx
 from mdsx.engines.spark_options import ReadOptions, WriteOptions
-from mdsx.engines.spark_source import register
 
 
 @pytest.mark.parametrize(
@@ -57,11 +56,3 @@ def test_wrong_options_of_a_read_are_named(options: dict[str, str], words: str) 
 def test_wrong_options_of_a_write_are_named(options: dict[str, str], words: str) -> None:
     with pytest.raises(mdsx.UsageError, match=words):
         WriteOptions.parse(options)
-
-
-def test_earlier_versions_of_spark_are_refused() -> None:
-    class Session:
-        version = "3.5.9"
-
-    with pytest.raises(mdsx.UsageError, match=r"needs Spark 4.*found Spark 3\.5\.9.*mdsx\.engines\.spark\.write"):
-        register(Session())
