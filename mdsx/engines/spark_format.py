@@ -107,9 +107,11 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[Samples]:
         return [Samples(start, stop) for start, stop in self._scan.ranges()]
 
-    def read(self, partition: Samples | None) -> Iterator[Any]:
-        """Yield record batches. Spark reads the partition None of a dataset without samples."""
-        return iter(()) if partition is None else self._scan.read(partition.start, partition.stop, self._schema)
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Yield record batches. Of a dataset without samples, Spark reads a partition of its own, such as None."""
+        if not isinstance(partition, Samples):
+            return iter(())
+        return self._scan.read(partition.start, partition.stop, self._schema)
 
 
 class Finished(WriterCommitMessage):  # type: ignore[misc]
