@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,10 @@ def test_what_is_read_and_written_is_the_same(spark: Any, tmp_path: Path) -> Non
     df = read(spark, first)
     assert dict(df.dtypes) == {name: kind for name, (_, kind, *_) in VALUES.items()}
     save(df, second, columns=json.dumps({name: kind for name, (*_, kind) in VALUES.items()}))
-    texts = {"uint64": str, "json": lambda value: json.dumps(value, separators=(",", ":"))}
+    texts: dict[str, Callable[[Any], Any]] = {
+        "uint64": str,
+        "json": lambda value: json.dumps(value, separators=(",", ":")),
+    }
     expected = [{name: texts.get(name, plain)(value) for name, value in sample.items()} for sample in samples(first)]
     assert samples(second) == expected
 
