@@ -50,6 +50,7 @@ class Written:
         columns: Column name -> type.
         samples: How many samples it has.
         shards: How many shards it has.
+        bytes: The size of the shards together, before compression.
         fingerprint: The dataset's: equal for the same samples in the same shards.
     """
 
@@ -57,6 +58,7 @@ class Written:
     columns: Mapping[str, str]
     samples: int
     shards: int
+    bytes: int
     fingerprint: str
 
 
@@ -142,7 +144,8 @@ class Driver:
             raise
         with suppress(MdsxError):  # what fails here is left to a clean
             self._tidy(others)
-        return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), index.fingerprint)
+        size = int(index.raw_sizes.sum())
+        return Written(self.storage.url, self.job.columns, index.samples, len(index.counts), size, index.fingerprint)
 
     def abort(self, done: Iterable[Done] = ()) -> None:
         """End the run without a dataset, and remove what its attempts have written so far: those of `done`, and others.

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -20,10 +21,12 @@ from mdsx.engines.spark_source import register
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import UsageError
 from mdsx.storage import StorageOptions
+from mdsx.warn import warn
 
 __all__ = ["columns_of", "register", "write"]
 
 _LACKING = re.compile(r"No module named '[\w.]+'")
+_MANY, _TIMES = 16, 4  # small shards are worth a warning if there are so many, and so many times as needed
 _RESULT = "part int, folder string, samples long, hash string"
 
 
@@ -43,7 +46,8 @@ def write(
         mdsx.engines.spark.write(df, "s3://bucket/corpus")
 
     Each partition becomes a part with shards of its own, in the order of the partitions. So give each partition about
-    one shard of data, or more: see docs/engines.md. No dataset is visible until all of it is.
+    one shard of data, or more: many small shards are a warning, and docs/engines.md has ways out. No dataset is visible
+    until all of it is.
 
     Args:
         df: A DataFrame of Spark 3.4 or later, also of Spark Connect. mdsx must be installed where its tasks run.
@@ -80,7 +84,19 @@ def write(
     )
     with aborting(driver):
         rows = _collect(df.mapInArrow(_task(driver.job), _RESULT))
-    return driver.commit(Done(*row) for row in rows)
+    written = driver.commit(Done(*row) for row in rows)
+    _warn_of_small_shards(written, driver.job.shard_size)
+    return written
+
+
+def _warn_of_small_shards(written: Written, shard_size: int) -> None:
+    enough = max(1, math.ceil(written.bytes / shard_size))
+    if written.shards >= max(_MANY, _TIMES * enough):
+        mean = written.bytes // written.shards
+        warn(
+            f"{written.url} has {written.shards} shards of {mean:,} bytes on average: small shards are slow to read. "
+            f"Write df.coalesce({enough}), or df.repartition({enough}) to keep the tasks before it"
+        )
 
 
 def _task(job: Job) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -59,8 +59,9 @@ def test_the_results_make_the_dataset_in_the_order_of_the_parts(url: str) -> Non
     written = driver.commit(done)
     assert numbers(url) == list(range(3 * SAMPLES))
     assert written == commit.Written(
-        driver.storage.url, COLUMNS, 3 * SAMPLES, written.shards, mdsx.Dataset(url).fingerprint
+        driver.storage.url, COLUMNS, 3 * SAMPLES, written.shards, written.bytes, mdsx.Dataset(url).fingerprint
     )
+    assert written.bytes == sum(entry.size for entry in driver.storage.list() if filenames.parse_shard(entry.key))
     assert mdsx.Dataset(url).metadata == {"made": "here"}
     assert mdsx.verify(url).ok
     names = {filenames.part_folder(key) or key for key in keys(driver.storage)}

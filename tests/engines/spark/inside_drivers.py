@@ -59,7 +59,7 @@ def test_a_driver_that_dies_is_followed_by_another(spark: Any, tmp_path: Path) -
     wait_for((tmp_path / "first" / "stalled").exists, 2 * WAIT)
     wait_for(lambda: list(url.glob("part-00001-*/shard.*")))
     theirs = psutil.Process(process.pid).children(recursive=True)
-    paused = [child for child in theirs if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline())]
+    paused = [child for child in theirs if "CoarseGrainedExecutorBackend" in command(child)]
     workers = [worker for executor in paused for worker in python_workers(executor)]
     assert len(paused) == 2
     assert workers
@@ -67,7 +67,7 @@ def test_a_driver_that_dies_is_followed_by_another(spark: Any, tmp_path: Path) -
         executor.suspend()
     for dying in (psutil.Process(process.pid), *(child for child in theirs if child not in [*paused, *workers])):
         with suppress(psutil.NoSuchProcess):
-            if not any("pyspark.daemon" in word for word in dying.cmdline()):
+            if "pyspark.daemon" not in command(dying):
                 dying.kill()
     process.join()
     before = folders(url)
@@ -85,6 +85,13 @@ def test_a_driver_that_dies_is_followed_by_another(spark: Any, tmp_path: Path) -
     mdsx.clean(url)
     check(url)
     only_what_counts(url)
+
+
+def command(process: psutil.Process) -> str:
+    """Return how a process was started; "" if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def first_driver(folder: Path, url: Path) -> None:

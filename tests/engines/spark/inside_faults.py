@@ -21,6 +21,8 @@ import pytest
 import mdsx
 from mdsx.engines.commit import Written
 from mdsx.engines.spark import write
+from mdsx.format import filenames
+from tools.servers.s3 import S3Server
 
 PARTS, BATCHES, BATCH = 4, 10, 50
 ROWS = PARTS * BATCHES * BATCH
@@ -104,7 +106,7 @@ class Watched:
                 self.found.add(sum(1 for _ in mdsx.Dataset(self.url)))
 
 
-def check(url: Path, watched: Watched | None = None, rows: int = ROWS) -> None:
+def check(url: Path | str, watched: Watched | None = None, rows: int = ROWS) -> None:
     """Check that every sample is there once, that all of it is sound, and that no unfinished state was visible."""
     assert sorted(int(sample["id"]) for sample in mdsx.Dataset(url)) == list(range(rows))
     assert mdsx.verify(url).ok
@@ -114,7 +116,8 @@ def check(url: Path, watched: Watched | None = None, rows: int = ROWS) -> None:
 
 
 def folders(url: Path) -> list[str]:
-    return sorted({path.parent.name for path in url.glob("part-*/*")})
+    """Return the folders of all attempts. Hidden files, which killed processes leave, are objects of no storage."""
+    return sorted({path.parent.name for path in url.glob("part-*/*") if not filenames.is_temporary(path.name)})
 
 
 def only_what_counts(url: Path) -> None:
@@ -177,3 +180,10 @@ def test_an_executor_lost_after_a_shuffle_loses_no_sample(spark: Any, tmp_path: 
         (tmp_path / "continue").touch()
         out()
     check(url, watched)
+
+
+def test_executors_write_to_object_storage_with_the_options_of_the_job(spark: Any, s3: S3Server, s3_url: str) -> None:
+    """They have started before the server, so nothing in their environment points to it."""
+    options = {"endpoint": s3.endpoint, "access_key_id": s3.key, "secret_access_key": s3.secret, "region": "us-east-1"}
+    written = write(spark.range(0, ROWS, 1, PARTS), f"{s3_url}/out", storage_options=options)
+    check(written.url)

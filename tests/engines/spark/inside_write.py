@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,24 @@ def test_unions_coalesced_and_shuffled_partitions_are_numbered_apart(spark: Any,
     assert sorted(numbers(tmp_path / "coalesced")) == list(range(ROWS))
     write(spark.range(ROWS).groupBy("id").count().orderBy("id").select("id"), str(tmp_path / "sorted"))
     assert numbers(tmp_path / "sorted") == list(range(ROWS))
+
+
+def test_many_small_shards_are_a_warning_that_says_how_many_partitions_are_enough(spark: Any, tmp_path: Path) -> None:
+    df = spark.range(0, ROWS, 1, 16)
+    with pytest.warns(UserWarning, match=r"16 shards of [\d,]+ bytes on average.*df\.coalesce\(1\)"):
+        many = write(df, str(tmp_path / "many"))
+    assert many.bytes == sum(path.stat().st_size for path in (tmp_path / "many").rglob("shard.*"))
+    with pytest.warns(UserWarning, match=r"16 shards .*df\.coalesce\(3\)"):
+        write(df, str(tmp_path / "three"), shard_size=many.bytes // 3 + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        write(df.coalesce(3), str(tmp_path / "few"))
+        write(df, str(tmp_path / "wanted"), shard_size=many.bytes // 16)
+
+
+def test_names_of_columns_may_have_dots_and_other_signs(spark: Any, tmp_path: Path) -> None:
+    write(spark.range(3).selectExpr("id", "id + 1 AS `a.b`", "id + 2 AS `a b`").coalesce(1), str(tmp_path / "out"))
+    assert list(mdsx.Dataset(tmp_path / "out")[0].items()) == [("id", 0), ("a.b", 1), ("a b", 2)]
 
 
 def test_types_are_those_of_the_table(spark: Any, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tools.environment import PeerEnvironment
+from tools.processes import free_port
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
@@ -45,6 +47,30 @@ def variables(environment: PeerEnvironment, folder: Path, master: str, *settings
         "SPARK_MASTER": master,
         "SPARK_SETTINGS": " ".join(settings),
     }
+
+
+@contextmanager
+def cluster(environment: PeerEnvironment, folder: Path) -> Iterator[str]:
+    """Run a cluster with two workers that have addresses of their own, as if on two hosts. Yield its master."""
+    master = f"spark://127.0.0.1:{free_port()}"
+    at = ["--host", "127.0.0.1", "--port", master.rpartition(":")[2]]
+    starts = [("Master", "127.0.0.1", at)]
+    for host in ("127.0.0.2", "127.0.0.3"):
+        options = ["--host", host, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / host), master]
+        starts.append(("Worker", host, options))
+    processes = []
+    try:
+        for role, host, options in starts:
+            setting = {**variables(environment, folder / role, ""), "SPARK_LOCAL_IP": host, "SPARK_PUBLIC_DNS": host}
+            program = [f"{setting['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{role.lower()}.{role}"]
+            command = [*program, *options, "--webui-port", "0"]
+            processes.append(subprocess.Popen(command, env=setting, start_new_session=True))
+        yield master
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def run_inside(tests: str, folder: Path, master: str, *settings: str, version: str = "spark") -> str:

@@ -23,7 +23,7 @@ _COLUMNS = {
     "vectors": (
         "id",
         "repeat(sha2(string(id), 256), 2) AS text",
-        "transform(sequence(0, 127), x -> float(x * id)) AS v",
+        "transform(sequence(0, 127), x -> nullif(float(x * id), -1f)) AS v",  # mosaicml refuses arrays without nulls
     ),
 }
 _MDS = {"id": "int64", "text": "str", "v": "ndarray:float32"}
