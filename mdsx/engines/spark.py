@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from mdsx.arrow import pa
@@ -83,7 +83,8 @@ def write(
         storage_options=storage_options,
     )
     with aborting(driver):
-        rows = _collect(df.mapInArrow(_task(driver.job), _RESULT))
+        plain = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow fails for names with dots
+        rows = _collect(plain.mapInArrow(_task(driver.job, df.columns), _RESULT))
     written = driver.commit(Done(*row) for row in rows)
     _warn_of_small_shards(written, driver.job.shard_size)
     return written
@@ -99,13 +100,14 @@ def _warn_of_small_shards(written: Written, shard_size: int) -> None:
         )
 
 
-def _task(job: Job) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the function that writes a partition. It is pickled, with the job."""
+def _task(job: Job, names: Sequence[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the function that writes a partition, whose columns get these names. It is pickled, with the job."""
 
     def write_partition(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
-        done = job.write(TaskContext.get().partitionId(), batches)
+        named = (batch.rename_columns(names) for batch in batches)
+        done = job.write(TaskContext.get().partitionId(), named)
         types = [("part", pa.int32()), ("folder", pa.string()), ("samples", pa.int64()), ("hash", pa.string())]
         yield pa.RecordBatch.from_pylist([done._asdict()], schema=pa.schema(types))
 
