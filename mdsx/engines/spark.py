@@ -26,7 +26,7 @@ from mdsx.warn import warn
 __all__ = ["columns_of", "register", "write"]
 
 _LACKING = re.compile(r"No module named '[\w.]+'")
-_MANY, _TIMES = 16, 4  # small shards are worth a warning if there are so many, and so many times as needed
+_MANY, _TIMES = 16, 4  # shards, and times as many as are needed, from which a warning is worth it
 _RESULT = "part int, folder string, samples long, hash string"
 
 
