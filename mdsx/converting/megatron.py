@@ -14,13 +14,14 @@ import operator
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.arrow import pa
+from mdsx.cached import cached_property
 from mdsx.converting.files import File, FileKind, find_files, read_ranges
 from mdsx.converting.naming import Naming
 from mdsx.converting.source import Asked, Block, Found, Source, Unit

@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NoReturn, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.dataset import Dataset
 from mdsx.errors import CorruptError, MdsxError, UsageError, shown
 from mdsx.exporting.json_lines import JsonLines, Nan

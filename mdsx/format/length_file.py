@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 import msgspec
@@ -20,6 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import CorruptError, UnsupportedError
 from mdsx.format.lengths import LengthRule
 

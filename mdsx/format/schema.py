@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from mdsx.cached import cached_property
 from mdsx.errors import CorruptError, FormatError, UsageError, shown
 from mdsx.format.types import OBJECTS, SCALARS, ColumnType, parse_type, suggest
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import CorruptError
 from mdsx.format import Reading, Reads, Schema, WholeShards, length_rule
 from mdsx.mds.compressions import decompressor

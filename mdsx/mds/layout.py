@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.format import Rows, Schema, Selection, Values, read_records
 
 OFFSET = np.dtype("<u4")

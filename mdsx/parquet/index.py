@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import ChangedError, CorruptError
 from mdsx.format import Reading, Reads, SampleDecoder, Schema, check_shard, raw_size
 from mdsx.parquet.footer import Footer, parse_footer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import xxhash
 
+from mdsx.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import Decoder, Schema
 from mdsx.order import AllSamples, Subset

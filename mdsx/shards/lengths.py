@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import UsageError, shown
 from mdsx.format import (
     MAX_LENGTH,

@@ -7,12 +7,12 @@ and `stored` which ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import Schema, Selection
 from mdsx.order import by_value

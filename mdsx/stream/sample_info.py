@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cached_property
 from inspect import Parameter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import UsageError
 from mdsx.order import sample_seeds
 from mdsx.shards import Columns, View

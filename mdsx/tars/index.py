@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import CorruptError
 from mdsx.format import Reading, Reads, Schema, Selection, SideObject, WholeShards
 from mdsx.tars.decode import TarDecoder

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import CorruptError
 from mdsx.format import NULL, Rows, Schema, Selection, ShardView, Values, read_records
 from mdsx.tars.pointers import EXTENTS, SIZE, START, PointerSchema

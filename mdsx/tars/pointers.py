@@ -34,12 +34,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.cached import cached_property
 from mdsx.errors import UsageError
 from mdsx.format import (
     ENCODED_NULL,
