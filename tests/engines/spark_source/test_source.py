@@ -22,11 +22,5 @@ def test_a_write_survives_faults(tmp_path: Path) -> None:
     assert "5 passed" in run_inside(f"{HERE}/inside_source_faults.py", tmp_path, CLUSTER, BATCHES)
 
 
-def test_a_write_survives_speculation(tmp_path: Path) -> None:
-    speculative = ["speculation=true", "speculation.interval=50ms", "speculation.multiplier=1.1"]
-    settings = [f"spark.{setting}" for setting in (*speculative, "speculation.quantile=0.5")]
-    assert "1 passed" in run_inside(f"{HERE}/inside_source_speculation.py", tmp_path, CLUSTER, *settings, BATCHES)
-
-
 def test_spark_3_has_no_such_sources(tmp_path: Path) -> None:
     assert "1 passed" in run_inside(f"{HERE}/inside_earlier.py", tmp_path, "local[1]", version="spark35")
