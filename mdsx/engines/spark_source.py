@@ -21,9 +21,9 @@ def register(spark: Any) -> None:
         df = spark.read.format("mdsx").option("columns", "text,label").load("s3://bucket/corpus")
         df.write.format("mdsx").mode("append").save("s3://bucket/selected")
 
-    A read has the dataset as it was at `load`, whenever it runs. A write is exactly once, like `write`: "append"
-    creates a dataset, and refuses one that exists; "overwrite" replaces it in one step. The other modes are refused by
-    Spark, so a mode must be given. See docs/engines.md for the options and the types.
+    A read has the dataset as it was at `load`, whenever it runs; with Connect, as it is when a job begins. A write is
+    exactly once, like `write`: "append" creates a dataset, and refuses one that exists; "overwrite" replaces it in one
+    step. The other modes are refused by Spark, so a mode must be given. See docs/engines.md for the options and types.
 
     Args:
         spark: A session of Spark 4 or later, also of Spark Connect. mdsx must be installed where its tasks and its

@@ -96,13 +96,15 @@ def test_columns_are_chosen_and_partitions_have_about_a_size(spark: Any, tmp_pat
 
 def test_a_dataframe_has_the_dataset_as_it_was_at_load(spark: Any, tmp_path: Path) -> None:
     save(spark.range(0, 10, 1, 2), tmp_path)
-    df, before = read(spark, tmp_path), mdsx.Dataset(tmp_path).fingerprint
+    before = mdsx.Dataset(tmp_path).fingerprint
+    df, pinned = read(spark, tmp_path), read(spark, tmp_path, snapshot=before)
     with mdsx.Writer(tmp_path / "part-00007", {"id": "int64"}) as out:
         out.write({"id": 10})
     mdsx.append(tmp_path, "part-00007")
-    assert [df.count(), read(spark, tmp_path).count(), read(spark, tmp_path, snapshot=before).count()] == [10, 11, 10]
+    connect = "connect" in type(spark).__module__  # it calls the source for each job
+    assert [df.count(), pinned.count(), read(spark, tmp_path).count()] == [11 if connect else 10, 10, 11]
     save(spark.range(3), tmp_path, "overwrite")
-    assert "MissingError" in refused(df.collect)
+    assert "MissingError" in refused(pinned.collect)
 
 
 def test_other_stored_formats_are_read_in_place(spark: Any, tmp_path: Path) -> None:
@@ -186,13 +188,15 @@ def test_a_value_that_does_not_fit_names_its_column(spark: Any, tmp_path: Path) 
 
 
 def test_the_errors_of_a_read_name_the_place_and_the_way_out(spark: Any, tmp_path: Path) -> None:
-    missing = refused(lambda: read(spark, tmp_path / "nothing"))
+    missing = refused(lambda: read(spark, tmp_path / "nothing").schema)
     assert str(tmp_path / "nothing") in missing
     save(spark.range(10), tmp_path / "out")
-    assert "there is no such column (expected id)" in refused(lambda: read(spark, tmp_path / "out", columns="number"))
+    assert "there is no such column (expected id)" in refused(
+        lambda: read(spark, tmp_path / "out", columns="number").schema
+    )
     given = spark.read.format("mdsx").schema("id string")
     assert "leave .schema(...) out" in refused(lambda: given.load(str(tmp_path / "out")).collect())
-    assert "needs the URL of a dataset" in refused(lambda: spark.read.format("mdsx").load())
+    assert "needs the URL of a dataset" in refused(lambda: spark.read.format("mdsx").load().schema)
 
 
 def test_spark_refuses_a_write_without_a_mode(spark: Any, tmp_path: Path) -> None:

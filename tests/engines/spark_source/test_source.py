@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.spark.runs import CLUSTER, run_inside
+from tests.engines.spark.runs import CLUSTER, cluster, run_inside
+from tools.environment import PeerEnvironment
 
 HERE = "../spark_source"
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1000)]
@@ -20,6 +21,17 @@ def test_all_promises_hold(master: str, tmp_path: Path) -> None:
 
 def test_a_write_survives_faults(tmp_path: Path) -> None:
     assert "5 passed" in run_inside(f"{HERE}/inside_source_faults.py", tmp_path, CLUSTER, BATCHES)
+
+
+def test_a_write_survives_speculation(tmp_path: Path) -> None:
+    """Spark starts no second attempt on a host where the first one runs."""
+    environment = PeerEnvironment("spark")
+    environment.install()
+    speculate = ("spark.speculation=true", "spark.speculation.quantile=0.5", "spark.speculation.multiplier=1.1")
+    at_once = ("spark.locality.wait=0", "spark.executor.memory=1g", "spark.driver.host=127.0.0.1")
+    with cluster(environment, tmp_path / "cluster") as master:
+        tests = f"{HERE}/inside_source_speculation.py"
+        assert "2 passed" in run_inside(tests, tmp_path, master, BATCHES, *speculate, *at_once)
 
 
 def test_spark_3_has_no_such_sources(tmp_path: Path) -> None:
