@@ -43,6 +43,7 @@ from mdsx.format.records import read_records
 from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
+from mdsx.format.seal import begins_sealed, is_sealed
 from mdsx.format.selection import JoinedValues, RowLayout, Rows, SampleLayout, Selection, Values
 from mdsx.format.shard import Layout, ShardView, header_row_key, raw_size
 from mdsx.format.stored_bytes import Hashes, RawStream
@@ -105,6 +106,7 @@ __all__ = [
     "WholeShards",
     "as_array",
     "batch_error",
+    "begins_sealed",
     "build_index",
     "check_length",
     "check_shard",
@@ -122,6 +124,7 @@ __all__ = [
     "header_row_key",
     "is_file_key",
     "is_name",
+    "is_sealed",
     "join_indexes",
     "length_rule",
     "lengths_of_selection",

@@ -1,8 +1,7 @@
 """What the indexes of Parquet files and of tars have in common: their first and last bytes, and the names of files.
 
-Such an index is one line of JSON. It begins with `{"format":"mdsx-...","version":1,` and ends with
-`,"checksum":"<16 digits>"}` and a line feed. The checksum is XXH3-64 of all bytes before it, and is checked before
-anything is parsed.
+Such an index is one line of JSON. It begins with `{"format":"mdsx-...","version":1,` and ends with a checksum
+(`seal.py`), which is checked before anything is parsed.
 """
 
 from __future__ import annotations
@@ -13,23 +12,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-import xxhash
 
 from mdsx.errors import CorruptError, UnsupportedError
+from mdsx.format.seal import checksums, seal
 
 T = TypeVar("T")
 
 _MAX_NAME_SIZE = 4096
 _START = re.compile(rb'\{"format":"([a-z-]+)","version":(0|[1-9][0-9]*),')
-_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
-_END_SIZE = len(',"checksum":"0123456789abcdef"}\n')
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
 
 
 def seal_file_index(members: Mapping[str, Any]) -> bytes:
     """Return the text of an index with these members, `format` and `version` first."""
-    data = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}")
-    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+    return seal(json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode().removesuffix(b"}"))
 
 
 def is_file_key(name: str) -> bool:
@@ -61,13 +57,11 @@ class FileIndexParser:
             found, hint = start[2].decode()[:20], f"upgrade mdsx, or {self.AGAIN}"
             message = "the index is of another version"
             raise UnsupportedError(message, file=self._file, found=found, expected=self.VERSION, hint=hint)
-        place = max(len(data) - _END_SIZE, 0)
-        end = _END.fullmatch(data, place)
-        if end is None:
+        computed, stored = checksums(data)
+        if stored is None:
             raise self._error("the file ends before its checksum", "end")
-        computed = xxhash.xxh3_64_hexdigest(memoryview(data)[:place])
-        if computed != end[1].decode():
-            raise self._error("the index is damaged", "checksum", computed, end[1].decode())
+        if computed != stored:
+            raise self._error("the index is damaged", "checksum", computed, stored)
         try:
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

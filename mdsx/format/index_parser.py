@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UnsupportedError
@@ -21,6 +20,7 @@ from mdsx.format.filenames import INDEX, NameRun, is_name, join_name
 from mdsx.format.frames import MAX_FRAMES, frame_count, seek_table_size
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, fingerprint_of
 from mdsx.format.schema import HEADER_SIZE, Schema, up
+from mdsx.format.seal import END_SIZE, checksums
 from mdsx.format.shard import MAX_HEADER_SIZE, MAX_SIZE
 from mdsx.format.strict_json import parse_json, plain_hexadecimal, plain_integers
 
@@ -29,8 +29,6 @@ _T = TypeVar("_T")
 MAX_SAMPLES = 2**62 - 1
 
 _START = re.compile(rb'\{"format":"mdsx","version":(0|[1-9][0-9]*),')
-_END = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\n')
-_END_SIZE = 32
 _CHUNK = 2**16  # shards that are checked at once
 _SHORT = 2**12  # bytes of numbers that are parsed sooner one by one than as an array
 
@@ -151,14 +149,13 @@ class _Parser:
         if start[1] != VERSION:
             message = f"the index is of version {start[1][:20].decode()}, this reader knows {VERSION.decode()}"
             raise UnsupportedError(message, file=self._file, place="version", hint="upgrade mdsx")
-        end = _END.fullmatch(data, max(0, len(data) - _END_SIZE))
-        if end is None:
+        computed, stored = checksums(data)
+        if stored is None:
             found, expected = (
-                repr(data[-_END_SIZE:]),
+                repr(data[-END_SIZE:]),
                 ',"checksum":"<16 lower-case hexadecimal digits>"} and a line feed',
             )
             raise self._error("the index is cut or damaged", "its last bytes", found=found, expected=expected)
-        computed, stored = xxhash.xxh3_64_hexdigest(memoryview(data)[:-_END_SIZE]), end[1].decode()
         if computed != stored:
             raise self._error("the index is damaged", "checksum", found=computed, expected=stored)
 

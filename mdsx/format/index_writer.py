@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError, UsageError
@@ -19,6 +18,7 @@ from mdsx.format.filenames import NameRun, join_runs, runs_of
 from mdsx.format.index import MAX_METADATA_SIZE, MAX_SHARDS, VERSION, Index, ShardEntry, fingerprint_of
 from mdsx.format.inputs import Refused
 from mdsx.format.schema import Schema
+from mdsx.format.seal import seal
 from mdsx.format.strict_json import parse_json
 from mdsx.format.values import check_keys
 
@@ -129,8 +129,7 @@ def _written(
         "fingerprint": _text(fingerprint_of(schema, shards.counts, shards.raw_sizes, shards.raw_hashes)),
         "metadata": _metadata_text({} if metadata is None else metadata),
     }
-    data = _object(members).removesuffix(b"}")
-    return data + b',"checksum":"' + xxhash.xxh3_64_hexdigest(data).encode() + b'"}\n'
+    return seal(_object(members).removesuffix(b"}"))
 
 
 def check_shard_count(count: int, raw_size: int) -> None:

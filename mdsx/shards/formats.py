@@ -22,8 +22,10 @@ from mdsx.format import Index, MdsxFormat, StoredFormat, StoredIndex, filenames,
 from mdsx.mds import MdsFormat
 from mdsx.parquet import ParquetFormat
 from mdsx.process import REQUESTS, Share
+from mdsx.shards.shared_index import get_index
 from mdsx.shards.stored import retried
 from mdsx.storage import MissingBucketError, Storage, file_of
+from mdsx.storage.cache import CacheDirectory
 from mdsx.tars import TarsFormat, is_wids
 
 OURS: Final = MdsxFormat()
@@ -53,21 +55,21 @@ def format_of(key: str, data: bytes) -> StoredFormat:
     return next((form for form in FORMATS if form.index_key == key and form.recognizes(data)), OURS)
 
 
-def read_index(storage: Storage, snapshot: str | None = None) -> StoredIndex:
+def read_index(storage: Storage, snapshot: str | None = None, *, cache: CacheDirectory | None = None) -> StoredIndex:
     """Return the index of the dataset in `storage`. Raise MissingError if there is none, CorruptError.
 
     `snapshot`: the fingerprint that the dataset has or had. Raise UsageError if that is no fingerprint, MissingError if
-    it never had it.
+    it never had it. `cache`: where the node's processes share a large index.
     """
     if snapshot is None:
-        return retried(lambda: _read_index(storage), FormatError)
+        return retried(lambda: _read_index(storage, cache), FormatError)
     try:
         key = filenames.snapshot(snapshot)
     except (TypeError, ValueError):
         message = "a snapshot is given by its fingerprint"
         raise UsageError(message, file=storage.url, found=shown(snapshot), expected="32 digits of 0-9, a-f") from None
-    kept = retried(lambda: _read_snapshot(storage, key, snapshot), FormatError)
-    index: StoredIndex = read_index(storage) if kept is None else kept
+    kept = retried(lambda: _read_snapshot(storage, key, snapshot, cache), FormatError)
+    index: StoredIndex = read_index(storage, cache=cache) if kept is None else kept
     if index.fingerprint != snapshot:
         names = ", ".join([*snapshots(storage), f"{index.fingerprint} (now)"])
         message = "the dataset has no such snapshot"
@@ -91,8 +93,8 @@ def cache_folder(index: StoredIndex) -> str:
     return index.base_fingerprint if isinstance(index, Index) else index.fingerprint
 
 
-def _read_snapshot(storage: Storage, key: str, fingerprint: str) -> Index | None:
-    data = _get(storage, key)
+def _read_snapshot(storage: Storage, key: str, fingerprint: str, cache: CacheDirectory | None) -> Index | None:
+    data = _get(storage, key, cache)
     if data is None:
         return None
     file = file_of(storage, key)
@@ -103,12 +105,12 @@ def _read_snapshot(storage: Storage, key: str, fingerprint: str) -> Index | None
     return index
 
 
-def _read_index(storage: Storage) -> StoredIndex:
+def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
     first, *others = index_keys()
-    data = _get(storage, first)
+    data = _get(storage, first, cache)
     if data is not None and not is_wids(data):  # WebDataset's own index may have this name
         return format_of(first, data).parse_index(data, file=file_of(storage, first))
-    for key, found in zip(others, Share(REQUESTS).map(lambda each: _get(storage, each), others), strict=True):
+    for key, found in zip(others, Share(REQUESTS).map(lambda each: _get(storage, each, cache), others), strict=True):
         if found is not None:
             return format_of(key, found).parse_index(found, file=file_of(storage, key))
     if data is not None:
@@ -119,9 +121,9 @@ def _read_index(storage: Storage) -> StoredIndex:
     raise MissingError(message, file=storage.url, hint=_hint(storage))
 
 
-def _get(storage: Storage, key: str) -> bytes | None:
+def _get(storage: Storage, key: str, cache: CacheDirectory | None) -> bytes | None:
     try:
-        return storage.get(key).data
+        return get_index(storage, key, cache)
     except MissingBucketError:
         raise
     except MissingError:  # not kept: its frames would keep the caller's leases

@@ -78,7 +78,7 @@ class Shards:
             if connections and index is None and self.cache.is_empty():
                 self.storage.connect(filenames.INDEX, connections)
         self.beside = self.storage if index is None else open_beside(url, index, storage_options)
-        self.index: StoredIndex = read_index(self.beside, snapshot)
+        self.index: StoredIndex = read_index(self.beside, snapshot, cache=self.cache)
         self.is_pinned = self.is_snapshot = snapshot is not None
         self.cache_folder = cache_folder(self.index)
         self.local = path is not None
@@ -101,7 +101,7 @@ class Shards:
     def at_snapshot(self, fingerprint: str) -> Shards:
         """Return the shards of the dataset when it had this fingerprint. Raise MissingError if it never had it."""
         other = copy(self)
-        other.index, other._state_or_none = read_index(self.beside, fingerprint), None
+        other.index, other._state_or_none = read_index(self.beside, fingerprint, cache=self.cache), None
         other.is_snapshot = True
         other.cache_folder = cache_folder(other.index)
         return other

@@ -3,7 +3,7 @@
 `<fingerprint>/<raw hash>.mdsx` is a whole, verified, uncompressed shard, and never changes. With the suffix `.part`, it
 is one being made, already at its full size. `<fingerprint>/<hash>.u32` has lengths of samples: it is made of zeros, and
 all processes that hold it fill it in; hashes in it show its readers what is there. `<fingerprint>/<hash>.side` is an
-object that is read with a shard. Rules for all:
+object that is read with a shard, and `.index` a large index, in a folder of its own. Rules for all:
 - A process that maps a shard holds a shared lock on it (a lease) until the last view of the mapping dies. Evicting a
   file takes its exclusive lock, so a mapped shard is never evicted.
 - A process that makes a shard holds the exclusive lock on its `.part`. An unlocked `.part` is a dead process's; any
@@ -57,7 +57,12 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _UNKNOWN: Needs = MappingProxyType({})
-_NAMES = {"shard": filenames.shard, "lengths": filenames.lengths, "side object": filenames.side_object}
+_NAMES = {
+    "shard": filenames.shard,
+    "lengths": filenames.lengths,
+    "side object": filenames.side_object,
+    "index": filenames.index,
+}
 
 
 class Verdict(Enum):
@@ -71,14 +76,15 @@ class Verdict(Enum):
 class CacheKey:
     """A shard: its dataset's fingerprint, the hash of its raw bytes, and their number: `exact`, or an estimate.
 
-    Or, by its `kind`, a file of lengths: the hash is that of what they are of; or a side object: the hash is its own.
+    Or, by its `kind`, a file of lengths: the hash is that of what they are of; or a side object: the hash is its own;
+    or an index: the hashes are those of its place and of its version.
     """
 
     fingerprint: str
     raw_hash: str
     raw_size: int
     exact: bool = True
-    kind: Literal["shard", "lengths", "side object"] = "shard"
+    kind: Literal["shard", "lengths", "side object", "index"] = "shard"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@
 | `<fingerprint>/<raw hash>.mdsx.part` | a shard that is being fetched |
 | `<fingerprint>/<hash>.u32` | lengths of the dataset's samples, filled in by shard; also with `.part` |
 | `<fingerprint>/<hash>.side` | a shard's side object, such as the pointers of a tar; also with `.part` |
-| `<fingerprint>/from.<URL>` | empty: where shards of the dataset were fetched from, with "/" as %2F |
+| `<place>/<version>.index` | a large index; the hashes of its URL, and of its ETag and size; also with `.part` |
+| `<fingerprint>/from.<URL>` | empty: where files of the folder were fetched from, with "/" as %2F |
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
 | `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes with this limit, given or default |
@@ -26,10 +27,10 @@ LIMITS = "limits"
 SHARDS = "*/*.mdsx"
 """A glob of all shards."""
 
-_SHARD, _LENGTHS, _SIDE = ".mdsx", ".u32", ".side"
+_SHARD, _LENGTHS, _SIDE, _INDEX = ".mdsx", ".u32", ".side", ".index"
 _UNFINISHED, _DEFAULT, _SOURCE = ".part", ".default", "from."
 _FOLDER = re.compile(r"[0-9a-f]{32}")
-_FILES = re.compile(r"[0-9a-f]{32}\.(mdsx|u32|side)(\.part)?")
+_FILES = re.compile(r"[0-9a-f]{32}\.(mdsx|u32|side|index)(\.part)?")
 _URL_END = 100  # characters kept of each end of a long URL: a file's name has at most 255
 _TALLY = re.compile(r"tally\.([^.]+)\.([0-9]+)")
 _LIMIT = re.compile(r"[0-9]+(\.default)?")
@@ -47,9 +48,13 @@ def side_object(hash: str) -> str:
     return f"{hash}{_SIDE}"
 
 
+def index(version: str) -> str:
+    return f"{version}{_INDEX}"
+
+
 def is_content(name: str) -> bool:
-    """Whether a file of this name, in a dataset's folder, has a shard, lengths or a side object, or is one being
-    made."""
+    """Whether a file of this name, in a dataset's folder, has a shard, lengths, a side object or an index, or is
+    one being made."""
     return _FILES.fullmatch(name) is not None
 
 
