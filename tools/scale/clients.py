@@ -17,6 +17,7 @@ import mdsx
 from mdsx.sizes import format_size
 from tools.pages import table
 from tools.processes import Call, stream
+from tools.scale.made import make
 from tools.scale.measured import LIMIT
 from tools.scale.server import MadeServer
 
@@ -34,14 +35,15 @@ def sections(share: float = 1.0) -> Iterator[tuple[str, str]]:
             numbers = [range(nodes)[first::_PROCESSES] for first in range(_PROCESSES)]
             found = list(pool.map(lambda some: _open_on(server, list(some), Path(scratch)), numbers))
         seconds, counts = time.perf_counter() - began, server.counts()
+    index = len(make().whole(_PARTS, shards // _PARTS))
     opened, clients = [each for some in found for each in some], nodes * RANKS
     assert len(opened) == clients
     rows = [
         ["clients", f"{clients}: {nodes} nodes x {RANKS} ranks"],
-        ["index", f"{shards:,} shards, {format_size(counts['bytes'] // counts['GET'])}"],
+        ["index", f"{shards:,} shards, {format_size(index)}"],
         ["requests, by the server's count", f"{counts['GET']}: {counts['GET'] / clients:.2f} for each client"],
         ["listings", f"{counts['LIST']}"],
-        ["egress", format_size(counts["bytes"])],
+        ["egress", f"{format_size(counts['bytes'])}: {counts['bytes'] / nodes / index:.1f} indexes for each node"],
         ["first and last dataset open after", f"{min(opened):.1f} s, {max(opened):.1f} s"],
         ["all processes", f"{seconds:.1f} s"],
     ]
