@@ -5,7 +5,7 @@ Rules:
 - A large one is a file of the cache like a shard: counted, leased while it is read, evicted when it was not used for
   long. Its name stands for its place, its ETag and its size, so that a replaced index is another file.
 - Each process gets the first piece from storage. So it knows the ETag, and may read what the cache has. It compares the
-  piece with the file, and checks the checksum of the whole, whoever made the file. A wrong file is dropped.
+  piece with the file, and checks the checksum of the whole, also of a file of its own. A wrong file is dropped.
 - What cannot be shared safely is downloaded by each process: an index without an ETag or a checksum of its own, one
   that takes much of the cache's limit, and one that another process does not finish in time.
 """
