@@ -41,7 +41,7 @@ class ParquetFormat:
 
     def parse_index(self, data: bytes, *, file: str) -> ParquetIndex:
         parsed = parse_text(data, file=file)
-        return ParquetIndex(parsed, tuple(range(len(parsed.schema.columns))), parsed.schema)
+        return ParquetIndex(parsed, tuple(range(len(parsed.schema.columns))), parsed.schema, file)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,7 @@ class ParquetIndex:
     _parsed: Parsed
     _columns: tuple[int, ...]
     schema: Schema
+    _place: str
     _footers: _Footers = field(default_factory=lambda: _Footers())
 
     format: ClassVar[str] = "Parquet"
@@ -81,7 +82,12 @@ class ParquetIndex:
 
     @cached_property
     def raw_hashes(self) -> NDArray[np.uint8]:
-        seeds = [xxhash.xxh3_128_digest(self._seed + bytes(footer)) for footer in self._parsed.hashes]
+        """Files of the same shape may have equal footers, but other values: only their place differs."""
+        parsed, place = self._parsed, self._place.encode(errors="surrogateescape")
+        seeds = [
+            xxhash.xxh3_128_digest(self._seed + footer.tobytes() + f"{number}\n{etag}\n".encode() + place)
+            for number, (footer, etag) in enumerate(zip(parsed.hashes, parsed.etags, strict=True))
+        ]
         firsts = self._parsed.firsts
         found = np.repeat(np.frombuffer(b"".join(seeds), "<u8").reshape(-1, 2), np.diff(firsts), axis=0)
         found[:, 0] += (np.arange(firsts[-1]) - np.repeat(firsts[:-1], np.diff(firsts))).astype(np.uint64)
@@ -117,11 +123,11 @@ class ParquetIndex:
 
     def project(self, columns: Sequence[int]) -> ParquetIndex:
         schema = Schema(tuple(self.schema.columns[number] for number in columns))
-        return ParquetIndex(self._parsed, tuple(self._columns[number] for number in columns), schema)
+        return ParquetIndex(self._parsed, tuple(self._columns[number] for number in columns), schema, self._place)
 
     def __copy__(self) -> ParquetIndex:
         """Return the same index, which has read no footers yet."""
-        return ParquetIndex(self._parsed, self._columns, self.schema)
+        return ParquetIndex(self._parsed, self._columns, self.schema, self._place)
 
     def reads(self, shard: int) -> Reads:
         return Reads.GROUPS

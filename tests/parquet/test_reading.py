@@ -57,6 +57,26 @@ def test_an_index_is_the_same_everywhere(files: Path, s3_files: str) -> None:
     assert mdsx.Dataset(s3_files).fingerprint == mdsx.Dataset(files).fingerprint
 
 
+@pytest.mark.parametrize("limit", [None, "6KB"])
+def test_files_with_equal_footers_are_never_mixed_up(tmp_path: Path, limit: str | None) -> None:
+    """Values of a fixed size give chunks of equal sizes, and without statistics, nothing in the footers differs."""
+    values = [range(first, first + 100) for first in (0, 100, 5000, 5100)]
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, halves in zip(folders, (values[:2], values[2:]), strict=True):
+        folder.mkdir()
+        for number, half in enumerate(halves):
+            file = folder / f"{number}.parquet"
+            options: dict[str, Any] = {"row_group_size": 30, "write_statistics": False, "use_dictionary": False}
+            pq.write_table(pa.table({"id": half}), file, compression="none", **options)
+        mdsx.index_parquet(folder)
+    (footer,) = {path.read_bytes()[-300:] for folder in folders for path in folder.glob("*.parquet")}
+    assert b"PAR1" in footer
+    cache = mdsx.Cache(tmp_path / "cache", limit)
+    for folder, (first, second) in zip(folders, (values[:2], values[2:]), strict=True):
+        for _ in range(2):
+            assert [sample["id"] for sample in mdsx.Dataset(folder, cache=cache)] == [*first, *second]
+
+
 def test_samples_are_read_at_random(s3_files: str, tmp_path: Path) -> None:
     data = mdsx.Dataset(s3_files, cache=tmp_path)
     for number in (0, 399, 24, 25, 130, 131):
