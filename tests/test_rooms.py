@@ -28,7 +28,7 @@ def floors() -> dict[str, int]:
 
 
 FLOOR = floors()
-PURE = {"arrow", "braces", "cached", "decompress", "format", "mds", "order", "parquet", "tars"}
+PURE = {"arrow", "braces", "cached", "chunks", "decompress", "format", "mds", "order", "parquet", "tars"}
 """Rooms without I/O, clock, randomness or processes."""
 
 IMPURE_MODULES = {

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from mdsx.chunks import Chunks
 from mdsx.decompress import decompress
 from mdsx.errors import CorruptError, FormatError, UsageError
 
@@ -103,34 +104,12 @@ def read_records(chunks: Iterator[bytes], *, file: str, stored: int) -> Iterator
         number += 1
 
 
-class _Stream:
-    """The decompressed bytes of a file, read in order. `offset` counts them."""
+class _Stream(Chunks):
+    """The decompressed bytes of a file."""
 
     def __init__(self, chunks: Iterator[bytes], crc32c: Callable[[bytes], int]) -> None:
-        self.offset = 0
-        self._chunk, self._at = b"", 0
-        self._chunks = chunks
+        super().__init__(chunks)
         head = self.read(_HEAD.size)
         rest = chain([head, self._chunk[self._at :]], chunks)
         plain = len(head) == _HEAD.size and masked(crc32c(head[:8])) == _HEAD.unpack(head)[1]
-        self._chunks = rest if plain else decompress(rest, zlib_too=True)  # a length may begin as gzip does
-        self._chunk, self._at = b"", 0
-        self.offset = 0
-
-    def read(self, size: int) -> bytes:
-        """Return the next `size` bytes; fewer at the end. Raise CorruptError or UnsupportedError."""
-        end = self._at + size
-        if end <= len(self._chunk):
-            data, self._at = self._chunk[self._at : end], end
-        else:
-            pieces = [self._chunk[self._at :]]
-            missing = size - len(pieces[0])
-            self._chunk, self._at = b"", 0
-            while missing and (chunk := next(self._chunks, None)) is not None:
-                pieces.append(chunk[:missing])
-                if len(chunk) > missing:
-                    self._chunk, self._at = chunk, missing
-                missing -= len(pieces[-1])
-            data = b"".join(pieces)
-        self.offset += len(data)
-        return data
+        super().__init__(rest if plain else decompress(rest, zlib_too=True))  # a length may begin as gzip does

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from mdsx.arrow import to_table
 from mdsx.dataset import Dataset
 from mdsx.errors import CorruptError
-from mdsx.shards import View, scan
+from mdsx.shards import Columns, View, scan
+
+T = TypeVar("T")
 
 _RUN = 2**16  # samples of a table
 
@@ -49,16 +51,24 @@ def shard_sizes(dataset: Dataset) -> NDArray[np.float64]:
 
 
 def tables(dataset: Dataset, start: int, stop: int) -> Iterator[Any]:
-    """Yield samples `start` to `stop` (exclusive), in order, as `pyarrow.Table`s. Storage is read ahead.
+    """Yield samples `start` to `stop` (exclusive), in order, as `pyarrow.Table`s. See `decoded`."""
+    schema = dataset.excerpt.schema
+    return decoded(dataset, start, stop, lambda columns, first: to_table(schema, columns), most=_RUN)
+
+
+def decoded(dataset: Dataset, start: int, stop: int, decode: Callable[[Columns, int], T], *, most: int) -> Iterator[T]:
+    """Yield samples `start` to `stop` (exclusive), in order, up to `most` at a time. Storage is read ahead.
+
+    `decode` gets their columns as they are stored, and the number of the first one.
 
     Raise CorruptError, which names the sample, and the errors of `mdsx.Dataset`.
     """
-    view, done = View([dataset.select(start, stop).excerpt]), start
+    done = start
     try:
-        for run in scan(view, most=_RUN, join=True, check=True):
-            yield to_table(view.schema, run.columns)
+        for run in scan(View([dataset.select(start, stop).excerpt]), most=most, join=True, check=True):
+            yield decode(run.columns, done)
             done += len(run.samples)
-    except CorruptError as error:
+    except CorruptError:
         for number in range(done, stop):
             dataset[number]  # read one by one, the damaged sample is found and named
-        raise error
+        raise

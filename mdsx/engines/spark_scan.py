@@ -17,10 +17,11 @@ import numpy as np
 
 from mdsx.arrow import arrow_type, json_texts, pa, to_table
 from mdsx.dataset import Dataset
+from mdsx.engines.reading import decoded
 from mdsx.engines.spark_options import ReadOptions
-from mdsx.errors import CorruptError, UsageError
+from mdsx.errors import UsageError
 from mdsx.format import ColumnType, JoinedValues, Refused, Schema
-from mdsx.shards import View, scan
+from mdsx.shards import Columns
 
 _BATCH = 10_000  # samples at most, as in Spark's own batches
 _SHOWN = 64  # samples that show the Arrow types of another format's values
@@ -64,21 +65,17 @@ class Scan:
         return [(start, stop) for start, stop in pairwise(cuts) if start < stop]
 
     def read(self, start: int, stop: int, schema: Any) -> Iterator[Any]:
-        """Yield the samples [start, stop) as record batches of `schema`. Raise MdsxError."""
-        dataset, done = self.dataset, start
-        stored = dataset.excerpt.schema
-        try:
-            for run in scan(View([dataset.select(start, stop).excerpt]), most=_BATCH, join=True, check=True):
-                arrays = [
-                    _array(dataset.url, column, run.columns[column.name], schema.field(column.name).type, done)
-                    for column in stored.columns
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-                done += len(run.samples)
-        except CorruptError:
-            for number in range(done, stop):
-                dataset[number]  # read one by one, the damaged sample is found and named
-            raise
+        """Return the samples [start, stop), as record batches of `schema`. It, or a batch, raises MdsxError."""
+        dataset = self.dataset
+
+        def batch(columns: Columns, first: int) -> Any:
+            arrays = [
+                _array(dataset.url, column, columns[column.name], schema.field(column.name).type, first)
+                for column in dataset.excerpt.schema.columns
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        return decoded(dataset, start, stop, batch, most=_BATCH)
 
 
 def _open(options: ReadOptions) -> Dataset:

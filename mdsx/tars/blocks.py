@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from mdsx.chunks import Chunks
 from mdsx.errors import CorruptError, FormatError
 
 BLOCK = 512
@@ -108,34 +109,15 @@ class Budget:
         return self._records <= _RECORDS + self.stored
 
 
-class Tape:
-    """The bytes of a tar, read in order from chunks. `offset` counts the bytes read so far."""
+class Tape(Chunks):
+    """The bytes of a tar, read in order from chunks. If their decompression fails, they end there."""
 
     def __init__(self, chunks: Iterator[bytes], file: str, budget: Budget) -> None:
-        self.offset = 0
+        super().__init__(chunks)
         self.budget = budget
         self.last = ""  # name of the last member read; errors mention it
-        self._chunks, self._file = chunks, file
-        self._chunk, self._at = b"", 0
+        self._file = file
         self._broken: FormatError | None = None
-
-    def read(self, size: int) -> bytes:
-        """Return the next `size` bytes; fewer at the end of the tar."""
-        end = self._at + size
-        if end <= len(self._chunk):
-            data, self._at = self._chunk[self._at : end], end
-        else:
-            pieces = [self._chunk[self._at :]]
-            missing = size - len(pieces[0])
-            self._chunk, self._at = b"", 0
-            while missing and (chunk := self._next_chunk()):
-                pieces.append(chunk[:missing])
-                if len(chunk) > missing:
-                    self._chunk, self._at = chunk, missing
-                missing -= len(pieces[-1])
-            data = b"".join(pieces)
-        self.offset += len(data)
-        return data
 
     @property
     def chunk(self) -> tuple[bytes, int]:
@@ -204,7 +186,7 @@ class Tape:
 
     def _next_chunk(self) -> bytes:
         try:
-            return next((chunk for chunk in self._chunks if chunk), b"")
+            return super()._next_chunk()
         except FormatError as error:  # raised by the decompression, which ends the stream
             self._broken = error
             return b""
