@@ -22,6 +22,7 @@ from mdsx.arrow.decode import json_texts, to_table
 from mdsx.arrow.encode import ArrowData, arrow_columns, encode_batch, is_arrow
 from mdsx.arrow.library import pa
 from mdsx.arrow.restore import KEPT_SCHEMA, can_restore, parse_schema, restore, schema_text
+from mdsx.arrow.slices import slices
 from mdsx.arrow.types import arrow_type, column_type
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "parse_schema",
     "restore",
     "schema_text",
+    "slices",
     "to_table",
 ]

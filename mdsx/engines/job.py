@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import xxhash
 
+from mdsx.arrow import slices
 from mdsx.errors import MdsxError
 from mdsx.format import filenames
 from mdsx.storage import StorageOptions, believe, open_storage
@@ -24,6 +26,8 @@ RUN = "run"
 """The key, in the metadata of an attempt's index, of the run that it is of."""
 RENEWED = 300.0
 """Seconds between two puts of a run's record, and of the mark of an attempt at work."""
+SLICE = 2**24
+"""Bytes that are encoded at once, about: so large batches of an engine are not in memory once more as a whole."""
 
 
 class Done(NamedTuple):
@@ -76,9 +80,9 @@ class Job:
             metadata={RUN: self.run},
             storage_options=self.storage_options,
         ) as writer:
-            writer.write_batch(first)
-            for batch in batches:
-                writer.write_batch(batch)
+            for batch in chain([first], batches):
+                for some in slices(batch, SLICE):
+                    writer.write_batch(some)
                 seen(writer.samples)
                 if time.monotonic() - marked > RENEWED:
                     marked = time.monotonic()
