@@ -18,6 +18,7 @@ Steps = Sequence[tuple[str, tuple[str, ...]]]  # titles; Python modules with the
 STEPS: Steps = (
     ("lint (ruff check)", ("ruff", "check", ".")),
     ("format (ruff format)", ("ruff", "format", "--check", ".")),
+    ("headless Chromium for tests of pages", ("tools.browser",)),
     ("tests (pytest)", ("pytest", "-n", "3", "--dist", "worksteal", "--durations=20")),
 )
 ENGINES: Steps = (("tests with engines (pytest)", ("pytest", "--engines", "-m", "engines", "--durations=20")),)

@@ -64,7 +64,7 @@ def test_the_tests_with_engines_run_alone(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_it_runs_lint_format_types_and_tests() -> None:
-    assert [command[0] for _, command in (*STEPS, *BESIDE)] == ["ruff", "ruff", "pytest", "mypy"]
+    assert [command[0] for _, command in (*STEPS, *BESIDE)] == ["ruff", "ruff", "tools.browser", "pytest", "mypy"]
 
 
 @pytest.mark.parametrize("tool", ["api", "bench", "check", "conformance", "faults", "quickstart", "soak"])
