@@ -346,7 +346,7 @@ class RankData:
 
     def together(self, batching: Steps) -> int:
         """Return how many batches to hand over together: each handover costs as much as copying 100 kB."""
-        return 1 if self.one_by_one else min(max(_TOGETHER_BYTES // self.batch_bytes(batching), 1), _TOGETHER)
+        return 1 if self.one_by_one else batches_together(self.batch_bytes(batching))
 
     def assemble(self, batch: Batch) -> Any:
         """Return `batch` as a training loop gets it."""
@@ -431,6 +431,11 @@ class RankData:
         batch = Batch(columns, positions, shards, samples, True, **added.to(columns, slice(None)))
         assert self.collate is not None
         check_empty(self.view.schema, batch, self.transform, self.collate)
+
+
+def batches_together(batch_bytes: int) -> int:
+    """Return how many batches of that size are handed over together."""
+    return min(max(_TOGETHER_BYTES // batch_bytes, 1), _TOGETHER)
 
 
 def rank_data(

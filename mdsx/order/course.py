@@ -122,7 +122,7 @@ class DatasetCourse:
         return places + np.repeat(epochs, sizes), sizes
 
     def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        shards = np.arange(len(self.order.counts)) if shards is None else shards
+        shards = np.arange(self._shards) if shards is None else shards
         if not self.samples:
             return np.full(len(shards), NEVER)
         epoch, place = divmod(position, self.samples)
@@ -138,7 +138,7 @@ class DatasetCourse:
 
     def shards_of(self, start: int, batch_size: int, rank: int, world_size: int) -> NDArray[np.bool_]:
         if not self.samples:
-            return np.zeros(len(self.order.counts), np.bool_)
+            return np.zeros(self._shards, np.bool_)
         following = (start // self.epoch_samples + 1) * self.epoch_samples
         starts = None if self.epoch_samples != self.samples else (start % self.samples, following % self.samples)
         return self._uses_at(start // self.samples).in_lanes(
@@ -147,6 +147,10 @@ class DatasetCourse:
 
     def active_shards(self, lanes: int) -> int:
         return active_shards(self.order, self.samples // 2, range(min(lanes, self.lanes))) if self.samples else 0
+
+    @property
+    def _shards(self) -> int:
+        return len(self.order.counts)
 
     def _uses_at(self, epoch: int) -> ShardUses:
         uses = self._uses.get(epoch)

@@ -21,11 +21,24 @@ class ShardUses:
     """The ranges of positions where `order` draws on each shard. It takes about 24 bytes for each piece."""
 
     def __init__(self, order: Order) -> None:
-        shards, starts, stops = order.pieces_drawn()
+        self._keep(*order.pieces_drawn(), len(order.counts), order.lanes)
+
+    @classmethod
+    def of(
+        cls, shards: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], count: int, lanes: int
+    ) -> ShardUses:
+        """Return the uses of `count` shards by these pieces only (see Order.pieces_drawn)."""
+        uses = cls.__new__(cls)
+        uses._keep(shards, starts, stops, count, lanes)
+        return uses
+
+    def _keep(
+        self, shards: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], count: int, lanes: int
+    ) -> None:
         by_shard = np.argsort(shards, kind="stable")
         self._starts, self._stops = starts[by_shard], stops[by_shard]
-        self._firsts = np.searchsorted(shards[by_shard], np.arange(len(order.counts) + 1))
-        self._lanes = order.lanes
+        self._firsts = np.searchsorted(shards[by_shard], np.arange(count + 1))
+        self._lanes = lanes
 
     def away(self, position: int | NDArray[np.int64], shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many positions each of `shards` is away: 0 if the epoch draws on it at `position`, NEVER if it no

@@ -6,17 +6,23 @@ from mdsx.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
 from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
 from mdsx.process.pool import Report, Work, map_in_processes
-from mdsx.process.threads import PREFETCH, REQUESTS, Share
+from mdsx.process.scheduler import THREADS, Condition, Crew, Scheduler
+from mdsx.process.threads import PREFETCH, REQUESTS, Kind, Share
 from mdsx.process.workers import Engine, Workers
 
 __all__ = [
     "PREFETCH",
     "REQUESTS",
+    "THREADS",
+    "Condition",
     "Counter",
     "Counters",
+    "Crew",
     "Engine",
+    "Kind",
     "Owner",
     "Report",
+    "Scheduler",
     "Share",
     "Work",
     "Workers",

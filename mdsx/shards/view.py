@@ -103,6 +103,22 @@ class View:
             None if part.shards.cache is None else ShardNames(part.shards.index.raw_hashes) for part in self.parts
         )
 
+    @property
+    def cache_folders(self) -> dict[str, tuple[ShardNames, list[slice]]]:
+        """By the cache's folder, each dataset's shard names, and their numbers in the view.
+
+        If datasets share a folder, as a dataset and its snapshot do, those of the larger one.
+        """
+        found: dict[str, tuple[str, ShardNames, list[slice]]] = {}
+        parts = [(part.shards, self.names[number], self.numbers_of(number)) for number, part in enumerate(self.parts)]
+        for shards, names, numbers in sorted(parts, key=lambda part: -len(part[0].index.counts)):
+            if names is not None:
+                fingerprint = shards.index.fingerprint
+                known, _, slices = found.setdefault(shards.cache_folder, (fingerprint, names, []))
+                if fingerprint == known:
+                    slices.append(numbers)
+        return {folder: (names, slices) for folder, (_, names, slices) in found.items()}
+
     def bytes_of(self, shards: int) -> int:
         """Return about how many bytes that many main shards have, with the shards of the sides that they need."""
         total = float(shards * self.raw_sizes[: self.firsts[-1]].mean())

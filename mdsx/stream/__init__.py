@@ -1,7 +1,7 @@
 """Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
-from mdsx.stream.background import batches_ahead
-from mdsx.stream.batching import Batching, Place, Steps, Task, warn_of_spread
+from mdsx.stream.background import batches_ahead, in_lists, lists_ahead
+from mdsx.stream.batching import Batching, Place, Steps, Task, run_length, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.group_source import GroupSource
 from mdsx.stream.group_state import no_groups
@@ -57,11 +57,14 @@ __all__ = [
     "check_skipped",
     "checked_share",
     "generator",
+    "in_lists",
     "info_columns",
     "info_records",
+    "lists_ahead",
     "no_groups",
     "packed_samples",
     "place_of",
+    "run_length",
     "takes_generator",
     "warn_of_small_cache",
     "warn_of_spread",

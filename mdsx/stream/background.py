@@ -42,9 +42,8 @@ def batches_ahead(
     `meter` counts the work of the thread, and waiting for it. `batch_bytes`: the size of a batch; `together`: how many
     to hand over at once.
     """
-    depth = min(max(_READY_BYTES // batch_bytes, 2), _READY_BATCHES)
     lists = partial(_lists_of_runs, reader, tasks, make, together, meter.counters)
-    background, waiting = Background(lists, max(depth // together, 1)), meter.waiting
+    background, waiting = Background(lists, lists_ahead(batch_bytes, together)), meter.waiting
     try:
         while True:
             with waiting:
@@ -54,6 +53,11 @@ def batches_ahead(
             yield from batches
     finally:
         background.close()
+
+
+def lists_ahead(batch_bytes: int, together: int) -> int:
+    """Return how many lists of `together` batches are kept ready."""
+    return max(min(max(_READY_BYTES // batch_bytes, 2), _READY_BATCHES) // together, 1)
 
 
 def _lists_of_runs(
@@ -68,12 +72,13 @@ def _lists_of_runs(
     work_for(counters)
     try:
         for run in reader.runs(tasks):
-            yield from _lists(zip(run, make(run), strict=True), count)
+            yield from in_lists(zip(run, make(run), strict=True), count)
     finally:
         reader.close()
 
 
-def _lists(batches: Iterator[T], count: int) -> Iterator[list[T]]:
+def in_lists(batches: Iterator[T], count: int) -> Iterator[list[T]]:
+    """Yield batches in lists of up to `count`; before an error, those before it."""
     made: list[T] = []
     try:
         for batch in batches:

@@ -208,6 +208,12 @@ class Batching:
         return (epoch, stop) if self.samples - stop >= enough else (epoch + 1, 0)
 
 
+def run_length(number: int, workers: int, most: int) -> int:
+    """Return how many batches the run with this number has, of those that `workers` get in turn: each gets one at
+    first, then twice as many each time."""
+    return min(2 ** min(number // workers, 30), most)
+
+
 def check_epoch(epoch: int, samples: int) -> None:
     """Raise UsageError if the positions of `epoch`, which count on over all epochs, are too large."""
     if (epoch + 2) * samples >= 2**62:

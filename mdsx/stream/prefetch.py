@@ -7,8 +7,6 @@ of a process share their threads (see mdsx/process/threads.py).
 
 from __future__ import annotations
 
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
@@ -18,10 +16,10 @@ from numpy.typing import NDArray
 
 from mdsx.errors import MdsxError
 from mdsx.order import Course
-from mdsx.process import PREFETCH, Share
+from mdsx.process import PREFETCH, THREADS, Scheduler
 from mdsx.shards import View
 from mdsx.sizes import format_size
-from mdsx.storage.cache import ShardNames, ShardNeeds, Verdict
+from mdsx.storage.cache import ShardNeeds, Verdict
 from mdsx.stream.batching import Steps
 from mdsx.stream.machine import Outcome, Pace, ShardMachine
 from mdsx.warn import warn
@@ -37,8 +35,8 @@ class Prefetcher:
     """Brings the shards of `view` for one reader; `machine` decides which, and when. Only the reader's thread calls the
     methods; their positions count over all epochs."""
 
-    def __init__(self, view: View, machine: ShardMachine) -> None:
-        self._shared = _Shared(view, machine)
+    def __init__(self, view: View, machine: ShardMachine, scheduler: Scheduler = THREADS) -> None:
+        self._shared = _Shared(view, machine, scheduler)
         self._end = weakref.finalize(self, _close, self._shared)
 
     def reading(self, start: int, stop: int, shards: Iterable[int], first_reads: FirstReads | None = None) -> None:
@@ -53,7 +51,7 @@ class Prefetcher:
         jumps = machine.jumps(start)
         found = first_reads(stop) if jumps and first_reads is not None else None
         with shared.changed:
-            machine.reading(start, stop, shards, time.monotonic())
+            machine.reading(start, stop, shards, shared.now())
             if found is not None:
                 machine.first_reads(*found)
             shared.ask()
@@ -62,7 +60,7 @@ class Prefetcher:
         """Close shards after all before `stop` was handed out. `shards`: those that were open for it."""
         shared = self._shared
         with shared.changed:
-            closed = shared.machine.consumed(stop, shards, time.monotonic())
+            closed = shared.machine.consumed(stop, shards, shared.now())
         for shard, needed_in in closed:
             shared.view.close(shard)
             if needed_in is not None:
@@ -74,14 +72,14 @@ class Prefetcher:
     def wait_for(self, shards: Sequence[int]) -> None:
         """Wait until none of `shards`, which are needed now, is under way, here or in another process, or until that
         takes too long."""
-        shared, deadline = self._shared, time.monotonic() + _LONGEST_WAIT
+        shared, deadline = self._shared, self._shared.now() + _LONGEST_WAIT
         machine = shared.machine
         with shared.changed:
             while not shared.closed:
                 may_begin = shared.threads.may_begin
                 here = [shard for shard in shards if machine.is_coming(shard, may_begin=may_begin)]
                 elsewhere = [shard for shard in set(shards).difference(here) if shared.view.is_being_made(shard)]
-                now = time.monotonic()
+                now = shared.now()
                 if not here and not elsewhere:
                     return
                 if now > deadline or not machine.is_worth_waiting(here, now, elsewhere=elsewhere):
@@ -110,15 +108,16 @@ FirstReads = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64], int]]
 class _Shared:
     """The state that the reader and the threads share. Call methods with the lock held."""
 
-    def __init__(self, view: View, machine: ShardMachine) -> None:
+    def __init__(self, view: View, machine: ShardMachine, scheduler: Scheduler) -> None:
         self.view = view
         self.machine = machine
-        self.threads = Share(PREFETCH)
-        self.changed = threading.Condition()
+        self.now = scheduler.now
+        self.threads = scheduler.crew(PREFETCH)
+        self.changed = scheduler.condition()
         self.asked = False  # for a thread that has not begun yet
         self.closed = False
         self.error: BaseException | None = None
-        self._datasets = _datasets(view)
+        self._folders = view.cache_folders
 
     def ask(self) -> None:
         """Have a thread look for work; it then asks for the next thread."""
@@ -130,7 +129,7 @@ class _Shared:
         seconds = self.machine.seconds()
         return {
             folder: ShardNeeds(names, reduce(np.minimum, [seconds[part] for part in parts]))  # one part: not copied
-            for folder, (names, parts) in self._datasets.items()
+            for folder, (names, parts) in self._folders.items()
         }
 
 
@@ -144,7 +143,7 @@ def _work(shared: _Shared) -> None:
     machine = shared.machine
     with shared.changed:
         shared.asked = False
-        bring = None if shared.closed else machine.next(time.monotonic())
+        bring = None if shared.closed else machine.next(shared.now())
         if bring is None:
             return
         shared.ask()
@@ -164,29 +163,21 @@ def _work(shared: _Shared) -> None:
         shared.error = error
         shared.closed = True
     with shared.changed:
-        machine.ended(bring.shard, outcome, time.monotonic())
+        machine.ended(bring.shard, outcome, shared.now())
         shared.changed.notify_all()
         shared.ask()
 
 
-def _datasets(view: View) -> dict[str, tuple[ShardNames, list[slice]]]:
-    """Return by the cache's folder each dataset's shard names, and their numbers in the view.
-
-    If datasets share a folder, as a dataset and its snapshot do, those of the larger one.
-    """
-    found: dict[str, tuple[str, ShardNames, list[slice]]] = {}
-    parts = [(part.shards, view.names[number], view.numbers_of(number)) for number, part in enumerate(view.parts)]
-    for shards, names, numbers in sorted(parts, key=lambda part: -len(part[0].index.counts)):
-        if names is not None:
-            fingerprint = shards.index.fingerprint
-            known, _, slices = found.setdefault(shards.cache_folder, (fingerprint, names, []))
-            if fingerprint == known:
-                slices.append(numbers)
-    return {folder: (names, slices) for folder, (_, names, slices) in found.items()}
-
-
 def prefetcher_of(
-    view: View, course: Course, batching: Steps, *, start: int, rank: int, processes: int, pace: Pace
+    view: View,
+    course: Course,
+    batching: Steps,
+    *,
+    start: int,
+    rank: int,
+    processes: int,
+    pace: Pace,
+    scheduler: Scheduler = THREADS,
 ) -> Prefetcher | None:
     """Return a prefetcher for a rank that reads from `start` on; None if all shards are read in place.
 
@@ -209,7 +200,7 @@ def prefetcher_of(
         look_ahead=_look_ahead(view, course, batching, limit, processes),
         share=limit // (2 * processes),
     )
-    return Prefetcher(view, machine)
+    return Prefetcher(view, machine, scheduler)
 
 
 def warn_of_small_cache(view: View, course: Course, *, ranks_here: int, world_size: int) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
 from mdsx.order import Course
-from mdsx.process import REQUESTS, Counter, Owner, Share, count
+from mdsx.process import REQUESTS, THREADS, Counter, Owner, Scheduler, count
 from mdsx.shards import Columns, Selection, View
 from mdsx.stream.batching import RankShare, Steps, Task
 from mdsx.stream.damaged import Failure, sound_columns
@@ -27,7 +27,7 @@ from mdsx.stream.prefetch import Prefetcher, prefetcher_of
 from mdsx.stream.sample_info import NOTHING_ADDED, SampleInfo
 
 _WORTH_FETCHING = 4  # fetch a shard whole if a run needs a fourth of it
-_FIRST_READS = 2**14  # positions of a rank to look at after a jump
+FIRST_READS = 2**14  # positions of a rank to look at after a jump
 _RUN_BYTES = 2**24
 _RUN_BATCHES = 256
 _RUN_SAMPLES = 512  # at least that many if batches are tiny
@@ -56,19 +56,19 @@ class Batch(NamedTuple):
 class _Runtime:
     """The state of one process."""
 
-    def __init__(self, prefetcher: Prefetcher | None) -> None:
+    def __init__(self, prefetcher: Prefetcher | None, scheduler: Scheduler) -> None:
         self.owner = Owner()
         self.prefetcher = prefetcher
         self.begun = False  # the first run was found
         self.damaged = set[int]()  # shards to read sample by sample
-        self.pool = Share(REQUESTS, iteration=True)
+        self.pool = scheduler.crew(REQUESTS, iteration=True)
 
 
 class RankReader:
     """Reads the batches of `rank`. `processes`: how many read from the same cache on this node; `views`: return encoded
     bytes as memory views of the shards; `stored`: return variable-size columns as StoredValues; `stand_in`: read a
     batch's first sample if the rank has none; `skip`: `read_each` leaves out damaged samples; `info`: what is added to
-    samples."""
+    samples; `scheduler`: whose clock and threads it uses."""
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class RankReader:
         stand_in: bool = False,
         skip: bool = False,
         info: SampleInfo | None = None,
+        scheduler: Scheduler = THREADS,
     ) -> None:
         self.view = view
         self.course = course
@@ -95,6 +96,7 @@ class RankReader:
         self._stand_in = stand_in
         self._skip = skip
         self._info = info
+        self._scheduler = scheduler
         self._runtime_or_none: _Runtime | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -270,14 +272,15 @@ class RankReader:
                 rank=self.rank,
                 processes=self._processes,
                 pace=self._pace,
+                scheduler=self._scheduler,
             )
-            runtime = self._runtime_or_none = _Runtime(prefetcher)
+            runtime = self._runtime_or_none = _Runtime(prefetcher, self._scheduler)
         return runtime
 
     def _first_reads(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """See ShardMachine.first_reads."""
         size, ranks, epoch = self.batching.divided, self.batching.world_size, self.course.epoch_samples
-        batches = max(_FIRST_READS * ranks // size, 1)
+        batches = max(FIRST_READS * ranks // size, 1)
         end = (start // epoch + 1) * epoch
         starts = np.arange(start, min(start + batches * size, end), size)
         stops = np.minimum(starts + size, end)

@@ -22,7 +22,7 @@ from mdsx.errors import CorruptError, UsageError
 from mdsx.loader import PackedBatch, RankData, Short, presented, presented_info, skipped_lines
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import Columns, joined
-from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task
+from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task, run_length
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.slots import SharedMemory, Slots
 from mdsx.warn import leave_warnings_to_others
@@ -229,7 +229,7 @@ class _Asks:
         if self.slots is not None:  # persistent workers have dropped the requests of earlier iterations
             self.slots.release_all()
         for number in count():
-            run = list(islice(self._tasks, min(2 ** min(number // self._workers, 30), self._together)))
+            run = list(islice(self._tasks, run_length(number, self._workers, self._together)))
             if not run:
                 return
             self._asked.append(run)

@@ -15,9 +15,9 @@ from mdsx.sizes import parse_size
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
 from mdsx.storage.cache.directory import failure
-from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds
+from mdsx.storage.cache.eviction import Evictor, Needs, ShardNames, ShardNeeds
 from mdsx.storage.cache.filenames import SHARDS
-from mdsx.storage.cache.files import Write, held
+from mdsx.storage.cache.files import Cached, Write, held
 from mdsx.storage.cache.removal import Amount, Removal, clear, prune
 
 __all__ = [
@@ -27,8 +27,10 @@ __all__ = [
     "CacheDirectory",
     "CacheKey",
     "CacheLike",
+    "Cached",
     "CachedDataset",
     "Contents",
+    "Evictor",
     "Needs",
     "Removal",
     "ShardNames",

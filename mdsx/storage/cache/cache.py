@@ -34,7 +34,7 @@ from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
-from mdsx.storage.cache.eviction import Evictor, Needs
+from mdsx.storage.cache.eviction import DiskFiles, Evictor, Needs
 from mdsx.storage.cache.files import (
     Hold,
     Write,
@@ -290,7 +290,7 @@ class CacheDirectory:
         process = self._process_or_none
         if process is None or not process.owner.here:
             ledger = Ledger(self.directory)
-            process = self._process_or_none = _Process(Owner(), ledger, Evictor(ledger), threading.Lock())
+            process = self._process_or_none = _Process(Owner(), ledger, Evictor(DiskFiles(ledger)), threading.Lock())
         return process
 
     def _register(self, process: _Process) -> None:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,11 +124,49 @@ def may_evict(distance: float, needed_in: float) -> bool:
 # --- evicting
 
 
+class Files(Protocol):
+    """The files of a cache, and the time."""
+
+    def scan(self) -> list[Cached]:
+        """Return all shards and lengths, unfinished ones too."""
+
+    def look_at(self, path: str) -> Cached | None:
+        """Return the file as it is now; None if it is missing."""
+
+    def evict(self, path: str) -> bool:
+        """Remove a file unless it is held; return whether it is removed."""
+
+    def time(self) -> float:
+        """Return the time by which files are dated, in seconds."""
+
+    def monotonic(self) -> float:
+        """Return seconds of a clock that only advances."""
+
+
+class DiskFiles:
+    """The files of a directory."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.scan = ledger.scan
+
+    def look_at(self, path: str) -> Cached | None:
+        return look_at(path)
+
+    def evict(self, path: str) -> bool:
+        return evict(path)
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
 class Evictor:
     """Decides in one process which shards to evict for which. Use it with the ledger's lock held."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self._candidates: list[Candidate] = []  # evict from the end
         self._known: set[str] = set()  # fingerprints of the datasets whose needs the last scan had
         self._scanned = 0.0  # when the last scan ended, monotonic
@@ -141,11 +179,11 @@ class Evictor:
 
     def scan(self, needs: Needs) -> int:
         """Scan all files again; return their bytes."""
-        started = time.monotonic()
+        started = self._files.monotonic()
         self._let_go.clear()
-        files = self._ledger.scan()
-        self._candidates, self._known = candidates(files, time.time(), needs), set(needs)
-        self._scanned = time.monotonic()
+        files = self._files.scan()
+        self._candidates, self._known = candidates(files, self._files.time(), needs), set(needs)
+        self._scanned = self._files.monotonic()
         self._took = self._scanned - started
         return sum(file.size for file in files)
 
@@ -154,7 +192,7 @@ class Evictor:
         use."""
         total = self.scan({})
         for _, file, _ in self._candidates:
-            if filenames.is_unfinished(file.path) and evict(file.path):
+            if filenames.is_unfinished(file.path) and self._files.evict(file.path):
                 total -= file.size
         return self.make_room(total, 0, limit, 0.0, {})
 
@@ -166,8 +204,9 @@ class Evictor:
             self._scanned = 0.0
         while total + size > limit:
             self._join(needs)
-            age = 0.0 if fresh else time.monotonic() - self._scanned
-            if age <= _RESCAN * self._took and self._candidates and _may_go(self._candidates[-1], needed_in, needs):
+            age = 0.0 if fresh else self._files.monotonic() - self._scanned
+            usable = age <= _RESCAN * self._took and bool(self._candidates)
+            if usable and _may_go(self._candidates[-1], needed_in, needs, self._files.time()):
                 total -= self._evict(self._candidates.pop())
             elif fresh or (needed_in > 0 and age <= _RETRY * self._took):
                 break
@@ -178,13 +217,13 @@ class Evictor:
     def _evict(self, candidate: Candidate) -> int:
         """Return the freed bytes."""
         _, file, known = candidate
-        found = look_at(file.path)
+        found = self._files.look_at(file.path)
         if found is None:
             return 0
         if not known and found.needed != file.needed:  # a process used it
             self._let_go.append(file.path)
             return 0
-        if not evict(file.path):
+        if not self._files.evict(file.path):
             return 0
         count(Counter.EVICTIONS)
         return found.size
@@ -193,13 +232,13 @@ class Evictor:
         """Make the released shards candidates."""
         files = []
         while self._let_go:
-            if (file := look_at(self._let_go.popleft())) is not None:
+            if (file := self._files.look_at(self._let_go.popleft())) is not None:
                 files.append(file)
-        for candidate in candidates(files, time.time(), needs):
+        for candidate in candidates(files, self._files.time(), needs):
             insort_right(self._candidates, candidate, key=attrgetter("distance"))
 
 
-def _may_go(candidate: Candidate, needed_in: float, needs: Needs) -> bool:
+def _may_go(candidate: Candidate, needed_in: float, needs: Needs, now: float) -> bool:
     """Return whether the candidate may be evicted now: the run has advanced since the scan."""
-    ((distance, _, _),) = candidates([candidate.file], time.time(), needs)
+    ((distance, _, _),) = candidates([candidate.file], now, needs)
     return may_evict(distance, needed_in)

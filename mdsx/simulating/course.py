@@ -1,0 +1,88 @@
+"""The course of a run as one node needs it: with only the shards that the node reads in the simulated stretch.
+
+The vector of needs then has thousands of items, also if the dataset has millions of shards. All decisions stay the
+same, since no shard that is left out is ever in the node's cache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.order import NEVER, DatasetCourse, Order
+from mdsx.order.course import lanes_read
+from mdsx.order.needs import ShardUses
+from mdsx.stream.reader import FIRST_READS
+
+_BLOCKS_AHEAD = 3  # of each lane, after the stretch: more than a process brings ahead
+
+
+class Pieces(NamedTuple):
+    """The pieces of an epoch: the range of positions in which it draws on a piece of a shard, and the piece's lane."""
+
+    shards: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    lanes: NDArray[np.int64]
+
+
+def pieces_of(order: Order) -> Pieces:
+    """Return the pieces of the order's epoch."""
+    shards, starts, stops = order.pieces_drawn()
+    return Pieces(shards, starts, stops, starts % order.lanes)
+
+
+def node_lanes(order: Order, batch_size: int, ranks: range, world_size: int) -> NDArray[np.bool_]:
+    """Return bool [lanes]: the lanes that `ranks` read in global batches of `batch_size`."""
+    found = np.zeros(order.lanes, np.bool_)
+    for rank in ranks:
+        found |= lanes_read((0,), batch_size, lanes=order.lanes, rank=rank, world_size=world_size)
+    return found
+
+
+def shards_between(
+    pieces: Pieces, lanes: NDArray[np.bool_], start: int, stop: int, *, order: Order, world_size: int
+) -> NDArray[np.int64]:
+    """Return, ascending, the shards that `lanes` read at positions `start` to `stop` of the epoch, and soon after."""
+    until = stop + max(_BLOCKS_AHEAD * order.shuffle_block * order.lanes, 2 * FIRST_READS * world_size)
+    chosen = lanes[pieces.lanes] & (pieces.starts < until) & (pieces.stops > start)
+    return np.unique(pieces.shards[chosen])
+
+
+class NodeCourse(DatasetCourse):
+    """The epoch of `order` for a node that reads only `chosen` shards of it, numbered anew in this order.
+
+    What the node needs in later epochs does not matter within a stretch of one: it counts as never.
+    """
+
+    def __init__(self, order: Order, pieces: Pieces, chosen: NDArray[np.int64]) -> None:
+        super().__init__(order)
+        self._chosen = chosen
+        here = np.isin(pieces.shards, chosen, assume_unique=False)
+        numbers = np.searchsorted(chosen, pieces.shards[here])
+        self._node_uses = ShardUses.of(numbers, pieces.starts[here], pieces.stops[here], len(chosen), order.lanes)
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        shards, samples = super().locate(positions)
+        numbers = np.searchsorted(self._chosen, shards)
+        assert np.array_equal(self._chosen[numbers], shards), "it reads a shard that it was not expected to"
+        return numbers, samples
+
+    def next_needs(self, position: int, shards: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        shards = np.arange(self._shards) if shards is None else shards
+        epoch, place = divmod(position, self.samples)
+        if epoch != self.order.epoch:
+            return np.full(len(shards), NEVER)
+        return np.minimum(self._node_uses.away(place, shards) + position, NEVER)
+
+    def prepare(self, position: int) -> None:
+        return
+
+    @property
+    def _shards(self) -> int:
+        return len(self._chosen)
+
+    def _uses_at(self, epoch: int) -> ShardUses:
+        return self._node_uses

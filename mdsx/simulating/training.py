@@ -1,0 +1,190 @@
+"""Simulated ranks that train: each has the loader's real reader and prefetcher, and steps that take a given time.
+
+The ranks of all simulated nodes wait for each other after each step, as ranks that average gradients do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, islice
+
+from mdsx.loader import batches_together
+from mdsx.order import Course
+from mdsx.simulating.clock import Barrier, Line, SimulatedProcess, World
+from mdsx.simulating.link import Connections, Link
+from mdsx.simulating.node import Node, ProcessCache
+from mdsx.simulating.settings import Cluster, Loading
+from mdsx.simulating.stored import Stored
+from mdsx.simulating.view import Fetched, SimulatedView
+from mdsx.stream import Pace, Place, RankReader, Steps, Task, in_lists, lists_ahead, run_length
+
+_EARLY = 32  # connections that opening a dataset opens
+
+Tasks = Iterator[Task]
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """When each step of a rank had its batch, and how long it had waited for it, in seconds."""
+
+    at: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    """A node with its cache, its link, and what its ranks did. `ranks`: those of the run that are on it."""
+
+    number: int
+    ranks: range
+    cache: Node
+    link: Link
+    fetched: Fetched
+    steps: dict[int, StepTimes]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a node reads: in which order, cut into which steps, and what is stored."""
+
+    course: Course
+    steps: Steps
+    stored: Stored
+
+
+class Trainer:
+    """One rank, which reads `data`."""
+
+    def __init__(
+        self, world: World, node: SimulatedNode, rank: int, data: Data, cluster: Cluster, loading: Loading
+    ) -> None:
+        self._world, self._node, self._rank, self._data = world, node, rank, data
+        self._loading = loading
+        self._processes = cluster.ranks * max(loading.workers, 1)
+        self._pace = Pace()
+        self._times = node.steps[rank] = StepTimes()
+
+    def train(self, passes: list[tuple[int, Place]], most: int | None, barrier: Barrier) -> None:
+        """Take the steps of all passes: of each from (epoch, place) on, to the epoch's end or `most` of them."""
+        world, times = self._world, self._times
+        for epoch, place in passes:
+            batches = self._batches(epoch, place)
+            taken = 0
+            while most is None or taken < most:
+                before = world.now
+                if next(batches, None) is None:
+                    break
+                times.waited.append(world.now - before)
+                times.at.append(world.now)
+                barrier.wait()
+                world.sleep(self._loading.step)
+                taken += 1
+        barrier.leave()
+
+    def _batches(self, epoch: int, place: Place) -> Iterator[int]:
+        """Yield 1 for each batch, once it is there."""
+        return self._from_workers(epoch, place) if self._loading.workers else self._from_thread(epoch, place)
+
+    def _from_thread(self, epoch: int, place: Place) -> Iterator[int]:
+        """As `background.batches_ahead`."""
+        reader, tasks = self._reader(self._pace, _EARLY), self._data.steps.tasks(epoch, place)
+        together = batches_together(self._batch_bytes)
+        line: Line[int] = Line(self._world, lists_ahead(self._batch_bytes, together))
+
+        def make() -> None:
+            for run in reader.runs(tasks):
+                for made in in_lists(iter(reader.read_each(run)), together):
+                    line.put(len(made))
+            reader.close()
+            line.put(0)
+
+        self._world.start(make)
+        while number := line.get():
+            for _ in range(number):
+                yield 1
+
+    def _from_workers(self, epoch: int, place: Place) -> Iterator[int]:
+        """As `torch.workers.Workers` and PyTorch's DataLoader: asks go to the workers in turn, and so do answers."""
+        workers, tasks = self._loading.workers, self._data.steps.tasks(epoch, place)
+        together = batches_together(self._batch_bytes)
+        asks: list[Line[list[Task]]] = [Line(self._world, 2**30) for _ in range(workers)]
+        answers: list[Line[int]] = [Line(self._world, 2**30) for _ in range(workers)]
+
+        def work(number: int) -> None:
+            reader = self._reader(Pace(), 0)
+            while run := asks[number].get():
+                next(reader.read(run, joined=True))
+                answers[number].put(len(run))
+            reader.close()
+
+        for number in range(workers):
+            self._world.start(partial(work, number))
+        numbers, asked = count(), deque[int]()
+
+        def ask() -> None:
+            number = next(numbers)
+            run = list(islice(tasks, run_length(number, workers, together)))
+            if run:
+                asks[number % workers].put(run)
+                asked.append(number % workers)
+
+        for _ in range(self._loading.prefetch_factor * workers):
+            ask()
+        while asked:
+            made = answers[asked.popleft()].get()
+            ask()
+            for _ in range(made):
+                yield 1
+        for line in asks:
+            line.put([])
+
+    @property
+    def _batch_bytes(self) -> int:
+        steps = self._data.steps
+        return max(self._data.stored.sample_bytes * steps.step_samples // steps.world_size, 1)
+
+    def _reader(self, pace: Pace, connections: int) -> RankReader:
+        """Return the reader of a new process or thread of the rank."""
+        node, process = self._node, SimulatedProcess(self._world)
+        cache = ProcessCache(node.cache)
+        view = SimulatedView(self._data.stored, process, cache, node.link, Connections(connections), node.fetched)
+        return RankReader(
+            view,
+            self._data.course,
+            self._data.steps,
+            self._rank,
+            pace=pace,
+            processes=self._processes,
+            scheduler=process,
+        )
+
+
+def train(
+    nodes: list[tuple[SimulatedNode, Data]],
+    world: World,
+    cluster: Cluster,
+    loading: Loading,
+    passes: list[tuple[int, Place]],
+    most: int | None,
+) -> None:
+    """Let all ranks of `nodes` train, until they have taken their steps and nothing more is fetched."""
+    ranks = sum(len(node.ranks) for node, _ in nodes)
+    barrier = Barrier(world, ranks)
+    left = [ranks]
+
+    def begin() -> None:
+        for node, data in nodes:
+            for rank in node.ranks:
+                trainer = Trainer(world, node, rank, data, cluster, loading)
+                world.start(partial(finish, trainer))
+
+    def finish(trainer: Trainer) -> None:
+        trainer.train(passes, most, barrier)
+        left[0] -= 1
+        if not left[0] and most is not None:  # readers are ahead of the last step
+            world.end()
+
+    world.run(begin)
