@@ -12,6 +12,7 @@ from mdsx.simulating.clock import World
 from mdsx.storage.cache import Cached, Evictor, Needs, Verdict
 
 _SCANNED = 4e-6  # seconds that a scan takes for each file, on a common disk: candidates are kept in proportion
+_PART = ".part"  # of a file that is being made
 _FURTHEST = 1e8  # seconds, as in the cache
 
 
@@ -51,20 +52,25 @@ class NodeFiles:
     def scan(self) -> list[Cached]:
         files = self._node.files
         self._spent += _SCANNED * len(files)
-        return [Cached(path, file.size, file.needed) for path, file in files.items() if not file.unfinished]
+        return [Cached(f"{path}{_PART * file.unfinished}", file.size, file.needed) for path, file in files.items()]
 
     def look_at(self, path: str) -> Cached | None:
-        file = self._node.files.get(path)
+        file = self._file(path)
         return None if file is None else Cached(path, file.size, file.needed)
 
     def evict(self, path: str) -> bool:
-        file = self._node.files.get(path)
+        file = self._file(path)
         if file is None:
             return True
         if file.leases:
             return False
         self._node.remove(path)
         return True
+
+    def _file(self, path: str) -> _File | None:
+        """Return the file with this path: a finished one, or one that is being made."""
+        file = self._node.files.get(path.removesuffix(_PART))
+        return file if file is not None and file.unfinished == path.endswith(_PART) else None
 
     def time(self) -> float:
         return self._node.world.now

@@ -28,7 +28,7 @@ class _Numbered(ShardNames):
         return
 
     def numbers(self, raw_hashes: Sequence[str]) -> NDArray[np.int64]:
-        return np.array([int(name, 16) for name in raw_hashes], np.int64)
+        return np.array([int(name, 16) if len(name) == 32 else -1 for name in raw_hashes], np.int64)
 
 
 class Fetched:

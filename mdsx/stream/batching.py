@@ -211,7 +211,7 @@ class Batching:
 def run_length(number: int, workers: int, most: int) -> int:
     """Return how many batches the run with this number has, of those that `workers` get in turn: each gets one at
     first, then twice as many each time."""
-    return min(2 ** min(number // workers, 30), most)
+    return min(1 << min(number // workers, 30), most)
 
 
 def check_epoch(epoch: int, samples: int) -> None:
