@@ -52,7 +52,7 @@ def shards_between(
 
 
 class NodeCourse(DatasetCourse):
-    """The epoch of `order` for a node that reads only `chosen` shards of it, numbered anew in this order.
+    """The epoch of `order` for a node that reads only `chosen` shards of it, with new numbers in this order.
 
     What the node needs in later epochs does not matter within a stretch of one: it counts as never.
     """

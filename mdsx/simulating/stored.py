@@ -51,7 +51,7 @@ class Stored:
         return int(self.cached.sum()) // max(int(self.counts.sum()), 1)
 
     def chosen(self, shards: NDArray[np.int64]) -> Stored:
-        """Return only these shards, numbered anew."""
+        """Return only these shards, with new numbers."""
         return replace(self, **{name: values[shards] for name, values in vars(self).items()})
 
     def rounds(self, shard: int, samples: NDArray[np.int64], *, first: bool) -> Iterator[list[int]]:

@@ -67,7 +67,7 @@ class SimulatedView(View):
         self._pool: Crew = process.crew(REQUESTS)
         self._fetched = fetched
         self._opened: set[int] = set()
-        self._read: set[int] = set()  # shards of which samples were read by range
+        self._read: set[int] = set()  # shards that had samples read by range
         vars(self)["mean_sizes"] = stored.cached / np.maximum(stored.counts, 1)
         vars(self)["cached_sizes"] = stored.cached
 
