@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mdsx.simulating.clock import World
-from mdsx.storage.cache import Cached, Evictor, Needs, Verdict
+from mdsx.storage.cache import Cached, Evictor, Needs, Verdict, filenames
 
 _SCANNED = 4e-6  # seconds that a scan takes for each file, on a common disk: candidates are kept in proportion
-_PART = ".part"  # of a file that is being made
 _FURTHEST = 1e8  # seconds, as in the cache
 
 
@@ -52,7 +51,10 @@ class NodeFiles:
     def scan(self) -> list[Cached]:
         files = self._node.files
         self._spent += _SCANNED * len(files)
-        return [Cached(f"{path}{_PART * file.unfinished}", file.size, file.needed) for path, file in files.items()]
+        return [
+            Cached(filenames.unfinished(path) if file.unfinished else path, file.size, file.needed)
+            for path, file in files.items()
+        ]
 
     def look_at(self, path: str) -> Cached | None:
         file = self._file(path)
@@ -69,8 +71,10 @@ class NodeFiles:
 
     def _file(self, path: str) -> _File | None:
         """Return the file with this path: a finished one, or one that is being made."""
-        file = self._node.files.get(path.removesuffix(_PART))
-        return file if file is not None and file.unfinished == path.endswith(_PART) else None
+        if filenames.is_unfinished(path):  # it is leased
+            return next((file for name, file in self._node.files.items() if filenames.unfinished(name) == path), None)
+        file = self._node.files.get(path)
+        return None if file is None or file.unfinished else file
 
     def time(self) -> float:
         return self._node.world.now

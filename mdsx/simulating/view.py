@@ -16,7 +16,7 @@ from mdsx.simulating.clock import SimulatedProcess
 from mdsx.simulating.link import Connections, Link, pieces
 from mdsx.simulating.node import ProcessCache
 from mdsx.simulating.stored import Stored
-from mdsx.storage.cache import Needs, ShardNames, Verdict
+from mdsx.storage.cache import Needs, ShardNames, Verdict, filenames
 
 _FOLDER = "0" * 32
 
@@ -185,4 +185,4 @@ class SimulatedView(View):
 
 def _path(shard: int) -> str:
     """Return the path of the shard's file in the cache."""
-    return f"/{_FOLDER}/{shard:032x}.mdsx"
+    return f"/{_FOLDER}/{filenames.shard(f'{shard:032x}')}"
