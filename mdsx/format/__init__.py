@@ -9,7 +9,15 @@ from mdsx.format.decode import SampleDecoder, ValuesDecoder, numpy_values, value
 from mdsx.format.encode import Encoded, Encoder, Heap, ShardBuilder, batch_error, check_length
 from mdsx.format.file_index import FileIndexParser, is_file_key, seal_file_index
 from mdsx.format.filenames import is_name
-from mdsx.format.frames import HEAD_SIZE, TABLE_END, claimed_raw_size, compress, first_bytes
+from mdsx.format.frames import (
+    FRAME_SIZE,
+    HEAD_SIZE,
+    TABLE_END,
+    claimed_raw_size,
+    compress,
+    first_bytes,
+    seek_table_size,
+)
 from mdsx.format.index import MAX_SHARDS, Index, ShardEntry
 from mdsx.format.index_parser import MdsxFormat, parse_index
 from mdsx.format.index_writer import build_index, check_shard_count, join_indexes
@@ -54,6 +62,7 @@ from mdsx.format.values import NULL as ENCODED_NULL
 
 __all__ = [
     "ENCODED_NULL",
+    "FRAME_SIZE",
     "HEADER_SIZE",
     "HEAD_SIZE",
     "IMAGES",
@@ -139,6 +148,7 @@ __all__ = [
     "read_records",
     "salvage",
     "seal_file_index",
+    "seek_table_size",
     "surplus",
     "to_items",
     "value_decoder",

@@ -10,7 +10,7 @@ them (vectors: groups-v1.json).
 from __future__ import annotations
 
 from mdsx.order.chosen import Chosen, Marks, chosen_of, same_samples, select_chosen
-from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread
+from mdsx.order.course import Course, DatasetCourse, MixtureCourse, better_lanes, lane_spread, lanes_read
 from mdsx.order.draws import Phases, Weight, bounds_of, exact_weight
 from mdsx.order.grouping import (
     GROUPS_VERSION,
@@ -29,7 +29,7 @@ from mdsx.order.groups import Groups, GroupSequence, group_positions, items_of
 from mdsx.order.hashing import sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import NEVER
+from mdsx.order.needs import NEVER, ShardUses
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run, share_edges, shares_of
@@ -56,6 +56,7 @@ __all__ = [
     "Order",
     "Oversize",
     "Phases",
+    "ShardUses",
     "Shuffle",
     "Subset",
     "Weight",
@@ -74,6 +75,7 @@ __all__ = [
     "integers",
     "items_of",
     "lane_spread",
+    "lanes_read",
     "same_samples",
     "sample_seeds",
     "select_chosen",

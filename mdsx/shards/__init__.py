@@ -5,12 +5,13 @@ from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, Excerpt
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
 from mdsx.shards.gather import Columns, StoredValues, as_samples, joined, present
+from mdsx.shards.joins import SideNeeds
 from mdsx.shards.length_file import LengthFile, put_length_file
 from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, write_length_file
 from mdsx.shards.scan import scan
 from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
-from mdsx.shards.stored import download_shard, inspect_shard, retried, stream_shard
+from mdsx.shards.stored import coalesce, download_shard, inspect_shard, retried, stream_shard
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
 
@@ -23,12 +24,14 @@ __all__ = [
     "Lengths",
     "Selection",
     "Shards",
+    "SideNeeds",
     "StoredValues",
     "View",
     "Warmed",
     "as_samples",
     "check_one_attempt",
     "choose_by",
+    "coalesce",
     "column_of",
     "download_shard",
     "format_of",

@@ -11,10 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order import NEVER, DatasetCourse, Order
-from mdsx.order.course import lanes_read
-from mdsx.order.needs import ShardUses
-from mdsx.stream.reader import FIRST_READS
+from mdsx.order import NEVER, DatasetCourse, Order, ShardUses, lanes_read
+from mdsx.stream import FIRST_READS
 
 _BLOCKS_AHEAD = 3  # of each lane, after the stretch: more than a process brings ahead
 

@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
-from mdsx.format import Index, Reads
-from mdsx.format.frames import FRAME_SIZE, seek_table_size
+from mdsx.format import FRAME_SIZE, Index, Reads, seek_table_size
 from mdsx.mds import MdsIndex
-from mdsx.shards import View
-from mdsx.shards.stored import coalesce
+from mdsx.shards import View, coalesce
 from mdsx.sizes import format_size
 
 _TABLE_ENTRY = 4  # bytes of an offset in an MDS shard

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.format import Schema
 from mdsx.process import REQUESTS, Crew
-from mdsx.shards import Columns, Selection, View
-from mdsx.shards.joins import SideNeeds
+from mdsx.shards import Columns, Selection, SideNeeds, View
 from mdsx.simulating.clock import SimulatedProcess
 from mdsx.simulating.link import Connections, Link, pieces
 from mdsx.simulating.node import ProcessCache

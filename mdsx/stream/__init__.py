@@ -11,7 +11,7 @@ from mdsx.stream.machine import Pace
 from mdsx.stream.meter import Meter
 from mdsx.stream.packed import Packing, packed_samples
 from mdsx.stream.prefetch import warn_of_small_cache
-from mdsx.stream.reader import Batch, RankReader
+from mdsx.stream.reader import FIRST_READS, Batch, RankReader
 from mdsx.stream.run import NOTHING, Iteration, Run
 from mdsx.stream.sample_info import (
     INFO_FIELDS,
@@ -27,6 +27,7 @@ from mdsx.stream.skipping import check_skipped, checked_share
 from mdsx.stream.state import OrderIdentity, WorkerShare
 
 __all__ = [
+    "FIRST_READS",
     "INFO_FIELDS",
     "NOTHING",
     "NOTHING_ADDED",

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import parse_size
+from mdsx.storage.cache import filenames
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
 from mdsx.storage.cache.directory import failure
@@ -40,6 +41,7 @@ __all__ = [
     "clear",
     "contents_of",
     "failure",
+    "filenames",
     "fingerprints_of",
     "held",
     "prune",
