@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ class Brought:
         self.elsewhere: set[int] = set()  # another process brings these
         self.changed = threading.Condition()
 
-    parts = ()  # it belongs to no dataset
+    cache_folders: ClassVar[dict[str, object]] = {}  # it belongs to no dataset
 
     def close(self, shard: int) -> None:
         self.closed.append(shard)
