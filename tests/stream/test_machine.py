@@ -219,7 +219,7 @@ class MachineStates(RuleBasedStateMachine):
         self.here: set[int] = set()
         self.leased: set[int] = set()
         self.tried: dict[int, int] = {}  # shard -> its next need when it was brought
-        self.across: set[int] = set()  # under way at a jump: may be tried again, or not
+        self.across: dict[int, int] = {}  # under way at a jump: need; it may be tried again for that use, or not
         self.furthest = 0  # since the last jump
 
     def shards(self, start: int, stop: int) -> list[int]:
@@ -230,7 +230,8 @@ class MachineStates(RuleBasedStateMachine):
     def read(self, length: int) -> None:
         stop = self.position + length
         if self.machine.jumps(self.position):
-            self.tried, self.across = {}, set(self.under_way)
+            exact = self.course.next_needs(self.position)
+            self.tried, self.across = {}, {shard: int(exact[shard]) for shard in self.under_way}
             self.furthest = 0
         wanted = self.shards(self.position, stop)
         self.machine.reading(self.position, stop, wanted, self.now)
@@ -250,11 +251,11 @@ class MachineStates(RuleBasedStateMachine):
             assert shard in self.leased
             self.leased.discard(shard)
             assert shard not in used or needed_in is not None, "closed while it is being read"
-        self.across &= self.under_way
         exact = self.course.next_needs(self.position)
-        for shard, need in list(self.tried.items()):
-            if exact[shard] > max(need, self.position) and shard not in self.under_way:
-                del self.tried[shard]  # its use is over
+        for tried in (self.tried, self.across):
+            for shard, need in list(tried.items()):
+                if exact[shard] > max(need, self.position) and shard not in self.under_way:
+                    del tried[shard]  # its use is over
         if self.position >= self.furthest:
             self.furthest = self.position
             assert (self.machine.needs <= exact).all(), "a need is never expected too late"
