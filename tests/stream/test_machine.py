@@ -219,7 +219,7 @@ class MachineStates(RuleBasedStateMachine):
         self.here: set[int] = set()
         self.leased: set[int] = set()
         self.tried: dict[int, int] = {}  # shard -> its next need when it was brought
-        self.across: dict[int, int] = {}  # under way at a jump: need; it may be tried again for that use, or not
+        self.across: dict[int, int] = {}  # tried or under way at a jump: need; it may be tried again, or not
         self.furthest = 0  # since the last jump
 
     def shards(self, start: int, stop: int) -> list[int]:
@@ -230,8 +230,7 @@ class MachineStates(RuleBasedStateMachine):
     def read(self, length: int) -> None:
         stop = self.position + length
         if self.machine.jumps(self.position):
-            exact = self.course.next_needs(self.position)
-            self.tried, self.across = {}, {shard: int(exact[shard]) for shard in self.under_way}
+            self.tried, self.across = {}, self._needs(self.under_way)
             self.furthest = 0
         wanted = self.shards(self.position, stop)
         self.machine.reading(self.position, stop, wanted, self.now)
@@ -264,8 +263,16 @@ class MachineStates(RuleBasedStateMachine):
     @rule(position=st.integers(0, 3 * SHARDS * SAMPLES))
     def jump(self, position: int) -> None:
         """Load a state, or set an epoch."""
-        if position >= self.position or self.machine.jumps(position):  # otherwise a failed batch is read again
+        if self.machine.jumps(position):
             self.position = position
+        elif position > self.position:  # the machine learns of uses that were passed over with the next positions
+            self.position = position
+            self.across |= self._needs({*self.tried, *self.under_way})
+            self.tried.clear()
+
+    def _needs(self, shards: set[int]) -> dict[int, int]:
+        exact = self.course.next_needs(self.position)
+        return {shard: int(exact[shard]) for shard in shards}
 
     @rule()
     def begin(self) -> None:
