@@ -283,3 +283,24 @@ def test_seed_and_epoch_take_all_64_bits(edge: int) -> None:
     assert places(Order([9], seed=edge, epoch=edge, lanes=2, shuffle_block=4)) == reference.whole_order(
         [9], edge, edge, 2, 4
     )
+
+
+@given(order=orders(), data=st.data())
+def test_parts_of_a_block_are_its_samples(order: Order, data: Any) -> None:
+    """Parts from 0 to 1 of a block find each of its samples, as reading it does."""
+    if not len(order):
+        return
+    position = data.draw(st.integers(0, len(order) - 1))
+    found = set[tuple[int, int]]()
+    for part in range(200):
+        shards, samples = order.in_blocks(np.array([position]), np.array([part / 200]))
+        found.add((int(shards[0]), int(samples[0])))
+    lane = np.arange(position % order.lanes, len(order), order.lanes)
+    first, block = -(-order._block * (position % order.lanes + 1) // order.lanes), order._block
+    offsets = np.arange(len(lane))
+    numbers = np.where(offsets < first, 0, (offsets - first) // block + 1)
+    same = lane[numbers == numbers[position // order.lanes]]
+    shards, samples = order.locate(same)
+    assert found <= set(zip(shards.tolist(), samples.tolist(), strict=True))
+    if len(same) <= 100:
+        assert len(found) == len(same)

@@ -1,0 +1,152 @@
+"""The order of an epoch as numbers: the dataset's number of the sample at each position.
+
+Each order gives the numbers of a stretch of positions, as they really are; and numbers drawn for single positions,
+which have the right distribution one by one and cost little. Here are mdsx's own order, an exact shuffle and none.
+`buffered.py` and `py1e.py` have the shuffles of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.order.hashing import key
+from mdsx.order.needs import active_shards
+from mdsx.order.order import Order
+from mdsx.simulating.permuted import drawn_below, permutation_of, permuted, shares
+
+_PLACES = 8  # of an epoch, where the shards in use are counted
+_LANES = 128  # of which they are counted; more are as many in proportion
+KEYS = 0x51A1  # the first part of every key here, so that none is a key of the order
+
+
+class EpochOrder(Protocol):
+    """Which sample is at which position of an epoch of `samples`.
+
+    `held`: the samples that are held at a time: those of the shards in use, or of a buffer. `work`: about how many
+    samples must be computed for a stretch.
+    """
+
+    method: str
+    samples: int
+    held: int
+    work: int
+
+    def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the numbers of the samples at positions `start` up to `stop` (exclusive)."""
+        ...
+
+    def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a number for each position, drawn as the order draws it, but without a view of the others."""
+        ...
+
+
+class Ours:
+    """The order of mdsx."""
+
+    method = "mdsx"
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.samples = len(order)
+        self.held = min(_held(order), self.samples)
+        self.work = max(order.shuffle_block, 65536) + 400 * order.lanes  # a tile of each lane
+        self._firsts = np.cumsum(order.counts) - order.counts
+
+    def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        shards, samples = self.order.locate(np.arange(start, stop))
+        return samples + self._firsts[shards]
+
+    def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Draw any place of the position's block, as the permutation of the block does."""
+        parts = shares(key(KEYS, 1, self.order.seed, self.order.epoch), positions)
+        shards, samples = self.order.in_blocks(positions, parts)
+        return samples + self._firsts[shards]
+
+
+class Exact:
+    """An exact shuffle of all samples."""
+
+    method = "exact"
+
+    def __init__(self, samples: int, seed: int = 0) -> None:
+        self.samples = self.held = samples
+        self.work = 1
+        self._key = key(KEYS, 2, seed)
+
+    def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        return permuted(self._key, np.arange(start, stop), self.samples)
+
+    def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return permuted(self._key, positions, self.samples)
+
+
+class Unshuffled:
+    """The samples as they are stored."""
+
+    method = "none"
+
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self.samples = int(counts.sum())
+        self.held = -(-self.samples // max(1, int((counts > 0).sum())))  # a shard
+        self.work = 1
+
+    def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        return np.arange(start, stop)
+
+    def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return positions
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLine:
+    """All shards, in a shuffled order or as they are stored, one after the other on a line of places.
+
+    `starts` [shards + 1] is the place of each one's first sample, and `firsts` that sample's number.
+    """
+
+    starts: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64], *, seed: int = 0, shuffle: bool = True) -> ShardLine:
+        """Permute the shards, as the loaders do that mdsx is compared with."""
+        firsts = np.cumsum(counts) - counts
+        if shuffle:
+            order = permutation_of(key(KEYS, 3, seed), len(counts))
+            counts, firsts = counts[order], firsts[order]
+        if not counts.all():
+            filled = counts > 0
+            counts, firsts = counts[filled], firsts[filled]
+        return cls(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), firsts)
+
+    @property
+    def samples(self) -> int:
+        return int(self.starts[-1])
+
+    def numbers_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the samples at these places."""
+        at = np.searchsorted(self.starts, places, side="right") - 1
+        return self.firsts[at] + places - self.starts[at]
+
+
+def sampled_positions(samples: int, count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Return `count` positions below `samples`, drawn by hashing and ascending; or all of them, if there are fewer."""
+    if samples <= count:
+        return np.arange(samples)
+    return np.sort(drawn_below(key(KEYS, 4, seed), np.arange(count), samples))
+
+
+def _held(order: Order) -> int:
+    """Return about how many samples the shards in use have, all lanes together: the mean over the epoch."""
+    samples, shards = len(order), int((order.counts > 0).sum())
+    if not samples:
+        return 0
+    lanes = np.unique(np.linspace(0, order.lanes - 1, min(_LANES, order.lanes)).astype(np.int64)).tolist()
+    places = [samples * (2 * place + 1) // (2 * _PLACES) for place in range(_PLACES)]
+    counted = [active_shards(order, place, lanes) for place in places]
+    active = sum(counted) / len(counted) * order.lanes / len(lanes)
+    return round(active * samples / shards)
