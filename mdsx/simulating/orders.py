@@ -19,12 +19,12 @@ from mdsx.order.order import Order
 from mdsx.simulating.permuted import drawn_below, permutation_of, permuted, shares
 
 _PLACES = 8  # of an epoch, where the shards in use are counted
-_LANES = 128  # of which they are counted; more are as many in proportion
+_LANES = 128  # lanes where they are counted; others use as many
 KEYS = 0x51A1  # the first part of every key here, so that none is a key of the order
 
 
 class EpochOrder(Protocol):
-    """Which sample is at which position of an epoch of `samples`.
+    """The sample at each position of an epoch of `samples`.
 
     `held`: the samples that are held at a time: those of the shards in use, or of a buffer. `work`: about how many
     samples must be computed for a stretch.

@@ -1,4 +1,4 @@
-"""Permutations of which any item can be computed by itself: for the shuffles that mdsx is compared with.
+"""Permutations that compute any item by itself: for the shuffles that mdsx is compared with.
 
 mdsx's own order sorts hashes instead. That is a better permutation, but it needs all items at once.
 """
