@@ -63,7 +63,7 @@ INTERNAL = {
     | {"min_bytes_per_write"},
     "Dataset": {"of", "shards", "with_excerpt"},
     "Mixture": {"view", "weights"},
-    "Order": {"drawn", "pieces_drawn"},
+    "Order": {"drawn", "in_blocks", "pieces_drawn"},
     "ShardRepair": {"kept"},
 }
 """Members that other packages of mdsx or an engine use, and users do not."""
