@@ -26,10 +26,10 @@ from mdsx.order.grouping import (
     windows,
 )
 from mdsx.order.groups import Groups, GroupSequence, group_positions, items_of
-from mdsx.order.hashing import sample_seeds
+from mdsx.order.hashing import G, key, keys, mix64, mixed, sample_seeds
 from mdsx.order.limits import MAX_LANES, MAX_PHASES, MAX_SAMPLES, integer, integers
 from mdsx.order.mixture import MixtureOrder
-from mdsx.order.needs import NEVER, ShardUses
+from mdsx.order.needs import NEVER, ShardUses, active_shards
 from mdsx.order.order import ORDER_VERSION, Order, Shuffle, by_value
 from mdsx.order.run_draws import check_whole_runs
 from mdsx.order.subset import AllSamples, Subset, select_fraction, select_run, share_edges, shares_of
@@ -46,6 +46,7 @@ __all__ = [
     "Chosen",
     "Course",
     "DatasetCourse",
+    "G",
     "GroupSequence",
     "Grouping",
     "Groups",
@@ -62,6 +63,7 @@ __all__ = [
     "Weight",
     "WindowGroups",
     "Windows",
+    "active_shards",
     "better_lanes",
     "bounds_of",
     "by_value",
@@ -74,8 +76,12 @@ __all__ = [
     "integer",
     "integers",
     "items_of",
+    "key",
+    "keys",
     "lane_spread",
     "lanes_read",
+    "mix64",
+    "mixed",
     "same_samples",
     "sample_seeds",
     "select_chosen",

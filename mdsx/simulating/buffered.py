@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.hashing import key
+from mdsx.order import key
 from mdsx.simulating.orders import KEYS, ShardLine
 from mdsx.simulating.permuted import drawn_below, permuted, shares
 

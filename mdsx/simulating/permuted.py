@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.hashing import G, keys, mix64, mixed
+from mdsx.order import G, keys, mix64, mixed
 
 _ROUNDS = 4
 _MULTIPLIERS = tuple(np.uint64(mix64(G + number) | 1) for number in range(_ROUNDS))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order.hashing import key, keys
+from mdsx.order import key, keys
 from mdsx.simulating.orders import KEYS, ShardLine
 from mdsx.simulating.permuted import drawn_below, permuted, shares
 
