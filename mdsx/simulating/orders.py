@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Order, active_shards, key
-from mdsx.order.needs import active_shards
 from mdsx.simulating.permuted import drawn_below, permutation_of, permuted, shares
 
 _PLACES = 8  # of an epoch, where the shards in use are counted

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order import Order, integer, key
-from mdsx.order.limits import integer
 from mdsx.simulating.buffered import Buffer
 from mdsx.simulating.orders import KEYS, EpochOrder, Exact, Ours, ShardLine, Unshuffled, sampled_positions
 from mdsx.simulating.permuted import drawn_below
