@@ -15,7 +15,7 @@ from mdsx.loader.assembly import (
 from mdsx.loader.batches import BatchLoader, rows_of
 from mdsx.loader.collation import Uneven, join_samples
 from mdsx.loader.loader import Loader, LoaderOptions
-from mdsx.loader.rank_data import RankData, batches_together, rank_data
+from mdsx.loader.rank_data import RankData, batches_together, course_of, rank_data
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.loader.stats import Stats
 
@@ -35,6 +35,7 @@ __all__ = [
     "Transform",
     "Uneven",
     "batches_together",
+    "course_of",
     "join_samples",
     "presented",
     "presented_info",

@@ -112,7 +112,7 @@ class RankData:
         }
         self.dataset = dataset
         self.view = view
-        self.course = _course(dataset, view, seed, shuffle, epoch_samples)
+        self.course = course_of(dataset, view, seed, shuffle, epoch_samples)
         if isinstance(seed, bool):
             raise UsageError("seed must be an integer", found=shown(seed))
         self.seed, self.shuffle = int(seed), bool(shuffle)
@@ -485,13 +485,14 @@ def _view(dataset: Dataset, columns: ColumnChoice | None) -> View:
     return View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
 
 
-def _course(
+def course_of(
     dataset: Dataset | Mixture,
     view: View,
     seed: int,
     shuffle: bool | Shuffle,
     epoch_samples: int | None,
 ) -> Course:
+    """Return the course of a run that reads `view` of `dataset`. Raise UsageError for invalid arguments."""
     chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
     lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
     if epoch_samples is None and isinstance(dataset, Mixture):

@@ -6,10 +6,11 @@ The ranks of all simulated nodes wait for each other after each step, as ranks t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
+from typing import NamedTuple
 
 from mdsx.loader import batches_together
 from mdsx.order import Course
@@ -34,6 +35,15 @@ class StepTimes:
     waited: list[float] = field(default_factory=list)
 
 
+class Mark(NamedTuple):
+    """A node when a step begins on all ranks."""
+
+    seconds: float
+    downloaded: int
+    requests: int
+    cached: int
+
+
 @dataclass(slots=True)
 class SimulatedNode:
     """A node with its cache, its link, and what its ranks did. `ranks`: those of the run that are on it."""
@@ -43,15 +53,20 @@ class SimulatedNode:
     cache: Node
     link: Link
     fetched: Fetched
-    steps: dict[int, StepTimes]
+    steps: dict[int, StepTimes] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+
+    def mark(self, now: float) -> None:
+        """Note how the node is now."""
+        self.marks.append(Mark(now, self.link.bytes, self.link.requests, self.cache.total))
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a node reads: in which order, cut into which steps, and what is stored."""
+    """What a node reads: in which order, how `steps(rank)` cuts it into steps, and what is stored."""
 
     course: Course
-    steps: Steps
+    steps: Callable[[int], Steps]
     stored: Stored
 
 
@@ -62,7 +77,7 @@ class Trainer:
         self, world: World, node: SimulatedNode, rank: int, data: Data, cluster: Cluster, loading: Loading
     ) -> None:
         self._world, self._node, self._rank, self._data = world, node, rank, data
-        self._loading = loading
+        self._loading, self._steps = loading, data.steps(rank)
         self._processes = cluster.ranks * max(loading.workers, 1)
         self._pace = Pace()
         self._times = node.steps[rank] = StepTimes()
@@ -80,6 +95,8 @@ class Trainer:
                 times.waited.append(world.now - before)
                 times.at.append(world.now)
                 barrier.wait()
+                if self._rank == self._node.ranks[0]:
+                    self._node.mark(world.now)
                 world.sleep(self._loading.step)
                 taken += 1
         barrier.leave()
@@ -90,7 +107,7 @@ class Trainer:
 
     def _from_thread(self, epoch: int, place: Place) -> Iterator[int]:
         """As `background.batches_ahead`."""
-        reader, tasks = self._reader(self._pace, _EARLY), self._data.steps.tasks(epoch, place)
+        reader, tasks = self._reader(self._pace, _EARLY), self._steps.tasks(epoch, place)
         together = batches_together(self._batch_bytes)
         line: Line[int] = Line(self._world, lists_ahead(self._batch_bytes, together))
 
@@ -108,7 +125,7 @@ class Trainer:
 
     def _from_workers(self, epoch: int, place: Place) -> Iterator[int]:
         """As `torch.workers.Workers` and PyTorch's DataLoader: asks go to the workers in turn, and so do answers."""
-        workers, tasks = self._loading.workers, self._data.steps.tasks(epoch, place)
+        workers, tasks = self._loading.workers, self._steps.tasks(epoch, place)
         together = batches_together(self._batch_bytes)
         asks: list[Line[list[Task]]] = [Line(self._world, 2**30) for _ in range(workers)]
         answers: list[Line[int]] = [Line(self._world, 2**30) for _ in range(workers)]
@@ -143,7 +160,7 @@ class Trainer:
 
     @property
     def _batch_bytes(self) -> int:
-        steps = self._data.steps
+        steps = self._steps
         return max(self._data.stored.sample_bytes * steps.step_samples // steps.world_size, 1)
 
     def _reader(self, pace: Pace, connections: int) -> RankReader:
@@ -154,7 +171,7 @@ class Trainer:
         return RankReader(
             view,
             self._data.course,
-            self._data.steps,
+            self._steps,
             self._rank,
             pace=pace,
             processes=self._processes,

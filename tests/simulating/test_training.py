@@ -29,11 +29,11 @@ def simulated(
     world = World()
     node = SimulatedNode(
         0, ranks or range(cluster.ranks), Node(world, cluster.cache), Link(world, cluster.rate, cluster.latency),
-        Fetched(), {},
+        Fetched(),
     )  # fmt: skip
     course = DatasetCourse(Order(stored.counts, seed=0, shuffle=True))
     steps = Batching(course.epoch_samples, loading.batch_size, cluster.world_size, loading.drop_last)
-    data = Data(course, steps, stored)
+    data = Data(course, lambda rank: steps, stored)
     train([(node, data)], world, cluster, loading, [(epoch, 0) for epoch in range(epochs)], None)
     return node
 
@@ -76,13 +76,13 @@ def test_a_node_that_knows_only_its_own_shards_decides_the_same() -> None:
     found = []
     for restricted in (False, True):
         world, ranks = World(), range(2)
-        node = SimulatedNode(0, ranks, Node(world, cluster.cache), Link(world, 20e6, 0.01), Fetched(), {})
-        data = Data(DatasetCourse(order), steps, STORED)
+        node = SimulatedNode(0, ranks, Node(world, cluster.cache), Link(world, 20e6, 0.01), Fetched())
+        data = Data(DatasetCourse(order), lambda rank: steps, STORED)
         if restricted:
             pieces, lanes = pieces_of(order), node_lanes(order, steps.step_samples, ranks, 4)
             chosen = shards_between(pieces, lanes, 0, 60 * steps.step_samples, order=order, world_size=4)
             assert len(chosen) < len(STORED.counts)
-            data = Data(NodeCourse(order, pieces, chosen), steps, STORED.chosen(chosen))
+            data = Data(NodeCourse(order, pieces, chosen), lambda rank: steps, STORED.chosen(chosen))
         train([(node, data)], world, cluster, LOADING, [(0, 0)], 60)
         found.append((node.link.bytes, node.link.requests, node.steps))
     assert found[0] == found[1]
