@@ -84,10 +84,11 @@ class Stored:
 
 
 def stored_in(view: View) -> Stored:
-    """Return what is stored of a view. Raise UsageError for zipped datasets."""
+    """Return what is stored of a view, as if all of it were read through a cache. Raise UsageError for zipped
+    datasets."""
     if len(view.parts) > len(view.excerpts):
         raise UsageError("zipped datasets cannot be simulated yet", hint="simulate the largest of them by itself")
-    tables = [_of_index(part.shards.index, view.cached_sizes[view.numbers_of(n)]) for n, part in enumerate(view.parts)]
+    tables = [_of_index(part.shards.index, view.raw_sizes[view.numbers_of(n)]) for n, part in enumerate(view.parts)]
     joined = {name: np.concatenate([vars(table)[name] for table in tables]) for name in vars(tables[0])}
     return Stored(**{**joined, "counts": view.counts})
 

@@ -1,0 +1,73 @@
+"""What each node needs of an epoch, from the order alone and exactly: which shards, and how many bytes at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.order import Order
+from mdsx.simulating.course import Pieces, node_lanes
+from mdsx.simulating.settings import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNeeds:
+    """What one node reads of an epoch.
+
+    Attributes:
+        lanes: bool [lanes]: those that its ranks read.
+        shards: int64: the shards, ascending.
+        bytes: Their bytes, as they are sent.
+        at_a_time: The most bytes of shards, as they are in the cache, that are in use at a time.
+    """
+
+    lanes: NDArray[np.bool_]
+    shards: NDArray[np.int64]
+    bytes: int
+    at_a_time: int
+
+
+def needs_of_nodes(
+    order: Order,
+    pieces: Pieces,
+    sizes: tuple[NDArray[np.int64], NDArray[np.int64]],
+    cluster: Cluster,
+    batch_size: int,
+    *,
+    start: int = 0,
+) -> list[NodeNeeds]:
+    """Return the needs of all nodes from position `start` of the epoch on. `sizes`: of each shard, as it is sent and in
+    the cache; `batch_size`: of a global batch. Nodes with the same lanes share one result."""
+    by_lane = np.argsort(pieces.lanes, kind="stable")
+    edges = np.searchsorted(pieces.lanes[by_lane], np.arange(order.lanes + 1))
+    found: dict[bytes, NodeNeeds] = {}
+    result = []
+    for node in range(cluster.nodes):
+        lanes = node_lanes(order, batch_size, ranks_of(node, cluster), cluster.world_size)
+        key = lanes.tobytes()
+        if key not in found:
+            chosen = [by_lane[edges[lane] : edges[lane + 1]] for lane in np.flatnonzero(lanes).tolist()]
+            own = np.concatenate(chosen)
+            found[key] = _needs(lanes, own[pieces.stops[own] > start], pieces, sizes)
+        result.append(found[key])
+    return result
+
+
+def ranks_of(node: int, cluster: Cluster) -> range:
+    """Return the ranks on a node."""
+    return range(node * cluster.ranks, (node + 1) * cluster.ranks)
+
+
+def _needs(
+    lanes: NDArray[np.bool_], own: NDArray[np.int64], pieces: Pieces, sizes: tuple[NDArray[np.int64], ...]
+) -> NodeNeeds:
+    sent, cached = sizes
+    shards = np.unique(pieces.shards[own])
+    held = cached[pieces.shards[own]]
+    times = np.concatenate([pieces.starts[own], pieces.stops[own]])
+    changes = np.concatenate([held, -held])
+    by_time = np.lexsort((changes, times))  # what ends at a position makes room before what begins there
+    most = int(np.cumsum(changes[by_time]).max(initial=0))
+    return NodeNeeds(lanes, shards, int(sent[shards].sum()), most)

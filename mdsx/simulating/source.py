@@ -1,0 +1,98 @@
+"""What is read: the index of real datasets, or a dataset that is made up, and its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mdsx.dataset import Dataset
+from mdsx.errors import UsageError
+from mdsx.loader import course_of
+from mdsx.mixture import Mixture
+from mdsx.order import Course, DatasetCourse, Order, Shuffle
+from mdsx.shards import View
+from mdsx.simulating.settings import Cluster, Loading
+from mdsx.simulating.stored import Stored, made_up, stored_in
+from mdsx.storage import StorageOptions
+from mdsx.stream import Batching, GroupSource, Layout, Steps
+
+
+@dataclass(frozen=True)
+class Source:
+    """The data of a run. `name`: for people; `view`: None for made-up data."""
+
+    name: str
+    stored: Stored
+    course: Course
+    seed: int
+    shuffled: bool
+    view: View | None = None
+    layout: Layout | None = None
+
+    @property
+    def order(self) -> Order | None:
+        """Return the order of a dataset's epoch; None for a mixture."""
+        return self.course.order if isinstance(self.course, DatasetCourse) else None
+
+    def steps(self, cluster: Cluster, loading: Loading) -> Callable[[int], Steps]:
+        """Return how a rank's epochs are cut into steps."""
+        world = cluster.world_size
+        if self.layout is None:
+            batching = Batching(self.course.epoch_samples, loading.batch_size, world, loading.drop_last)
+            return lambda rank: batching
+        assert self.view is not None
+        groups = GroupSource(self.view, self.layout, None, seed=self.seed, shuffle=self.shuffled)
+        made: dict[int, Steps] = {}
+
+        def of_rank(rank: int) -> Steps:
+            if rank not in made:
+                made[rank] = groups.batching(
+                    self.course,
+                    loading.batch_size,
+                    rank=rank,
+                    world_size=world,
+                    drop_last=loading.drop_last,
+                    counters=None,
+                )
+            return made[rank]
+
+        return of_rank
+
+
+def opened(
+    urls: Sequence[str],
+    *,
+    weights: Sequence[float] | None = None,
+    seed: int = 0,
+    shuffle: bool | Shuffle = True,
+    layout: Layout | None = None,
+    storage_options: StorageOptions | None = None,
+) -> Source:
+    """Open datasets, of which only the indexes are read; several are mixed. `layout`: of packed rows or length-bounded
+    batches. Raise MdsxError."""
+    dataset: Dataset | Mixture
+    if len(urls) == 1 and weights is None:
+        dataset = Dataset(urls[0], storage_options=storage_options)
+        view = View([dataset.excerpt])
+    else:
+        if weights is not None and len(weights) != len(urls):
+            raise UsageError(
+                "each dataset of a mixture needs a weight", found=f"{len(weights)} for {len(urls)} datasets"
+            )
+        parts = [(url, weight) for url, weight in zip(urls, weights, strict=True)] if weights is not None else urls
+        dataset = Mixture(parts, storage_options=storage_options)
+        view = dataset.view(None, None)
+    course = course_of(dataset, view, seed, shuffle, None)
+    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout)
+
+
+def invented(
+    samples: int, sample_bytes: int, shard_bytes: int, *, seed: int = 0, shuffle: bool | Shuffle = True
+) -> Source:
+    """Make up a dataset. Raise UsageError."""
+    stored = made_up(samples, sample_bytes, shard_bytes)
+    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
+    order = Order(
+        stored.counts, seed=seed, shuffle=bool(shuffle), lanes=chosen.lanes, shuffle_block=chosen.shuffle_block
+    )
+    return Source("made up", stored, DatasetCourse(order), seed, bool(shuffle))
