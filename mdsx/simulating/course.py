@@ -14,22 +14,28 @@ from numpy.typing import NDArray
 from mdsx.order import NEVER, DatasetCourse, Order, ShardUses, lanes_read
 from mdsx.stream import FIRST_READS
 
-_BLOCKS_AHEAD = 3  # of each lane, after the stretch: more than a process brings ahead
+_BLOCKS_AHEAD = 3  # after the stretch: more than a process brings ahead
 
 
 class Pieces(NamedTuple):
-    """The pieces of an epoch: the range of positions in which it draws on a piece of a shard, and the piece's lane."""
+    """The pieces of an epoch, lane by lane: the range of positions in which it draws on a piece of a shard. Those of
+    lane c are `edges[c]` to `edges[c + 1]`."""
 
     shards: NDArray[np.int64]
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
-    lanes: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+    def of(self, lanes: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the numbers of the pieces of `lanes` (bool [C])."""
+        found = [np.arange(self.edges[lane], self.edges[lane + 1]) for lane in np.flatnonzero(lanes).tolist()]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
 def pieces_of(order: Order) -> Pieces:
     """Return the pieces of the order's epoch."""
     shards, starts, stops = order.pieces_drawn()
-    return Pieces(shards, starts, stops, starts % order.lanes)
+    return Pieces(shards, starts, stops, np.searchsorted(starts % order.lanes, np.arange(order.lanes + 1)))
 
 
 def node_lanes(order: Order, batch_size: int, ranks: range, world_size: int) -> NDArray[np.bool_]:
@@ -44,9 +50,9 @@ def shards_between(
     pieces: Pieces, lanes: NDArray[np.bool_], start: int, stop: int, *, order: Order, world_size: int
 ) -> NDArray[np.int64]:
     """Return, ascending, the shards that `lanes` read at positions `start` to `stop` of the epoch, and soon after."""
-    until = stop + max(_BLOCKS_AHEAD * order.shuffle_block * order.lanes, 2 * FIRST_READS * world_size)
-    chosen = lanes[pieces.lanes] & (pieces.starts < until) & (pieces.stops > start)
-    return np.unique(pieces.shards[chosen])
+    until = stop + max(_BLOCKS_AHEAD * order.shuffle_block, 2 * FIRST_READS * world_size)
+    own = pieces.of(lanes)
+    return np.unique(pieces.shards[own[(pieces.starts[own] < until) & (pieces.stops[own] > start)]])
 
 
 class NodeCourse(DatasetCourse):
@@ -58,7 +64,9 @@ class NodeCourse(DatasetCourse):
     def __init__(self, order: Order, pieces: Pieces, chosen: NDArray[np.int64]) -> None:
         super().__init__(order)
         self._chosen = chosen
-        here = np.isin(pieces.shards, chosen, assume_unique=False)
+        known = np.zeros(len(order.counts), np.bool_)
+        known[chosen] = True
+        here = known[pieces.shards]
         numbers = np.searchsorted(chosen, pieces.shards[here])
         self._node_uses = ShardUses.of(numbers, pieces.starts[here], pieces.stops[here], len(chosen), order.lanes)
 

@@ -40,16 +40,13 @@ def needs_of_nodes(
 ) -> list[NodeNeeds]:
     """Return the needs of all nodes from position `start` of the epoch on. `sizes`: of each shard, as it is sent and in
     the cache; `batch_size`: of a global batch. Nodes with the same lanes share one result."""
-    by_lane = np.argsort(pieces.lanes, kind="stable")
-    edges = np.searchsorted(pieces.lanes[by_lane], np.arange(order.lanes + 1))
     found: dict[bytes, NodeNeeds] = {}
     result = []
     for node in range(cluster.nodes):
         lanes = node_lanes(order, batch_size, ranks_of(node, cluster), cluster.world_size)
         key = lanes.tobytes()
         if key not in found:
-            chosen = [by_lane[edges[lane] : edges[lane + 1]] for lane in np.flatnonzero(lanes).tolist()]
-            own = np.concatenate(chosen)
+            own = pieces.of(lanes)
             found[key] = _needs(lanes, own[pieces.stops[own] > start], pieces, sizes)
         result.append(found[key])
     return result

@@ -37,6 +37,12 @@ class Node:
         self.total += size
         self.peak = max(self.peak, self.total)
 
+    def take_over(self, other: Node) -> None:
+        """Hold what another cache held when its processes ended."""
+        self.files = {path: _File(file.size, 0.0) for path, file in other.files.items() if not file.unfinished}
+        self.total = sum(file.size for file in self.files.values())
+        self.peak = self.total
+
     def remove(self, path: str) -> None:
         self.total -= self.files.pop(path).size
 

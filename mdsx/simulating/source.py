@@ -68,7 +68,7 @@ def opened(
     layout: Layout | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Source:
-    """Open datasets, of which only the indexes are read; several are mixed. `layout`: of packed rows or length-bounded
+    """Open datasets; several are mixed. Only their indexes are read. `layout`: of packed rows or length-bounded
     batches. Raise MdsxError."""
     dataset: Dataset | Mixture
     if len(urls) == 1 and weights is None:

@@ -36,12 +36,17 @@ class StepTimes:
 
 
 class Mark(NamedTuple):
-    """A node when a step begins on all ranks."""
+    """A node when a step begins on all ranks. `shards`: fetched whole; `samples`: fetched by range."""
 
     seconds: float
     downloaded: int
     requests: int
     cached: int
+    shards: int
+    samples: int
+
+
+NOTHING = Mark(0.0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -56,9 +61,12 @@ class SimulatedNode:
     steps: dict[int, StepTimes] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
 
-    def mark(self, now: float) -> None:
-        """Note how the node is now."""
-        self.marks.append(Mark(now, self.link.bytes, self.link.requests, self.cache.total))
+    end: Mark = NOTHING
+
+    def now(self, seconds: float) -> Mark:
+        """Return how the node is now."""
+        fetched = self.fetched
+        return Mark(seconds, self.link.bytes, self.link.requests, self.cache.total, fetched.whole, fetched.alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ class Trainer:
                 times.at.append(world.now)
                 barrier.wait()
                 if self._rank == self._node.ranks[0]:
-                    self._node.mark(world.now)
+                    self._node.marks.append(self._node.now(world.now))
                 world.sleep(self._loading.step)
                 taken += 1
         barrier.leave()
@@ -188,7 +196,7 @@ def train(
     most: int | None,
 ) -> None:
     """Let all ranks of `nodes` train, until they have taken their steps and nothing more is fetched."""
-    ranks = sum(len(node.ranks) for node, _ in nodes)
+    ranks, ended = sum(len(node.ranks) for node, _ in nodes), [0.0]
     barrier = Barrier(world, ranks)
     left = [ranks]
 
@@ -201,7 +209,10 @@ def train(
     def finish(trainer: Trainer) -> None:
         trainer.train(passes, most, barrier)
         left[0] -= 1
+        ended[0] = world.now
         if not left[0] and most is not None:  # readers are ahead of the last step
             world.end()
 
     world.run(begin)
+    for node, _ in nodes:
+        node.end = node.now(ended[0])

@@ -1,0 +1,175 @@
+"""What a simulation found, from the marks that its nodes made at each step: by epoch, over time, and for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.simulating.report import Cost, Epoch, Resume, Series, Traffic, Whole
+from mdsx.simulating.run import Simulation
+from mdsx.simulating.settings import Cluster, Prices
+from mdsx.simulating.training import NOTHING, SimulatedNode
+
+_WINDOWS = 4  # of the second half of a stretch: their spread is the error
+_POINTS = 400  # of a series
+_SHORT = 1e-4  # seconds: a shorter wait is none
+
+
+def epochs_of(simulation: Simulation, nodes: Sequence[SimulatedNode]) -> list[Epoch]:
+    """Return what each node did in each epoch."""
+    found = []
+    for node in nodes:
+        steps, before = len(node.marks) // simulation.plan.epochs, NOTHING
+        whole, alone = 0, 0
+        for epoch in range(simulation.plan.epochs):
+            last = epoch == simulation.plan.epochs - 1
+            some = slice(epoch * steps, None if last else (epoch + 1) * steps)
+            end = node.end if last else node.marks[(epoch + 1) * steps]
+            waits = _waits(node)[some]
+            traffic = Traffic(
+                end.downloaded - before.downloaded,
+                end.requests - before.requests,
+                end.shards - whole,
+                end.samples - alone,
+                simulation.minimum(node.number, epoch),
+            )
+            first = float(waits[0]) if len(waits) else 0.0
+            stalls = waits[waits > _SHORT]
+            found.append(
+                Epoch(
+                    node.number,
+                    epoch,
+                    len(waits),
+                    traffic,
+                    first,
+                    len(stalls),
+                    float(stalls.sum()),
+                    end.seconds - before.seconds,
+                    node.cache.peak,
+                )
+            )
+            before, whole, alone = end, end.shards, end.samples
+    return found
+
+
+def series_of(node: SimulatedNode) -> Series:
+    """Return the node over time."""
+    marks = [*node.marks, node.end]
+    waited = [*accumulate(_waits(node).tolist())]
+    waited.append(waited[-1] if waited else 0.0)
+    places = np.unique(np.linspace(0, len(marks) - 1, min(len(marks), _POINTS)).astype(int)).tolist()
+    return Series(
+        node.number,
+        [round(marks[place].seconds, 6) for place in places],
+        [marks[place].downloaded for place in places],
+        [marks[place].cached for place in places],
+        [round(waited[place], 6) for place in places],
+    )
+
+
+def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Sequence[Epoch]) -> Whole:
+    """Return an epoch, the first, of all nodes."""
+    plan, stored = simulation.plan, simulation.source.stored
+    needed = max((each.at_a_time for each in simulation.needs), default=0)
+    dataset = int(stored.sent.sum())
+    first = [epoch for epoch in epochs if epoch.epoch == 0]
+    waits = np.max([_waits(node)[: first[0].steps] for node in nodes], axis=0)
+    if plan.exact:
+        stalls = waits[waits > _SHORT]
+        return Whole(
+            exact=True,
+            share=1.0,
+            error=0.0,
+            bytes=sum(each.traffic.bytes for each in first),
+            requests=sum(each.traffic.requests for each in first),
+            minimum=sum(each.traffic.minimum for each in first),
+            dataset=dataset,
+            cache_needed=needed,
+            first_batch=max(each.first_batch for each in first),
+            waiting_share=len(stalls) / max(len(waits), 1),
+            waited=float(stalls.sum()),
+            seconds=max(each.seconds for each in first),
+        )
+    times, error = _duplication(simulation, nodes)
+    minimum = simulation.minimum_of_all()
+    cold = [node.marks[len(node.marks) // 2] for node in nodes]
+    sent = sum(node.end.downloaded - mark.downloaded for node, mark in zip(nodes, cold, strict=True))
+    per_byte = sum(node.end.requests - mark.requests for node, mark in zip(nodes, cold, strict=True)) / max(sent, 1)
+    half, left = len(waits) // 2, simulation.steps_of_epoch - len(waits) // 2
+    later = waits[half:]
+    stalls = later[later > _SHORT]
+    share = len(stalls) / max(len(later), 1)
+    waited = float(waits[:half].sum()) + float(stalls.sum()) / max(len(later), 1) * left
+    return Whole(
+        exact=False,
+        share=len(waits) * len(nodes) / (simulation.steps_of_epoch * simulation.cluster.nodes),
+        error=error,
+        bytes=round(minimum * times),
+        requests=round(minimum * times * per_byte),
+        minimum=minimum,
+        dataset=dataset,
+        cache_needed=needed,
+        first_batch=max(each.first_batch for each in first),
+        waiting_share=share,
+        waited=waited,
+        seconds=simulation.steps_of_epoch * simulation.loading.step + waited,
+    )
+
+
+def resume_of(simulation: Simulation, cluster: Cluster, duplication: float) -> Resume:
+    """Return what happens if the run continues on `cluster` at half of the first epoch.
+
+    The nodes that remain keep their caches, if the simulation is exact; else none does.
+    """
+    size = simulation.loading.batch_size * simulation.cluster.world_size
+    done = simulation.steps_of_epoch // 2
+    start = done * size
+    if not simulation.plan.exact or simulation.source.order is None:
+        numbers = [number for number in simulation.plan.nodes if number < cluster.nodes] or [0]
+        nodes = simulation.train(cluster, numbers, [(0, start)])
+        cold = round(simulation.minimum_of_all(cluster, start) * duplication)
+        waits = np.max([_waits(node) for node in nodes], axis=0)
+        return Resume(cluster.nodes, cluster.world_size, cold, cold, float(waits[0]), float(waits.sum()))
+    before = simulation.train(simulation.cluster, range(simulation.cluster.nodes), [(0, 0)], most=max(done, 1))
+    found = []
+    for caches in ([node.cache for node in before], []):
+        nodes = simulation.train(cluster, range(cluster.nodes), [(0, start)], caches=caches)
+        found.append((sum(node.end.downloaded for node in nodes), np.max([_waits(node) for node in nodes], axis=0)))
+    (warm, waits), (cold, _) = found
+    return Resume(cluster.nodes, cluster.world_size, warm, cold, float(waits[0]), float(waits.sum()))
+
+
+def cost_of(whole: Whole, prices: Prices) -> Cost:
+    """Return what an epoch costs."""
+    return Cost(
+        whole.requests / 1000 * prices.per_thousand_requests,
+        whole.bytes / 1e9 * prices.per_gigabyte,
+        prices.per_thousand_requests,
+        prices.per_gigabyte,
+        prices.currency,
+    )
+
+
+def _waits(node: SimulatedNode) -> NDArray[np.float64]:
+    """Return float64 [steps]: how long the node's slowest rank waited for each."""
+    waits: NDArray[np.float64] = np.max([times.waited for times in node.steps.values()], axis=0)
+    return waits
+
+
+def _duplication(simulation: Simulation, nodes: Sequence[SimulatedNode]) -> tuple[float, float]:
+    """Return how many times the bytes that are needed are fetched, once the caches are filled; and the standard error
+    of that, relative."""
+    ratios = []
+    for node in nodes:
+        edges = np.linspace(len(node.marks) // 2, len(node.marks) - 1, _WINDOWS + 1).astype(int).tolist()
+        for low, high in pairwise(edges):
+            needed = simulation.needed_between(node.number, low, high)
+            if needed:
+                ratios.append((node.marks[high].downloaded - node.marks[low].downloaded) / needed)
+    if not ratios:
+        return 1.0, 0.0
+    mean = float(np.mean(ratios))
+    return mean, float(np.std(ratios) / np.sqrt(len(ratios)) / mean) if mean else 0.0

@@ -1,0 +1,173 @@
+"""The simulation as a whole: exact if that is quick, else some nodes and a stretch of the epoch, scaled up.
+
+Scaled up means: a node's needs of the whole epoch are computed exactly (needs.py), and the simulated stretch says how
+many times their bytes are fetched, and how long a step waits. The stretch begins cold; its first half, which fills the
+cache, counts for the first batch and for itself only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mdsx.errors import UsageError
+from mdsx.order import Order
+from mdsx.simulating.clock import World
+from mdsx.simulating.course import NodeCourse, Pieces, node_lanes, pieces_of, shards_between
+from mdsx.simulating.link import Link
+from mdsx.simulating.needs import NodeNeeds, needs_of_nodes, ranks_of
+from mdsx.simulating.node import Node
+from mdsx.simulating.settings import Cluster, Loading
+from mdsx.simulating.source import Source
+from mdsx.simulating.training import Data, SimulatedNode, train
+from mdsx.simulating.view import Fetched
+from mdsx.stream import Batching, Place
+
+_EXACT = 12.0  # seconds that an exact simulation may take
+_PER_STEP, _PER_SHARD, _PER_VALUE = 3e-5, 1e-3, 2e-7  # seconds: of each rank's step, each fetch, each shard per fetch
+_NODES = 3  # that are simulated if not all are
+_BLOCKS = 6  # in a stretch
+_LEAST, _MOST = 64, 4096  # steps of a stretch
+_FETCHES = 500  # of a node in a stretch, about
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is simulated: all of it, or `nodes` for `steps` of one epoch."""
+
+    exact: bool
+    nodes: Sequence[int]
+    steps: int | None
+    epochs: int
+
+
+class Simulation:
+    """A run of `source` on `cluster`."""
+
+    def __init__(self, source: Source, cluster: Cluster, loading: Loading, *, epochs: int = 1) -> None:
+        if epochs < 1:
+            raise UsageError("epochs must be at least 1", found=epochs)
+        if len(source.stored.cached) and cluster.cache < int(source.stored.cached.max()):
+            raise UsageError(
+                "the cache cannot hold the largest shard",
+                found=f"a limit of {cluster.cache} bytes, and a shard of {int(source.stored.cached.max())}",
+            )
+        self.source, self.cluster, self.loading = source, cluster, loading
+        self._steps = source.steps(cluster, loading)
+        first = self._steps(0)
+        first.check(0)
+        self.step_samples = first.step_samples
+        self.steps_of_epoch = max(-(-source.course.epoch_samples // self.step_samples), 1)
+        if isinstance(first, Batching):
+            self.steps_of_epoch = first.count()
+        self._order: Order | None = source.order if source.layout is None else None
+        self._pieces: Pieces | None = None
+        self.needs: list[NodeNeeds] = []
+        if self._order is not None:
+            self._pieces = pieces_of(self._order)
+            sizes = source.stored.sent, source.stored.cached
+            self.needs = needs_of_nodes(self._order, self._pieces, sizes, cluster, self.step_samples)
+        self._needs_of = {0: self.needs}
+        self.plan = self._planned(epochs)
+
+    def run(self) -> list[SimulatedNode]:
+        """Simulate the run from its start, and return the nodes as they are at the end."""
+        return self.train(self.cluster, self.plan.nodes, [(epoch, 0) for epoch in range(self.plan.epochs)])
+
+    def train(
+        self,
+        cluster: Cluster,
+        numbers: Sequence[int],
+        passes: list[tuple[int, Place]],
+        *,
+        most: int | None = None,
+        caches: Sequence[Node] = (),
+    ) -> list[SimulatedNode]:
+        """Simulate these nodes of a cluster; the first of them begin with what `caches` hold. `most`: steps of each
+        pass; default: those of the plan."""
+        most = self.plan.steps if most is None else most
+        world, steps = World(), self.source.steps(cluster, self.loading)
+        nodes = []
+        for number in numbers:
+            cache = Node(world, cluster.cache)
+            node = SimulatedNode(
+                number, ranks_of(number, cluster), cache, Link(world, cluster.rate, cluster.latency), Fetched()
+            )
+            data = Data(self.source.course, steps, self.source.stored)
+            if most is not None and self._order is not None and self._pieces is not None:
+                data = self._excerpt(cluster, node, data, passes[0][1], most)
+            if number < len(caches):
+                cache.take_over(caches[number])
+            nodes.append((node, data))
+        train(nodes, world, cluster, self.loading, passes, most)
+        return [node for node, _ in nodes]
+
+    def minimum(self, node: int, epoch: int) -> int:
+        """Return the bytes of the shards that a node reads in an epoch, each once; of a mixture, of all shards."""
+        if self._order is None:
+            return int(self.source.stored.sent.sum())
+        if epoch not in self._needs_of:
+            order, stored = self._order.at_epoch(epoch), self.source.stored
+            self._needs_of[epoch] = needs_of_nodes(
+                order, pieces_of(order), (stored.sent, stored.cached), self.cluster, self.step_samples
+            )
+        return self._needs_of[epoch][node].bytes
+
+    def minimum_of_all(self, cluster: Cluster | None = None, start: int = 0) -> int:
+        """Return the same of all nodes of a cluster, from a position of the first epoch on."""
+        if self.needs and cluster is None and not start:
+            return sum(each.bytes for each in self.needs)
+        cluster = self.cluster if cluster is None else cluster
+        if self._order is None or self._pieces is None:
+            left = 1 - start / max(self.source.course.epoch_samples, 1)
+            return int(self.source.stored.sent.sum() * left) * cluster.nodes
+        size = self.loading.batch_size * cluster.world_size
+        sizes = self.source.stored.sent, self.source.stored.cached
+        needs = needs_of_nodes(self._order, self._pieces, sizes, cluster, size, start=start)
+        return sum(each.bytes for each in needs)
+
+    def needed_between(self, node: int, low: int, high: int) -> int:
+        """Return the bytes of the shards that a node begins to read in these steps of the first epoch."""
+        if self._pieces is None:
+            return int(self.source.stored.sent.sum()) * (high - low) // self.steps_of_epoch
+        pieces = self._pieces
+        own = pieces.of(self.needs[node].lanes)
+        starts = pieces.starts[own]
+        begins = (starts >= low * self.step_samples) & (starts < high * self.step_samples)
+        return int(self.source.stored.sent[np.unique(pieces.shards[own[begins]])].sum())
+
+    # --- inside
+
+    def _planned(self, epochs: int) -> Plan:
+        cluster, shards = self.cluster, len(self.source.stored.counts)
+        fetches = sum(len(each.shards) for each in self.needs) if self.needs else cluster.nodes * shards
+        if cluster.cache < int(self.source.stored.cached.sum()):  # shards may be fetched more than once
+            fetches *= 2 * epochs
+        per_fetch = _PER_SHARD + shards * _PER_VALUE
+        steps = epochs * self.steps_of_epoch * cluster.world_size
+        if steps * _PER_STEP + fetches * per_fetch <= _EXACT:
+            return Plan(True, range(cluster.nodes), None, epochs)
+        nodes = sorted({round(n * (cluster.nodes - 1) / max(_NODES - 1, 1)) for n in range(_NODES)})
+        ranks = len(nodes) * cluster.ranks
+        affordable = int(_EXACT / (_PER_STEP * ranks))
+        if self._order is not None:
+            blocks = _BLOCKS * self._order.shuffle_block // self.step_samples
+            most = max((len(each.shards) for each in self.needs), default=1)
+            by_fetches = _FETCHES * self.steps_of_epoch // max(most, 1)
+            affordable = min(affordable, max(blocks, by_fetches, _LEAST))
+        else:
+            affordable = min(affordable, int(_EXACT / per_fetch) * self.steps_of_epoch // max(shards, 1))
+        return Plan(False, nodes, min(max(affordable, _LEAST), _MOST, self.steps_of_epoch), 1)
+
+    def _excerpt(self, cluster: Cluster, node: SimulatedNode, data: Data, start: int, most: int) -> Data:
+        """Return the same data with only the shards that the node needs in the stretch."""
+        assert self._order is not None
+        assert self._pieces is not None
+        size = self.loading.batch_size * cluster.world_size
+        lanes = node_lanes(self._order, size, node.ranks, cluster.world_size)
+        chosen = shards_between(
+            self._pieces, lanes, start, start + most * size, order=self._order, world_size=cluster.world_size
+        )
+        return Data(NodeCourse(self._order, self._pieces, chosen), data.steps, data.stored.chosen(chosen))
