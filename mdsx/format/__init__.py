@@ -47,7 +47,7 @@ from mdsx.format.protocol import (
     WholeShards,
     check_stored,
 )
-from mdsx.format.records import read_records
+from mdsx.format.records import read_joined, read_records
 from mdsx.format.rows import NULL
 from mdsx.format.salvage import Ranges, Salvage, format_ranges, own_layout, salvage, surplus
 from mdsx.format.schema import HEADER_SIZE, Column, Schema
@@ -145,6 +145,7 @@ __all__ = [
     "parse_json",
     "parse_type",
     "raw_size",
+    "read_joined",
     "read_records",
     "salvage",
     "seal_file_index",

@@ -84,7 +84,7 @@ class Extents:
         starts, lengths = rows["start"], rows["lengths"]
         nulls = lengths == NULL
         sizes = np.where(nulls, 0, lengths).astype(np.int64)
-        sums = sizes.sum(axis=1)  # fewer than 2^16 columns of 2^32: no overflow
+        sums = np.einsum("ij->i", sizes)  # faster than `sum`. Fewer than 2^16 columns of 2^32: no overflow
         limit = np.asarray(heap_size, np.uint64)  # NumPy compares int64 with uint64 as floats
         outside = (starts > limit) | (sums.astype(np.uint64) > limit - np.minimum(starts, limit))
         nullable = np.array([schema.columns[number].type.nullable for number in schema.variable])
@@ -93,7 +93,7 @@ class Extents:
     @property
     def wrong(self) -> NDArray[np.bool_]:
         """Return bool [n]: which rows are damaged."""
-        return self.outside | self.forbidden.any(axis=1)
+        return self.outside | self.forbidden.any(axis=1) if self.forbidden.any() else self.outside
 
     def problem(self, row: int, *, file: str | None, sample: int | str) -> CorruptError:
         """Return the problem of row number `row`, which belongs to sample number (or name) `sample`."""

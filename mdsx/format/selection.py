@@ -128,7 +128,7 @@ class Values(NamedTuple):
 class JoinedValues(NamedTuple):
     """The stored values of one variable-size column, one after the other; null has no bytes."""
 
-    data: bytes
+    data: bytes | memoryview
     edges: NDArray[np.int64]
     """[n + 1]: where each value begins, and where the last one ends."""
     nulls: NDArray[np.bool_] | None
@@ -168,11 +168,13 @@ class RowLayout:
         if (wrong := extents.wrong).any():
             first = int(wrong.argmax())
             raise extents.problem(first, file=rows.file(first), sample=int(rows.samples[first]))
-        begin = extents.starts.astype(np.int64)
-        for number in varying:
-            place = schema.variable.index(number)
-            starts, nulls = begin + extents.sizes[:, :place].sum(axis=1), extents.lengths[:, place] == NULL
-            found[number] = Values(starts, starts + extents.sizes[:, place], nulls if nulls.any() else None)
+        starts = extents.starts.astype(np.int64)
+        for place, number in enumerate(schema.variable):
+            stops = starts + extents.sizes[:, place]
+            if number in varying:
+                nulls = extents.lengths[:, place] == NULL
+                found[number] = Values(starts, stops, nulls if nulls.any() else None)
+            starts = stops
         return found
 
     def copied(self, selection: Selection) -> Selection:

@@ -291,6 +291,9 @@ def by_value(values: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]
     """Yield each distinct value, ascending, with its indices, in any order."""
     if not len(values):
         return
+    if (values == values[0]).all():
+        yield int(values[0]), np.arange(len(values))
+        return
     order = np.argsort(values)
     ordered = values[order]
     edges = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(values)]

@@ -26,6 +26,7 @@ from mdsx.format import (
     Values,
     ValuesDecoder,
     numpy_values,
+    read_joined,
     read_records,
     values_decoder,
 )
@@ -172,14 +173,13 @@ class _Values:
 
     def join(self, start: int, stop: int) -> JoinedValues:
         """Return the values of samples [start, stop) as they are stored."""
-        wanted, nulls = np.arange(start, stop), self.extents.nulls
-        sizes = (self.extents.stops - self.extents.starts)[start:stop]
+        here, nulls = slice(start, stop), self.extents.nulls
+        sizes = (self.extents.stops - self.extents.starts)[here]
         if nulls is not None:
-            nulls = nulls[start:stop]
-            sizes, wanted = np.where(nulls, 0, sizes), wanted[~nulls]
-        return JoinedValues(
-            b"".join(self._pieces(wanted)), np.concatenate((np.zeros(1, np.int64), sizes.cumsum())), nulls
-        )
+            nulls = nulls[here]
+            sizes = np.where(nulls, 0, sizes)
+        data = read_joined((self.rows.heap_addresses + self.extents.starts)[here], sizes)
+        return JoinedValues(data, np.concatenate((np.zeros(1, np.int64), sizes.cumsum())), nulls)
 
     @cached_property
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:

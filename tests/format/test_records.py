@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mdsx.format.records import read_records
+from mdsx.format.records import read_joined, read_records
 
 _SIMPLE = ["u1", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8"]
 _shapes = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)
@@ -108,3 +108,64 @@ def test_bytes_between_the_records_are_not_read() -> None:
     assert libc.mprotect(ctypes.c_void_p(pages.ctypes.data + page), ctypes.c_size_t(page), 0) == 0
     (found,) = read(np.dtype("<u2"), [pages], [(0, 0), (0, 2 * page + 62), (0, 3)], [3])
     assert found.tolist() == [0x0100, 0x3F3E, 0x0403]
+
+
+@pytest.mark.parametrize("step", [40, 8, 3, 0, -40])
+@pytest.mark.parametrize("dtype", ["<f8", "<i2", "u1", "(3,)<f4", "i4,f8"])
+@pytest.mark.parametrize("wrong", [None, 1, 150, 298])
+def test_records_at_equal_distances_equal_plain_indexing(dtype: str, step: int, wrong: int | None) -> None:
+    kind, memory = np.dtype(dtype), np.frombuffer(np.random.default_rng(7).bytes(13_000), np.uint8)
+    places = 7 + np.arange(300) * step - min(step, 0) * 299
+    if wrong is not None:
+        places[wrong] += 1
+    found = list(read_records(memory.ctypes.data + places, kind, [0, 299, 1]))
+    expected = [bytes(memory[place : place + kind.itemsize]) for place in places.tolist()]
+    assert b"".join(part.tobytes() for part in found) == b"".join(expected)
+    assert [(part.dtype, part.shape) for part in found] == [(kind.base, (n, *kind.shape)) for n in (0, 299, 1)]
+    assert all(part.flags.writeable and part.flags.c_contiguous for part in found)
+
+
+@st.composite
+def values(draw: st.DrawFn) -> tuple[list[NDArray[np.uint8]], list[tuple[int, int, int]]]:
+    """Blocks of memory, and (block, start, size) of values in them: near one another, empty, of one size, or large."""
+    blocks = [
+        np.frombuffer(np.random.default_rng(number).bytes(draw(st.integers(1, 700))), np.uint8)
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    found, stop = [], 0
+    sizes = draw(st.sampled_from([st.just(8), st.integers(0, 9), st.integers(0, 200), st.sampled_from([0, 4])]))
+    for block in draw(st.lists(st.integers(0, len(blocks) - 1), max_size=60)):
+        start = stop if draw(st.booleans()) else draw(st.integers(0, 700))
+        start = min(start, len(blocks[block]))
+        stop = min(start + draw(sizes), len(blocks[block]))
+        found.append((block, start, stop - start))
+    return blocks, found
+
+
+def join(blocks: Sequence[NDArray[np.uint8]], places: list[tuple[int, int, int]]) -> bytes:
+    addresses = np.array([blocks[block].ctypes.data + start for block, start, _ in places], np.int64)
+    return bytes(read_joined(addresses, np.array([size for _, _, size in places], np.int64)))
+
+
+@given(values())
+def test_joined_values_equal_plain_slices(made: tuple[list[NDArray[np.uint8]], list[tuple[int, int, int]]]) -> None:
+    blocks, places = made
+    assert join(blocks, places) == b"".join(bytes(blocks[block][at : at + size]) for block, at, size in places)
+
+
+def test_many_short_values_are_joined() -> None:
+    memory = np.frombuffer(np.random.default_rng(3).bytes(2**20), np.uint8)
+    places = [(0, 20 * number, number % 19) for number in range(50_000)]
+    assert join([memory], places) == b"".join(bytes(memory[at : at + size]) for _, at, size in places)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 2, 3), (64, 64, 0), (60, 61, 62)])
+def test_bytes_between_the_values_are_not_read(sizes: tuple[int, int, int]) -> None:
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 3 * page)
+    memory[:64] = memory[2 * page : 2 * page + 64] = bytes(range(64))
+    pages = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(pages.ctypes.data + page), ctypes.c_size_t(page), 0) == 0
+    places = [(0, 0, sizes[0]), (0, 2 * page, sizes[1]), (0, 1, sizes[2])]
+    assert join([pages], places) == b"".join(bytes(range(at % 2, at % 2 + size)) for _, at, size in places)
