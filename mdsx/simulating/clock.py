@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -172,11 +173,10 @@ class _Share:
         while self._calls and self.may_begin:
             self._busy += 1
             self._threads.busy += 1
-            self._world.start(self._work)
+            self._world.start(partial(self._work, self._calls.popleft()))
 
-    def _work(self) -> None:
-        if self._calls:
-            self._calls.popleft()()
+    def _work(self, call: Callable[[], object]) -> None:
+        call()
         self._busy -= 1
         self._threads.busy -= 1
         self._begin()

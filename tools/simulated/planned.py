@@ -1,0 +1,51 @@
+"""The same setting, simulated from the dataset's index."""
+
+from __future__ import annotations
+
+import mdsx
+from mdsx.order import DatasetCourse, Order
+from mdsx.shards import View
+from mdsx.simulating.clock import World
+from mdsx.simulating.link import Link
+from mdsx.simulating.node import Node
+from mdsx.simulating.settings import Cluster, Loading
+from mdsx.simulating.stored import stored_in
+from mdsx.simulating.training import Data, SimulatedNode, train
+from mdsx.simulating.view import Fetched
+from mdsx.stream import Batching
+from tools.simulated.measured import Found, Place
+
+
+def simulate(place: Place) -> Found:
+    """Simulate the setting."""
+    setting, server = place.setting, place.server
+    options = {
+        "endpoint": server.endpoint,
+        "access_key_id": server.key,
+        "secret_access_key": server.secret,
+        "region": "us-east-1",
+    }
+    cache = mdsx.Cache(place.scratch / "no-cache", place.limit)
+    view = View([mdsx.Dataset(place.url, cache=cache, storage_options=options).excerpt])
+    stored = stored_in(view)
+    world, ranks = World(), range(setting.ranks)
+    cluster = Cluster(1, setting.ranks, place.limit, setting.rate, setting.rtt)
+    loading = Loading(setting.batch, setting.workers, 2, True, setting.step)
+    link = Link(world, setting.rate, setting.rtt)
+    node = SimulatedNode(0, ranks, Node(world, place.limit), link, Fetched(), {})
+    course = DatasetCourse(Order(view.counts, seed=0, shuffle=True, shuffle_block=setting.block))
+    steps = Batching(course.epoch_samples, setting.batch, setting.ranks, True)
+    train([(node, Data(course, steps, stored))], world, cluster, loading, _passes(setting.epochs), None)
+    waits = [node.steps[rank].waited for rank in ranks]
+    return Found(
+        link.bytes,
+        node.fetched.whole,
+        link.requests - node.fetched.whole,
+        waits,
+        max(each[0] for each in waits),
+        [],
+    )
+
+
+def _passes(epochs: int) -> list[tuple[int, int]]:
+    return [(epoch, 0) for epoch in range(epochs)]

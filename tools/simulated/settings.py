@@ -1,0 +1,90 @@
+"""The settings that are measured and simulated: each stresses another part of the loader."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import mdsx
+
+_DRAW = 11
+_HALF = bytes(number % 16 for number in range(256))  # zstd makes half of such bytes
+_OVERHEAD = 64  # bytes of a row beside the data, and more
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A dataset, a node and a loader.
+
+    `sizes`: the least and the most bytes of a sample; if they differ, its data is of variable size. `shard_samples`: on
+    average. `cache`: its limit as a share of the dataset. `rate` in bytes a second; `rtt` and `step` in seconds.
+    `block`: samples of a shuffle block; None for the default.
+    """
+
+    title: str
+    samples: int
+    sizes: tuple[int, int]
+    shard_samples: int
+    batch: int
+    ranks: int
+    workers: int
+    epochs: int
+    step: float
+    rate: float
+    rtt: float
+    cache: float = 4.0
+    compression: str | None = None
+    block: int | None = None
+
+    @property
+    def shard_bytes(self) -> int:
+        return self.shard_samples * (sum(self.sizes) // 2 + _OVERHEAD)
+
+    def quick(self) -> Setting:
+        """Return the same with an eighth of the samples."""
+        return replace(self, samples=self.samples // 8)
+
+    def write(self, folder: Path) -> int:
+        """Write the dataset, and return the bytes of its shards as they are stored."""
+        chance = random.Random(_DRAW)
+        least, most = self.sizes
+        kind = f"uint8[{least}]" if least == most else "bytes"
+        columns = {"id": "int64", "data": kind}
+        with mdsx.Writer(folder, columns, shard_size=self.shard_bytes, compression=self.compression) as out:
+            for number in range(self.samples):
+                data = chance.randbytes(chance.randint(least, most)).translate(_HALF)
+                out.write({"id": number, "data": np.frombuffer(data, np.uint8) if least == most else data})
+        return sum(path.stat().st_size for path in folder.glob("shard.*"))
+
+
+_MB = 10**6
+SETTINGS = [
+    Setting(
+        "1 rank, no workers, a link slower than the steps",
+        samples=24_000, sizes=(8192, 8192), shard_samples=256, batch=32, ranks=1, workers=0, epochs=1,
+        step=0.01, rate=12 * _MB, rtt=0.02,
+    ),
+    Setting(
+        "1 rank, 2 workers",
+        samples=24_000, sizes=(8192, 8192), shard_samples=256, batch=32, ranks=1, workers=2, epochs=1,
+        step=0.01, rate=12 * _MB, rtt=0.02,
+    ),
+    Setting(
+        "4 ranks that share a cache, samples of 1 to 16 kB",
+        samples=24_000, sizes=(1024, 16384), shard_samples=256, batch=8, ranks=4, workers=0, epochs=1,
+        step=0.01, rate=12 * _MB, rtt=0.02,
+    ),
+    Setting(
+        "2 epochs, a cache of 60 % of the dataset",
+        samples=16_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=2,
+        step=0.02, rate=12 * _MB, rtt=0.02, cache=0.6, block=1024,
+    ),
+    Setting(
+        "2 ranks, zstd, small shards, 50 ms of latency",
+        samples=24_000, sizes=(8192, 8192), shard_samples=16, batch=16, ranks=2, workers=0, epochs=1,
+        step=0.01, rate=40 * _MB, rtt=0.05, compression="zstd",
+    ),
+]  # fmt: skip
