@@ -123,6 +123,7 @@ class SimulatedView(View):
 
     def close(self, shard: int) -> None:
         self._opened.discard(shard)
+        self._read.discard(shard)
         if self.cached(shard):
             self._cache.release(_path(shard))
 

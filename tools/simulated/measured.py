@@ -23,6 +23,7 @@ from tools.servers.s3 import S3Server
 from tools.simulated.settings import Setting
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_BUCKET, _SET = "data", "set"
 _LIMIT = 300.0  # seconds for a run
 _QUIET = 1.5  # seconds after the last answer in which nothing may come
 PRELOAD = ("tools.simulated.measured", "mdsx.torch", "boto3")
@@ -71,6 +72,11 @@ class Place:
     size: int
 
     @property
+    def folder(self) -> Path:
+        """Return where the server has the dataset."""
+        return self.scratch / "s3" / _BUCKET / _SET
+
+    @property
     def limit(self) -> int:
         return int(self.setting.cache * self.size)
 
@@ -82,9 +88,10 @@ def written(setting: Setting) -> Iterator[Place]:
         tempfile.TemporaryDirectory(prefix="mdsx-simulated-") as scratch,
         S3Server(Path(scratch, "s3"), checksums=False) as server,
     ):
-        url = server.make_bucket("data") + "/set"
-        size = setting.write(Path(scratch, "s3", "data", "set"))
-        yield Place(setting, url, server, Path(scratch), size)
+        url = f"{server.make_bucket(_BUCKET)}/{_SET}"
+        place = Place(setting, url, server, Path(scratch), 0)
+        place.size = setting.write(place.folder)
+        yield place
 
 
 def measure(place: Place) -> Found:

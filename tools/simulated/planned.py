@@ -13,6 +13,7 @@ from mdsx.simulating.stored import stored_in
 from mdsx.simulating.training import Data, SimulatedNode, train
 from mdsx.simulating.view import Fetched
 from mdsx.stream import Batching
+from tools.simulated.exact import ReadShards
 from tools.simulated.measured import Found, Place
 
 
@@ -28,6 +29,8 @@ def simulate(place: Place) -> Found:
     cache = mdsx.Cache(place.scratch / "no-cache", place.limit)
     view = View([mdsx.Dataset(place.url, cache=cache, storage_options=options).excerpt])
     stored = stored_in(view)
+    if setting.needs_shards:
+        stored = ReadShards.of(stored, view.parts[0].shards.index, place.folder)
     world, ranks = World(), range(setting.ranks)
     cluster = Cluster(1, setting.ranks, place.limit, setting.rate, setting.rtt)
     loading = Loading(setting.batch, setting.workers, 2, True, setting.step)

@@ -43,6 +43,11 @@ class Setting:
     def shard_bytes(self) -> int:
         return self.shard_samples * (sum(self.sizes) // 2 + _OVERHEAD)
 
+    @property
+    def needs_shards(self) -> bool:
+        """Whether the index alone does not say which bytes a sample read by range takes."""
+        return self.sizes[0] < self.sizes[1] or self.compression is not None
+
     def quick(self) -> Setting:
         """Return the same with an eighth of the samples."""
         return replace(self, samples=self.samples // 8)
@@ -64,27 +69,27 @@ _MB = 10**6
 SETTINGS = [
     Setting(
         "1 rank, no workers, a link slower than the steps",
-        samples=24_000, sizes=(8192, 8192), shard_samples=256, batch=32, ranks=1, workers=0, epochs=1,
-        step=0.01, rate=12 * _MB, rtt=0.02,
+        samples=24_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=1,
+        step=0.01, rate=10 * _MB, rtt=0.02, block=4096,
     ),
     Setting(
         "1 rank, 2 workers",
         samples=24_000, sizes=(8192, 8192), shard_samples=256, batch=32, ranks=1, workers=2, epochs=1,
-        step=0.01, rate=12 * _MB, rtt=0.02,
+        step=0.015, rate=10 * _MB, rtt=0.02, block=8192,
     ),
     Setting(
         "4 ranks that share a cache, samples of 1 to 16 kB",
-        samples=24_000, sizes=(1024, 16384), shard_samples=256, batch=8, ranks=4, workers=0, epochs=1,
-        step=0.01, rate=12 * _MB, rtt=0.02,
+        samples=24_000, sizes=(1024, 16384), shard_samples=128, batch=8, ranks=4, workers=0, epochs=1,
+        step=0.01, rate=10 * _MB, rtt=0.02, block=4096,
     ),
     Setting(
         "2 epochs, a cache of 60 % of the dataset",
         samples=16_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=2,
-        step=0.02, rate=12 * _MB, rtt=0.02, cache=0.6, block=1024,
+        step=0.015, rate=9 * _MB, rtt=0.02, cache=0.6, block=1024,
     ),
     Setting(
-        "2 ranks, zstd, small shards, 50 ms of latency",
-        samples=24_000, sizes=(8192, 8192), shard_samples=16, batch=16, ranks=2, workers=0, epochs=1,
-        step=0.01, rate=40 * _MB, rtt=0.05, compression="zstd",
+        "zstd, small shards, 100 ms of latency",
+        samples=24_000, sizes=(8192, 8192), shard_samples=32, batch=32, ranks=1, workers=0, epochs=1,
+        step=0.005, rate=40 * _MB, rtt=0.1, compression="zstd", block=1024,
     ),
 ]  # fmt: skip
