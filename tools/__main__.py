@@ -110,6 +110,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = tool("scale.run", text, "a subject failed")
     scale.add_arguments(add)
 
+    text = "Run trainings over a limited link, simulate the same, and print both: bytes, requests and waits."
+    add = tool("simulated.run", text, "bytes or requests differ in some setting")
+    add("--quick", action="store_true", help="an eighth of the samples")
+    add("--docs", action="store_true", help="write the tables into docs/simulate.md")
+
     text = "Run mdsx under load and faults, kill and resume readers and writers, and check every delivered sample."
     add = tool("soak.run", text, "anything was wrong, lost, repeated, leaked or hung")
     add("--minutes", type=float, default=10.0, help="how long (default 10)")

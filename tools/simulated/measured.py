@@ -10,11 +10,14 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import mdsx
+from mdsx.format import filenames
+from mdsx.storage import open_storage
 from tools.fault_proxy import Exchange, Reply
 from tools.link import Link
 from tools.processes import end_with_parent
@@ -25,6 +28,7 @@ from tools.simulated.settings import Setting
 _CONTEXT = multiprocessing.get_context("forkserver")
 _BUCKET, _SET = "data", "set"
 _LIMIT = 300.0  # seconds for a run
+_PROBES = 15
 _QUIET = 1.5  # seconds after the last answer in which nothing may come
 PRELOAD = ("tools.simulated.measured", "mdsx.torch", "boto3")
 """What the fork server, from which the processes are forked, should import first."""
@@ -45,7 +49,7 @@ class Found:
     """What the ranks of a node got and how long they waited, for real or simulated.
 
     `bytes`, `whole` and `ranges` count requests for shards: whole ones and single samples. `waits`: seconds, by rank
-    and step. `first`: seconds to the first batch of the last rank.
+    and step. `first`: seconds to the first batch of the last rank. `latency`: seconds that one small request takes.
     """
 
     bytes: int
@@ -53,7 +57,8 @@ class Found:
     ranges: int
     waits: list[list[float]]
     first: float
-    requests: list[Request]
+    latency: float
+    requests: list[Request] = field(default_factory=list)
 
     @property
     def waited(self) -> float:
@@ -80,6 +85,12 @@ class Place:
     def limit(self) -> int:
         return int(self.setting.cache * self.size)
 
+    def options(self, endpoint: str) -> dict[str, str]:
+        """Return what mdsx must know of the server, reached at `endpoint`."""
+        server = self.server
+        keys = {"access_key_id": server.key, "secret_access_key": server.secret}
+        return {"endpoint": endpoint, "region": "us-east-1", **keys}
+
 
 @contextmanager
 def written(setting: Setting) -> Iterator[Place]:
@@ -104,6 +115,7 @@ def measure(place: Place) -> Found:
         tempfile.TemporaryDirectory(prefix="mdsx-simulated-") as cache,
     ):
         environment = {**place.server.env(), "AWS_ENDPOINT_URL": link.endpoint}
+        latency = _latency(place, link.endpoint)
         found = _train(place, cache, environment, proxy)
     return Found(
         sum(request.size for request in proxy.requests),
@@ -111,8 +123,19 @@ def measure(place: Place) -> Found:
         sum(not request.whole for request in proxy.requests),
         [rank.waits for rank in found],
         max(rank.waits[0] for rank in found),
+        latency,
         [each._replace(began=each.began - found[0].began, ended=each.ended - found[0].began) for each in proxy.requests],
     )
+
+
+def _latency(place: Place, endpoint: str) -> float:
+    """Return the seconds that a small request takes on an open connection: of the link, the server and mdsx."""
+    storage, times = open_storage(place.url, place.options(endpoint)), []
+    for _ in range(_PROBES):
+        before = time.monotonic()
+        storage.get(filenames.INDEX, stop=1)
+        times.append(time.monotonic() - before)
+    return median(times)
 
 
 class _Proxy(CountingProxy):

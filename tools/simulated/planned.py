@@ -17,24 +17,18 @@ from tools.simulated.exact import ReadShards
 from tools.simulated.measured import Found, Place
 
 
-def simulate(place: Place) -> Found:
-    """Simulate the setting."""
-    setting, server = place.setting, place.server
-    options = {
-        "endpoint": server.endpoint,
-        "access_key_id": server.key,
-        "secret_access_key": server.secret,
-        "region": "us-east-1",
-    }
+def simulate(place: Place, latency: float) -> Found:
+    """Simulate the setting, on a link whose requests take `latency` seconds."""
+    setting = place.setting
     cache = mdsx.Cache(place.scratch / "no-cache", place.limit)
-    view = View([mdsx.Dataset(place.url, cache=cache, storage_options=options).excerpt])
+    view = View([mdsx.Dataset(place.url, cache=cache, storage_options=place.options(place.server.endpoint)).excerpt])
     stored = stored_in(view)
     if setting.needs_shards:
         stored = ReadShards.of(stored, view.parts[0].shards.index, place.folder)
     world, ranks = World(), range(setting.ranks)
-    cluster = Cluster(1, setting.ranks, place.limit, setting.rate, setting.rtt)
+    cluster = Cluster(1, setting.ranks, place.limit, setting.rate, latency)
     loading = Loading(setting.batch, setting.workers, 2, True, setting.step)
-    link = Link(world, setting.rate, setting.rtt)
+    link = Link(world, setting.rate, latency)
     node = SimulatedNode(0, ranks, Node(world, place.limit), link, Fetched(), {})
     course = DatasetCourse(Order(view.counts, seed=0, shuffle=True, shuffle_block=setting.block))
     steps = Batching(course.epoch_samples, setting.batch, setting.ranks, True)
@@ -46,7 +40,7 @@ def simulate(place: Place) -> Found:
         link.requests - node.fetched.whole,
         waits,
         max(each[0] for each in waits),
-        [],
+        latency,
     )
 
 

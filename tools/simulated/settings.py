@@ -88,7 +88,7 @@ SETTINGS = [
         step=0.015, rate=9 * _MB, rtt=0.02, cache=0.6, block=1024,
     ),
     Setting(
-        "zstd, small shards, 100 ms of latency",
+        "zstd, small shards, a round trip of 100 ms",
         samples=24_000, sizes=(8192, 8192), shard_samples=32, batch=32, ranks=1, workers=0, epochs=1,
         step=0.005, rate=40 * _MB, rtt=0.1, compression="zstd", block=1024,
     ),
