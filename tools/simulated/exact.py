@@ -1,4 +1,4 @@
-"""What is read of shards by range, exactly: from the shards themselves, as the index does not say where values begin."""
+"""What is read of shards by range, exactly: the index does not say where values begin, but the shards do."""
 
 from __future__ import annotations
 

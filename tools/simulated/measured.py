@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import mdsx
 from mdsx.format import filenames
 from mdsx.storage import open_storage
@@ -35,10 +37,9 @@ PRELOAD = ("tools.simulated.measured", "mdsx.torch", "boto3")
 
 
 class Request(NamedTuple):
-    """A request for bytes of a shard: in the time of the monotonic clock, when it came and when its answer was sent."""
+    """A request for bytes of a shard that was answered. `answered`: by the monotonic clock."""
 
-    began: float
-    ended: float
+    answered: float
     shard: str
     whole: bool
     size: int
@@ -63,7 +64,7 @@ class Found:
     @property
     def waited(self) -> float:
         """Return for how many seconds steps waited: of each the rank that waited longest, as the others wait for it."""
-        return sum(map(max, zip(*self.waits, strict=True)))
+        return float(np.array(self.waits).max(axis=0).sum())
 
 
 @dataclass
@@ -121,10 +122,10 @@ def measure(place: Place) -> Found:
         sum(request.size for request in proxy.requests),
         sum(request.whole for request in proxy.requests),
         sum(not request.whole for request in proxy.requests),
-        [rank.waits for rank in found],
-        max(rank.waits[0] for rank in found),
+        found,
+        max(waits[0] for waits in found),
         latency,
-        [each._replace(began=each.began - found[0].began, ended=each.ended - found[0].began) for each in proxy.requests],
+        proxy.requests,
     )
 
 
@@ -145,28 +146,15 @@ class _Proxy(CountingProxy):
         super().__init__(server)
         self.requests: list[Request] = []
 
-    def fault_of(self, exchange: Exchange) -> Any:
-        answer = super().fault_of(exchange)
-        exchange.began = time.monotonic()  # type: ignore[attr-defined]
-        return answer
-
     def answered(self, exchange: Exchange, reply: Reply) -> None:
         super().answered(exchange, reply)
         name = exchange.key.rpartition("/")[2]
         if exchange.command == "GET" and name.startswith("shard."):
             whole = not exchange.range or exchange.range.endswith("-")
-            began = exchange.began  # type: ignore[attr-defined]
-            self.requests.append(Request(began, time.monotonic(), name, whole, len(reply.body)))
+            self.requests.append(Request(time.monotonic(), name, whole, len(reply.body)))
 
 
 # --- the ranks
-
-
-class _Trained(NamedTuple):
-    """What a rank found: when it began by the monotonic clock, and for how many seconds each step waited."""
-
-    began: float
-    waits: list[float]
 
 
 @dataclass(frozen=True)
@@ -188,8 +176,8 @@ class _Rank:
             "OMP_NUM_THREADS": "1",
         }
 
-    def train(self, together: Any) -> _Trained:
-        """Take all steps, after the other ranks have opened the dataset too."""
+    def train(self, together: Any) -> list[float]:
+        """Take all steps, after the other ranks have opened the dataset too. Return for how long each waited."""
         warnings.simplefilter("ignore")  # more processes than cores
         from mdsx.torch import StreamingDataLoader, StreamingDataset
 
@@ -199,7 +187,7 @@ class _Rank:
         loader = StreamingDataLoader(data, setting.batch, num_workers=setting.workers, **workers)
         time.sleep(0.5 + 4 * setting.rtt)  # connections are open
         together.wait()
-        began, waits = time.monotonic(), []
+        waits = list[float]()
         for _ in range(setting.epochs):
             batches = iter(loader)
             while True:
@@ -209,7 +197,7 @@ class _Rank:
                 waits.append(time.monotonic() - before)
                 together.wait()
                 time.sleep(setting.step)
-        return _Trained(began, waits)
+        return waits
 
 
 def _work(rank: _Rank, environment: dict[str, str], together: Any, answers: Any, end: Any) -> None:
@@ -224,8 +212,8 @@ def _work(rank: _Rank, environment: dict[str, str], together: Any, answers: Any,
     end.wait()  # downloads in flight come to their end
 
 
-def _train(place: Place, cache: str, environment: dict[str, str], proxy: _Proxy) -> list[_Trained]:
-    """Return what each rank found."""
+def _train(place: Place, cache: str, environment: dict[str, str], proxy: _Proxy) -> list[list[float]]:
+    """Return for how many seconds each step waited, by rank."""
     setting, started = place.setting, []
     together, end = _CONTEXT.Barrier(setting.ranks), _CONTEXT.Event()
     deadline = time.monotonic() + _LIMIT
@@ -237,12 +225,12 @@ def _train(place: Place, cache: str, environment: dict[str, str], proxy: _Proxy)
             process.start()
             theirs.close()
             started.append((process, ours))
-        found: list[_Trained] = []
+        found: list[list[float]] = []
         for _, ours in started:
             if not ours.poll(max(deadline - time.monotonic(), 0)):
                 raise AssertionError(f"{setting.title}: no end within {_LIMIT:.0f} seconds")
             answer = ours.recv()
-            assert isinstance(answer, _Trained), f"{setting.title}: {answer}"
+            assert isinstance(answer, list), f"{setting.title}: {answer}"
             found.append(answer)
         _wait_for_quiet(proxy)
         end.set()

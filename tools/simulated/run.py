@@ -39,7 +39,8 @@ def run(given: argparse.Namespace) -> int:
                 step.passed, step.result, failed = False, str(error), True
                 continue
             if counts(real) != counts(simulated):
-                step.passed, step.result, failed = False, f"{counts(real)} measured, {counts(simulated)} simulated", True
+                step.passed, failed = False, True
+                step.result = f"{counts(real)} measured, {counts(simulated)} simulated"
             rows.append(_row(setting, real, simulated))
             settings.append(_about(setting, real))
     heads = ("setting", "samples", "shards", "batch of a rank", "step", "cache", "link", "a request took")
@@ -65,13 +66,11 @@ def counts(found: Found) -> tuple[int, int, int]:
 
 
 def _row(setting: Setting, real: Found, simulated: Found) -> list[str]:
-    cells = [setting.title]
-    for found in (real, simulated):
-        cells.append(f"{found.bytes:,}")
-    for found in (real, simulated):
-        cells.append(f"{found.whole + found.ranges:,} ({found.whole:,} + {found.ranges})")
+    both = real, simulated
+    cells = [setting.title, *(f"{found.bytes:,}" for found in both)]
+    cells += [f"{found.whole + found.ranges:,} ({found.whole:,} + {found.ranges})" for found in both]
     cells += [f"{real.waited:.2f} s", f"{simulated.waited:.2f} s", f"{simulated.waited / real.waited - 1:+.1%}"]
-    return [*cells, f"{real.first:.2f} s", f"{simulated.first:.2f} s"]
+    return [*cells, *(f"{found.first:.2f} s" for found in both)]
 
 
 def _about(setting: Setting, real: Found) -> list[str]:
