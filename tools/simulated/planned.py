@@ -29,10 +29,10 @@ def simulate(place: Place, latency: float) -> Found:
     cluster = Cluster(1, setting.ranks, place.limit, setting.rate, latency)
     loading = Loading(setting.batch, setting.workers, 2, True, setting.step)
     link = Link(world, setting.rate, latency)
-    node = SimulatedNode(0, ranks, Node(world, place.limit), link, Fetched(), {})
+    node = SimulatedNode(0, ranks, Node(world, place.limit), link, Fetched())
     course = DatasetCourse(Order(view.counts, seed=0, shuffle=True, shuffle_block=setting.block))
     steps = Batching(course.epoch_samples, setting.batch, setting.ranks, True)
-    train([(node, Data(course, steps, stored))], world, cluster, loading, _passes(setting.epochs), None)
+    train([(node, Data(course, lambda rank: steps, stored))], world, cluster, loading, _passes(setting.epochs), None)
     waits = [node.steps[rank].waited for rank in ranks]
     return Found(
         link.bytes,
