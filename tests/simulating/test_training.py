@@ -57,7 +57,7 @@ def test_a_cache_that_is_too_small_costs_bytes_and_never_exceeds_its_limit() -> 
 def test_a_link_slower_than_the_steps_makes_them_wait_for_what_is_missing() -> None:
     slow = simulated(replace(CLUSTER, rate=4e6), LOADING)
     steps = len(slow.steps[0].at) * LOADING.step
-    least = slow.link.bytes / 4e6 - steps  # if steps went on until the last byte
+    least = slow.link.bytes / 4e6 - steps  # if the last byte came before the last step
     assert least < sum(slow.steps[0].waited) < least + 0.5
     fast = simulated(replace(CLUSTER, rate=400e6), LOADING)
     assert sum(fast.steps[0].waited) < 0.1
