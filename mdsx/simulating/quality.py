@@ -2,6 +2,8 @@
 
 - Correlation: Pearson's, of the position and the number of its sample. An exact shuffle has about 0.
 - Distinct: how many shards (or values of a column, such as classes) are in a batch.
+- Repeated: the share of a batch's shards that the batch before has too. Small blocks of many lanes have many shards in
+  each batch, but the same ones for long.
 - Neighbour distance: how far apart the numbers of neighbouring positions are, 1.0 in an exact shuffle.
 
 An epoch of up to 2^20 samples is measured whole. Of a larger one, stretches of some batches are, and positions drawn by
@@ -13,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,7 @@ _BATCHES = 4  # in a stretch
 _WORK = 2**23  # samples to compute for all stretches, about
 _MEAN, _MEDIAN = 1 / 3, 1 - math.sqrt(0.5)  # of the distance of two numbers drawn from 0 to 1
 _MAX_BATCH = 2**24
+_Parts = list[NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Quality:
         distinct_of: "shards", or the column's name.
         neighbour_distance: The mean distance of neighbours' numbers, by that of an exact shuffle.
         neighbour_median: The median distance, by that of an exact shuffle.
+        repeated: The share of a batch's shards, or values, that the batch before has too: the mean.
         sampled: The positions whose batches were counted: all of the epoch, or fewer.
     """
 
@@ -71,6 +76,7 @@ class Quality:
     distinct_of: str
     neighbour_distance: float
     neighbour_median: float
+    repeated: float
     sampled: int
 
     def as_json(self) -> dict[str, object]:
@@ -158,13 +164,15 @@ def quality(
         )
     whole = order.samples <= _WHOLE
     ends = np.cumsum(counts)
-    distinct, distances, sampled = list[NDArray[np.int64]](), list[NDArray[np.int64]](), 0
+    distinct, repeated, distances, sampled = _Parts(), _Parts(), _Parts(), 0
     for numbers in _stretches(order, batch, whole=whole):
         kinds = np.searchsorted(ends, numbers, side="right") if labels is None else labels.values[numbers]
-        distinct.append(_distinct(kinds[: len(kinds) // batch * batch].reshape(-1, batch)))
+        kinds = kinds[: len(kinds) // batch * batch].reshape(-1, batch)
+        distinct.append(distinct_in(kinds))
+        repeated.append(repeated_in(kinds))
         distances.append(np.abs(np.diff(numbers)))
         sampled += len(numbers)
-    found, apart = np.concatenate(distinct), np.concatenate(distances) / order.samples
+    found, again, apart = np.concatenate(distinct), np.concatenate(repeated), np.concatenate(distances) / order.samples
     correlation, error = _correlation(order, whole=whole)
     return Quality(
         method=order.method,
@@ -177,6 +185,7 @@ def quality(
         distinct_of="shards" if labels is None else labels.column,
         neighbour_distance=float(apart.mean()) / _MEAN if len(apart) else 0.0,
         neighbour_median=float(np.median(apart)) / _MEDIAN if len(apart) else 0.0,
+        repeated=float(again.mean()) if len(again) else 0.0,
         sampled=sampled,
     )
 
@@ -201,11 +210,33 @@ def _stretches(order: EpochOrder, batch: int, *, whole: bool) -> Iterator[NDArra
         yield order.numbers(start, start + size)
 
 
-def _distinct(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+def distinct_in(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many distinct values each row of [batches, B] has."""
     ordered = np.sort(kinds, axis=1)
     changes: NDArray[np.int64] = np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=1)
     return changes + 1
+
+
+def repeated_in(kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the share of each row's distinct values that the row before has too: float64 [batches - 1]."""
+    span = int(kinds.max(initial=0)) + 1
+    pairs = np.unique(kinds + np.arange(len(kinds))[:, None] * span)
+    rows = pairs // span
+    again = np.isin(pairs - span, pairs, assume_unique=True)
+    return (np.bincount(rows, again, len(kinds)) / np.bincount(rows, minlength=len(kinds)))[1:]
+
+
+def exact_batches(counts: NDArray[np.int64], batch_size: int) -> tuple[float, float]:
+    """Return how many shards a batch of an exact shuffle has, and the share of them that the batch before has too.
+
+    Both are expected values, for batches that are drawn independently.
+    """
+    samples = int(counts.sum())
+    size = min(batch_size, samples)
+    sizes, often = np.unique(counts[counts > 0], return_counts=True)
+    drawn = -np.expm1(size * np.log1p(-np.minimum(sizes / samples, 1 - 1e-12)))
+    distinct = float((often * drawn).sum())
+    return distinct, float((often * drawn**2).sum()) / distinct
 
 
 def _correlation(order: EpochOrder, *, whole: bool) -> tuple[float, float]:

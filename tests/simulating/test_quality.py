@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mdsx.order import Order
 from mdsx.simulating.buffered import Buffer
 from mdsx.simulating.orders import EpochOrder, Exact, Ours, ShardLine, Unshuffled
 from mdsx.simulating.py1e import Py1e
-from mdsx.simulating.quality import METHODS, Labels, epoch_orders, order_map, qualities, quality
+from mdsx.simulating.quality import METHODS, Labels, epoch_orders, exact_batches, order_map, qualities, quality
 
 COUNTS = np.array([900, 0, 1100, 450, 1000] * 40)
 N = int(COUNTS.sum())
@@ -73,6 +74,9 @@ def test_a_small_epoch_is_measured_whole() -> None:
     counted = [len(set(shards[start : start + 100].tolist())) for start in range(0, N - 99, 100)]
     assert found.correlation == pytest.approx(np.corrcoef(np.arange(N), numbers)[0, 1])
     assert found.distinct == pytest.approx(np.mean(counted))
+    batches = [set(shards[start : start + 100].tolist()) for start in range(0, N - 99, 100)]
+    again = [len(one & before) / len(one) for before, one in pairwise(batches)]
+    assert found.repeated == pytest.approx(np.mean(again))
     assert found.distinct_p5 == np.percentile(counted, 5)
     assert found.neighbour_distance == pytest.approx(np.abs(np.diff(numbers)).mean() / (N / 3))
     assert (found.correlation_error, found.distinct_error, found.sampled) == (0, 0, N)
@@ -101,6 +105,13 @@ def test_all_methods_hold_as_much_and_tell_shuffled_from_stored() -> None:
     assert found["none"].correlation == pytest.approx(1)
     assert found["none"].distinct < 2 < 20 < found["mdsx"].distinct < found["exact"].distinct
     assert json.loads(json.dumps(found["mdsx"].as_json()))["method"] == "mdsx"
+
+
+def test_batches_of_an_exact_shuffle_are_as_expected() -> None:
+    found = quality(Exact(N), COUNTS, batch_size=64, sample_bytes=1)
+    distinct, repeated = exact_batches(COUNTS, 64)
+    assert found.distinct == pytest.approx(distinct, rel=0.01)
+    assert found.repeated == pytest.approx(repeated, rel=0.05)
 
 
 def test_values_of_a_column_are_counted() -> None:
