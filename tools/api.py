@@ -63,7 +63,7 @@ INTERNAL = {
     | {"min_bytes_per_write"},
     "Dataset": {"of", "shards", "with_excerpt"},
     "Mixture": {"view", "weights"},
-    "Order": {"drawn", "in_blocks", "pieces_drawn"},
+    "Order": {"blocks_of", "drawn", "pieces_drawn", "unshuffled"},
     "ShardRepair": {"kept"},
 }
 """Members that other packages of mdsx or an engine use, and users do not."""

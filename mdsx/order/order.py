@@ -218,20 +218,21 @@ class Order:
         end = min(self._block_start(lane, self._block_number(lane, last - 1) + 1), self.lane_length(lane))
         return np.unique(self._pieces.shards[self._line.pieces[self._over(lane, begin, end)]])
 
-    def in_blocks(
-        self, positions: NDArray[np.int64], parts: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the shard, and the sample in it, that lies at a part (0 to 1, exclusive) of each position's block.
-
-        With random parts, it is as likely to be any sample as the one at the position, and needs no block's
-        permutation.
-        """
+    def blocks_of(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first position of each position's block, and how many samples the block has."""
         offsets, lanes = np.divmod(positions, self.lanes)
         first = self._first_tiles[lanes]
-        lengths = np.diff(self._lane_starts)[lanes]
         begins = np.where(offsets < first, 0, offsets - (offsets - first) % self._block)
-        ends = np.minimum(np.where(offsets < first, first, begins + self._block), lengths)
-        places = self._lane_starts[lanes] + begins + ((ends - begins) * parts).astype(np.int64)
+        ends = np.minimum(np.where(offsets < first, first, begins + self._block), np.diff(self._lane_starts)[lanes])
+        return begins * self.lanes + lanes, ends - begins
+
+    def unshuffled(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the shard, and the sample in it, that would be at each position if no block was permuted.
+
+        It costs little for any positions: no block's permutation is computed.
+        """
+        offsets, lanes = np.divmod(positions, self.lanes)
+        places = self._lane_starts[lanes] + offsets
         at = np.searchsorted(self._line.starts, places, side="right") - 1
         pieces = self._line.pieces[at]
         return self._pieces.shards[pieces], self._pieces.firsts[pieces] + places - self._line.starts[at]

@@ -7,16 +7,17 @@ which have the right distribution one by one and cost little. Here are mdsx's ow
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.order import Order, active_shards, key
-from mdsx.simulating.permuted import drawn_below, permutation_of, permuted, shares
+from mdsx.order import Order, active_shards, key, keys
+from mdsx.simulating.permuted import drawn_below, permutation_of, permuted
 
-_PLACES = 8  # of an epoch, where the shards in use are counted
+_PLACES = 15  # of an epoch, its middle among them, where the shards in use are counted
 _LANES = 128  # lanes where they are counted; others use as many
 KEYS = 0x51A1  # the first part of every key here, so that none is a key of the order
 
@@ -50,7 +51,8 @@ class Ours:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.samples = len(order)
-        self.held = min(_held(order), self.samples)
+        in_use, shards = shards_in_use(order)[0], max(1, int((order.counts > 0).sum()))
+        self.held = min(round(in_use * self.samples / shards), self.samples)
         self.work = max(order.shuffle_block, 65536) + 400 * order.lanes  # a tile of each lane
         self._firsts = np.cumsum(order.counts) - order.counts
 
@@ -59,9 +61,7 @@ class Ours:
         return samples + self._firsts[shards]
 
     def drawn(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Draw any place of the position's block, as the permutation of the block does."""
-        parts = shares(key(KEYS, 1, self.order.seed, self.order.epoch), positions)
-        shards, samples = self.order.in_blocks(positions, parts)
+        shards, samples = drawn_in_blocks(self.order, positions)
         return samples + self._firsts[shards]
 
 
@@ -138,13 +138,23 @@ def sampled_positions(samples: int, count: int, seed: int = 0) -> NDArray[np.int
     return np.sort(drawn_below(key(KEYS, 4, seed), np.arange(count), samples))
 
 
-def _held(order: Order) -> int:
-    """Return about how many samples the shards in use have, all lanes together: the mean over the epoch."""
-    samples, shards = len(order), int((order.counts > 0).sum())
-    if not samples:
-        return 0
-    lanes = np.unique(np.linspace(0, order.lanes - 1, min(_LANES, order.lanes)).astype(np.int64)).tolist()
-    places = [samples * (2 * place + 1) // (2 * _PLACES) for place in range(_PLACES)]
-    counted = [active_shards(order, place, lanes) for place in places]
-    active = sum(counted) / len(counted) * order.lanes / len(lanes)
-    return round(active * samples / shards)
+def drawn_in_blocks(order: Order, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the shard, and the sample in it, at each position, as if blocks were permuted by another permutation: one
+    that gives any item by itself."""
+    firsts, sizes = order.blocks_of(positions)
+    if not order.shuffle:
+        return order.unshuffled(positions)
+    block_keys = keys(key(KEYS, 1, order.seed, order.epoch), firsts)
+    places = permuted(block_keys, (positions - firsts) // order.lanes, sizes)
+    return order.unshuffled(firsts + places * order.lanes)
+
+
+def shards_in_use(order: Order, lanes: int | None = None) -> tuple[float, int]:
+    """Return how many shards the first `lanes` lanes (default: all) draw on at a time: the mean over the epoch, and the
+    most that was seen."""
+    samples, lanes = len(order), order.lanes if lanes is None else lanes
+    chosen = np.unique(np.linspace(0, lanes - 1, min(_LANES, lanes)).astype(np.int64)).tolist()
+    places = [samples * (place + 1) // (_PLACES + 1) for place in range(_PLACES)]
+    counted = [active_shards(order, place, chosen) for place in places]
+    more, shards = lanes / len(chosen), int((order.counts > 0).sum())
+    return min(sum(counted) / len(counted) * more, shards), min(math.ceil(max(counted) * more), shards)

@@ -285,22 +285,22 @@ def test_seed_and_epoch_take_all_64_bits(edge: int) -> None:
     )
 
 
-@given(order=orders(), data=st.data())
-def test_parts_of_a_block_are_its_samples(order: Order, data: Any) -> None:
-    """Parts from 0 to 1 of a block find each of its samples, as reading it does."""
-    if not len(order):
-        return
-    position = data.draw(st.integers(0, len(order) - 1))
-    found = set[tuple[int, int]]()
-    for part in range(200):
-        shards, samples = order.in_blocks(np.array([position]), np.array([part / 200]))
-        found.add((int(shards[0]), int(samples[0])))
-    lane = np.arange(position % order.lanes, len(order), order.lanes)
-    first, block = -(-order._block * (position % order.lanes + 1) // order.lanes), order._block
-    offsets = np.arange(len(lane))
-    numbers = np.where(offsets < first, 0, (offsets - first) // block + 1)
-    same = lane[numbers == numbers[position // order.lanes]]
-    shards, samples = order.locate(same)
-    assert found <= set(zip(shards.tolist(), samples.tolist(), strict=True))
-    if len(same) <= 100:
-        assert len(found) == len(same)
+@given(orders())
+def test_blocks_have_the_same_samples_before_and_after_they_are_permuted(order: Order) -> None:
+    positions = np.arange(len(order))
+    firsts, sizes = order.blocks_of(positions)
+    shuffled, stored = order.locate(positions), order.unshuffled(positions)
+    for first in np.unique(firsts).tolist():
+        block = firsts == first
+        assert (sizes[block] == block.sum()).all()
+        assert positions[block].tolist() == [first + order.lanes * number for number in range(int(block.sum()))]
+        for one, other in zip(shuffled, stored, strict=True):
+            assert np.array_equal(np.sort(one[block]), np.sort(other[block]))
+
+
+@given(orders())
+def test_unshuffled_blocks_have_pieces_in_order(order: Order) -> None:
+    shards, samples = order.unshuffled(np.arange(0, len(order), order.lanes))  # lane 0
+    same = np.diff(shards) == 0
+    assert (np.abs(np.diff(samples)[same]) >= 1).all()
+    assert sorted(zip(*order.unshuffled(np.arange(len(order))), strict=True)) == all_samples(order)
