@@ -301,8 +301,10 @@ def _reasons(
         )
     world = job.world_size
     if chosen.lanes % world == 0:
-        yield f"{chosen.lanes} lanes are {chosen.lanes // world} for each of {world} ranks: no two ranks share a shard."
+        each = "One lane is" if chosen.lanes == world else f"{chosen.lanes // world} lanes are"
+        yield f"{each} for each of {world} ranks, so that each rank reads its own shards."
     elif chosen.lanes % job.nodes == 0:
-        yield f"{chosen.lanes} lanes are {chosen.lanes // job.nodes} for each node: ranks of a node share its shards."
+        each = "One lane is" if chosen.lanes == job.nodes else f"{chosen.lanes // job.nodes} lanes are"
+        yield f"{each} for each node, whose ranks read the same shards."
     else:
         yield f"{chosen.lanes} lanes cannot be divided among {job.nodes} nodes: nodes download the same shards."

@@ -43,7 +43,8 @@ def test_a_part_of_a_large_dataset_gives_the_same_advice() -> None:
         same = whole.get((choice.lanes, choice.shuffle_block))
         if same is not None and choice.shuffle_block < 30_000:
             assert choice.distinct == pytest.approx(same.distinct, rel=0.1, abs=1)
-            assert choice.in_use_bytes == pytest.approx(same.in_use_bytes, rel=0.3, abs=3 * SHARD)
+            own = -(-choice.lanes // JOB.nodes)  # a block begins and ends within a shard, or does not
+            assert choice.in_use_bytes == pytest.approx(same.in_use_bytes, rel=0.3, abs=(own + 3) * SHARD)
 
 
 def test_no_cache_is_below_what_the_loader_warns_of() -> None:
