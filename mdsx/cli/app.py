@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import append, cache, clean, convert, damage, doctor, export, index, lengths, merge, show
+from mdsx.cli import append, cache, clean, convert, damage, doctor, export, index, lengths, merge, show, view
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -87,6 +87,7 @@ _add(indexers, index.parquet, index.PARQUET_EXAMPLE)
 _add(indexers, index.tar, index.TAR_EXAMPLE)
 app.add_typer(indexers)
 _add(app, show.info, show.INFO_EXAMPLE)
+_add(app, view.view, view.VIEW_EXAMPLE)
 _add(app, damage.verify, damage.VERIFY_EXAMPLE)
 _add(app, damage.repair, damage.REPAIR_EXAMPLE)
 _add(app, doctor.doctor, doctor.DOCTOR_EXAMPLE)

@@ -3,6 +3,6 @@
 from mdsx.damage.catalog import unnamed
 from mdsx.damage.repair import repair
 from mdsx.damage.report import Repair, ShardRepair, Verification
-from mdsx.damage.verify import verify, verify_stored
+from mdsx.damage.verify import damages_of, verify, verify_stored
 
-__all__ = ["Repair", "ShardRepair", "Verification", "repair", "unnamed", "verify", "verify_stored"]
+__all__ = ["Repair", "ShardRepair", "Verification", "damages_of", "repair", "unnamed", "verify", "verify_stored"]

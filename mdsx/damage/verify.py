@@ -83,7 +83,7 @@ def verify_stored(
     damages: list[MdsxError] = []
 
     def examined(shard: int) -> Sequence[MdsxError]:
-        return _damages(storage, beside, index, shard, int(firsts[shard]))
+        return damages_of(storage, beside, index, shard, first=int(firsts[shard]))
 
     for shard, found in enumerate(in_order(examined, range(of_shards), threads)):
         damages += found
@@ -105,7 +105,9 @@ def _damaged_snapshots(storage: Storage) -> Sequence[MdsxError]:
     return damages
 
 
-def _damages(storage: Storage, beside: Storage, index: StoredIndex, shard: int, first: int) -> Sequence[MdsxError]:
+def damages_of(storage: Storage, beside: Storage, index: StoredIndex, shard: int, *, first: int) -> Sequence[MdsxError]:
+    """Check every byte of one shard, and return what is wrong, an error of storage too. `first` is the number in the
+    dataset of its first sample."""
     try:
         index = with_side_object(beside, index, shard)
     except (FormatError, MissingError, TruncatedError) as error:

@@ -50,6 +50,8 @@ _ALLOWED = {
     ("doctor/machine.py", "subprocess"),  # tries a file lock against another process
     ("storage/remote/http.py", "urllib.request"),  # the proxies of the environment
     ("storage/remote/storage.py", "socket"),  # asks the configured endpoint whether it supports TLS
+    ("cli/view.py", "webbrowser"),  # opens the address of its own server
+    ("viewing/server.py", "socket"),  # a port of this machine
     ("torch/workers.py", "pickle"),  # between the processes of one job, as multiprocessing does
 }
 

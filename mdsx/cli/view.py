@@ -1,0 +1,55 @@
+"""`mdsx view`: a local web page to look through datasets."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from mdsx.cli.output import IndexOption, SnapshotOption, StorageOption, complain, storage_options
+
+VIEW_EXAMPLE = "mdsx view s3://bucket/corpus"
+
+
+def view(
+    urls: Annotated[
+        list[str], typer.Argument(metavar="URL...", help="Finished datasets. Several are also shown as one mixture.")
+    ],
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Show only these columns: their names, separated by commas.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A tokenizer.json, by which token rows are shown as text.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is any free one.")] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and open no browser.")] = False,
+    index: IndexOption = None,
+    snapshot: SnapshotOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Look through datasets on a local web page: columns and metadata, samples with their images, arrays and texts,
+    shards and their checks, and which samples a batch has.
+
+    Only this machine can open the page, at the address that is printed. Samples of a remote dataset are read by range.
+    Ctrl-C ends it.
+    """
+    from mdsx.viewing import Library, Opening, Tokenizer, check_installed, serve
+
+    check_installed()
+    opening = Opening(
+        columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        storage_options=storage_options(storage_option),
+        index=index,
+        snapshot=snapshot,
+        tokenizer=None if tokenizer is None else Tokenizer(tokenizer),
+    )
+    with serve(Library(urls, opening), port) as server:
+        print(server.address, flush=True)
+        complain("serving until Ctrl-C", kind="")
+        if not no_open:
+            webbrowser.open(server.address)
+        try:
+            server.run()
+        except KeyboardInterrupt:
+            complain("ended", kind="")

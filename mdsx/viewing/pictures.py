@@ -1,0 +1,54 @@
+"""Pictures that a browser may show: files that are images by their first bytes, and arrays of pixels."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PNG = "image/png"
+
+_SIDES = range(8, 4097)  # pixels of an array that is shown as a picture
+_COLOURS = {1: 0, 3: 2, 4: 6}  # samples of a pixel -> PNG's colour type
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type of PNG, JPEG, GIF or WebP, by the first bytes; None for everything else.
+
+    SVG is never one: it can hold scripts.
+    """
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return PNG
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def is_pixels(array: NDArray[Any]) -> bool:
+    """Return whether an array is as pixels are: uint8 [height, width], or [height, width, 1, 3 or 4]."""
+    sides = array.shape[:2]
+    return (
+        array.dtype == np.uint8
+        and (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _COLOURS))
+        and all(side in _SIDES for side in sides)
+    )
+
+
+def png(pixels: NDArray[Any]) -> bytes:
+    """Return pixels (see `is_pixels`) as a PNG file."""
+    height, width = pixels.shape[:2]
+    depth = 1 if pixels.ndim == 2 else pixels.shape[2]
+    rows = np.zeros((height, 1 + width * depth), np.uint8)  # each begins with its filter: none
+    rows[:, 1:] = pixels.reshape(height, width * depth)
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[depth], 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
