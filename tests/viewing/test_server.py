@@ -1,4 +1,4 @@
-"""The server refuses whoever lacks the token or uses another host name, and each answer has a strict policy."""
+"""The server refuses requests without the token or for another host name, and each answer has a strict policy."""
 
 from __future__ import annotations
 
