@@ -1,8 +1,8 @@
 """JSON and MessagePack values as a tree that a page can fold: bounded in nodes, depth and text, whatever the value is.
 
 A node is a dict with the kind `k`: "object" and "array" have `items` (lists of [key, node], and of nodes) and their
-number `n`, though only the first items may be there; "string" has the text `v` and its length `n`; "number" its text `v`;
-"bytes" their number `n`; "true", "false" and "null" nothing more. "cut" is a node that was left out.
+number `n`, though only the first items may be there; "string" has the text `v` and its length `n`; "number" its text
+`v`; "bytes" their number `n`; "true", "false" and "null" nothing more.
 """
 
 from __future__ import annotations

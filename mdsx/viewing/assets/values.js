@@ -219,8 +219,6 @@ function leafOf(tree) {
       return el("span", { class: "digits" }, tree.v);
     case "bytes":
       return el("span", { class: "soft" }, counted(tree.n, "byte"));
-    case "cut":
-      return el("span", { class: "soft" }, "…");
     default:
       return el("span", { class: "word" }, tree.k);
   }
