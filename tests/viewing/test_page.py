@@ -130,14 +130,9 @@ def test_a_check_names_the_damage_of_a_shard(chromium: Browser, address: str) ->
 def test_the_order_is_that_of_a_loader(chromium: Browser, address: str, dataset: Path) -> None:
     with opened(chromium, f"{address}#/order") as tab:
         page = tab.page
-        for label, value in (
-            ("Seed", "7"),
-            ("Epoch", "2"),
-            ("Batch", "1"),
-            ("Batch size of a rank", "6"),
-            ("World size", "3"),
-        ):
-            page.get_by_label(label, exact=True).fill(value)
+        run = {"Seed": 7, "Epoch": 2, "Batch": 1, "Batch size of a rank": 6, "World size": 3, "Rank": 1}
+        for label, value in run.items():
+            page.get_by_label(label, exact=True).fill(str(value))
         page.get_by_role("button", name="Show the batch").click()
         expect(page.locator("main")).to_contain_text("Batch 1 of 6")
         expect(page.locator(".ranks li")).to_have_count(3)
