@@ -1,8 +1,11 @@
-"""The link of a node to storage: all its transfers share the rate equally, and each request takes the latency.
+"""The link of a node to storage: all its transfers share the rate, and each request takes the latency.
 
-Sharing is exact and takes no small steps: with n transfers, each gets rate / n bytes a second. `_served` is how many
-bytes a transfer has received that was there from the beginning, so each ends at a value of it that is known when it
-begins (processor sharing, as in Kleinrock, Queueing Systems II, 4.4).
+Sharing is exact and takes no small steps: of the rate, each transfer gets its weight's part of all weights under way.
+`_served` is how many bytes a transfer of weight 1 has received that was there from the beginning, so each ends at a
+value of it that is known when it begins (processor sharing, as in Kleinrock, Queueing Systems II, 4.4).
+
+Weights differ, as TCP's connections get unequal shares. With equal ones, shards that begin together would also end
+together, and the link would then be idle until the next ones begin, which real links are not.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from mdsx.simulating.clock import Event, World
 
 _PIECES = 4  # in which a shard's bytes are reported as they come
 _TINY = 1e-6  # bytes
+_LIGHTEST = 0.5  # weight; the heaviest has 1.5
+_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly over 0 to 1 (mod 1), however many there are
 
 
 class Link:
@@ -25,7 +30,8 @@ class Link:
 
     def __init__(self, world: World, rate: float | None, latency: float) -> None:
         self._world, self._rate, self._latency = world, rate, latency
-        self._transfers: list[tuple[float, int, greenlet]] = []  # a heap
+        self._transfers: list[tuple[float, int, float, greenlet]] = []  # a heap: end, number, weight
+        self._weights = 0.0  # of these
         self._numbers = count()
         self._served = self._since = 0.0
         self._next: Event | None = None
@@ -50,14 +56,17 @@ class Link:
         if self._rate is None or not size:
             return
         self._advance()
-        heapq.heappush(self._transfers, (self._served + size, next(self._numbers), getcurrent()))
+        number = next(self._numbers)
+        weight = _LIGHTEST + number * _GOLDEN % 1
+        heapq.heappush(self._transfers, (self._served + size / weight, number, weight, getcurrent()))
+        self._weights += weight
         self._look_ahead()
         self._world.pause()
 
     def _advance(self) -> None:
         now = self._world.now
         if self._transfers and self._rate is not None:
-            self._served += self._rate / len(self._transfers) * (now - self._since)
+            self._served += self._rate / self._weights * (now - self._since)
         self._since = now
 
     def _look_ahead(self) -> None:
@@ -67,17 +76,18 @@ class Link:
             self._next = None
         if self._transfers and self._rate is not None:
             left = max(self._transfers[0][0] - self._served, 0.0)
-            seconds = left * len(self._transfers) / self._rate
+            seconds = left * self._weights / self._rate
             self._next = self._world.at(self._world.now + seconds, self._ended)
 
     def _ended(self) -> None:
         self._advance()
         self._served = max(self._served, self._transfers[0][0])  # despite rounding
         while self._transfers and self._transfers[0][0] <= self._served + _TINY:
-            _, _, thread = heapq.heappop(self._transfers)
+            _, _, weight, thread = heapq.heappop(self._transfers)
+            self._weights -= weight
             self._world.at(self._world.now, thread.switch)
         if not self._transfers:
-            self._served = 0.0
+            self._served = self._weights = 0.0
         self._next = None
         self._look_ahead()
 

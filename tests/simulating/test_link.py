@@ -1,4 +1,4 @@
-"""The simulated link: its transfers share the rate equally."""
+"""The simulated link: its transfers share the rate, by weights of a half to one and a half."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mdsx.simulating.clock import World
 from mdsx.simulating.link import Connections, Link
 
 
-def test_transfers_share_the_rate_equally() -> None:
+def test_transfers_share_the_rate_by_their_weights() -> None:
     world, ended = World(), dict[str, float]()
     link = Link(world, 100.0, 0.0)
 
@@ -24,7 +24,8 @@ def test_transfers_share_the_rate_equally() -> None:
         world.start(lambda: transfer("second", 0.5, 25))
 
     world.run(begin)
-    assert ended == {"second": pytest.approx(1.0), "first": pytest.approx(1.25)}
+    assert 0.5 + 0.25 / 0.75 <= ended["second"] <= 0.5 + 0.25 / 0.25  # between three fourths of the rate and one fourth
+    assert ended["first"] == pytest.approx(1.25)  # all bytes are there
     assert link.bytes == 125
 
 
@@ -40,6 +41,23 @@ def test_a_request_waits_for_its_first_byte_and_once_for_its_connection() -> Non
     world.run(two)
     assert ended == [0.5, 0.75]
     assert link.requests == 2
+
+
+def test_transfers_that_begin_together_do_not_end_together() -> None:
+    world, ended = World(), list[float]()
+    link = Link(world, 100.0, 0.0)
+
+    def transfer() -> None:
+        link.transfer(100)
+        ended.append(world.now)
+
+    def begin() -> None:
+        for _ in range(8):
+            world.start(transfer)
+
+    world.run(begin)
+    assert len({round(time, 3) for time in ended}) == 8
+    assert max(ended) == pytest.approx(8)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 10**6)), min_size=1, max_size=20), st.floats(1e3, 1e6))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,7 @@ class Found:
 
     `bytes`, `whole` and `ranges` count requests for shards: whole ones and single samples. `waits`: seconds, by rank
     and step. `first`: seconds to the first batch of the last rank. `latency`: seconds that one small request takes.
+    `step`: seconds of a step, on average.
     """
 
     bytes: int
@@ -59,6 +60,7 @@ class Found:
     waits: list[list[float]]
     first: float
     latency: float
+    step: float
     requests: list[Request] = field(default_factory=list)
 
     @property
@@ -122,9 +124,10 @@ def measure(place: Place) -> Found:
         sum(request.size for request in proxy.requests),
         sum(request.whole for request in proxy.requests),
         sum(not request.whole for request in proxy.requests),
-        found,
-        max(waits[0] for waits in found),
+        [rank.waits for rank in found],
+        max(rank.waits[0] for rank in found),
         latency,
+        mean(rank.step for rank in found),
         proxy.requests,
     )
 
@@ -157,6 +160,13 @@ class _Proxy(CountingProxy):
 # --- the ranks
 
 
+class _Trained(NamedTuple):
+    """For how many seconds each step of a rank waited, and how long a step took on average."""
+
+    waits: list[float]
+    step: float
+
+
 @dataclass(frozen=True)
 class _Rank:
     """A rank, in a process of its own."""
@@ -176,8 +186,8 @@ class _Rank:
             "OMP_NUM_THREADS": "1",
         }
 
-    def train(self, together: Any) -> list[float]:
-        """Take all steps, after the other ranks have opened the dataset too. Return for how long each waited."""
+    def train(self, together: Any) -> _Trained:
+        """Take all steps, after the other ranks have opened the dataset too."""
         warnings.simplefilter("ignore")  # more processes than cores
         from mdsx.torch import StreamingDataLoader, StreamingDataset
 
@@ -187,7 +197,7 @@ class _Rank:
         loader = StreamingDataLoader(data, setting.batch, num_workers=setting.workers, **workers)
         time.sleep(0.5 + 4 * setting.rtt)  # connections are open
         together.wait()
-        waits = list[float]()
+        waits, steps = list[float](), list[float]()
         for _ in range(setting.epochs):
             batches = iter(loader)
             while True:
@@ -196,8 +206,10 @@ class _Rank:
                     break
                 waits.append(time.monotonic() - before)
                 together.wait()
+                before = time.monotonic()
                 time.sleep(setting.step)
-        return waits
+                steps.append(time.monotonic() - before)
+        return _Trained(waits, mean(steps))
 
 
 def _work(rank: _Rank, environment: dict[str, str], together: Any, answers: Any, end: Any) -> None:
@@ -212,8 +224,8 @@ def _work(rank: _Rank, environment: dict[str, str], together: Any, answers: Any,
     end.wait()  # downloads in flight come to their end
 
 
-def _train(place: Place, cache: str, environment: dict[str, str], proxy: _Proxy) -> list[list[float]]:
-    """Return for how many seconds each step waited, by rank."""
+def _train(place: Place, cache: str, environment: dict[str, str], proxy: _Proxy) -> list[_Trained]:
+    """Return what each rank found."""
     setting, started = place.setting, []
     together, end = _CONTEXT.Barrier(setting.ranks), _CONTEXT.Event()
     deadline = time.monotonic() + _LIMIT
@@ -225,12 +237,12 @@ def _train(place: Place, cache: str, environment: dict[str, str], proxy: _Proxy)
             process.start()
             theirs.close()
             started.append((process, ours))
-        found: list[list[float]] = []
+        found: list[_Trained] = []
         for _, ours in started:
             if not ours.poll(max(deadline - time.monotonic(), 0)):
                 raise AssertionError(f"{setting.title}: no end within {_LIMIT:.0f} seconds")
             answer = ours.recv()
-            assert isinstance(answer, list), f"{setting.title}: {answer}"
+            assert isinstance(answer, _Trained), f"{setting.title}: {answer}"
             found.append(answer)
         _wait_for_quiet(proxy)
         end.set()

@@ -12,8 +12,8 @@ from tools.simulated.exact import ReadShards
 from tools.simulated.measured import Found, Place
 
 
-def simulate(place: Place, latency: float) -> Found:
-    """Simulate the setting, on a link whose requests take `latency` seconds."""
+def simulate(place: Place, latency: float, step: float) -> Found:
+    """Simulate the setting, on a link whose requests take `latency` seconds, with steps of `step` seconds."""
     setting = place.setting
     options = place.options(place.server.endpoint)
     source = opened([place.url], shuffle=Shuffle(shuffle_block=setting.block), storage_options=options)
@@ -22,7 +22,7 @@ def simulate(place: Place, latency: float) -> Found:
         index = source.view.parts[0].shards.index
         source = replace(source, stored=ReadShards.of(source.stored, index, place.folder))
     cluster = Cluster(1, setting.ranks, place.limit, setting.rate, latency)
-    loading = Loading(setting.batch, setting.workers, 2, True, setting.step)
+    loading = Loading(setting.batch, setting.workers, 2, True, step)
     simulation = Simulation(source, cluster, loading, epochs=setting.epochs)
     assert simulation.plan.exact
     (node,) = simulation.run()
@@ -34,4 +34,5 @@ def simulate(place: Place, latency: float) -> Found:
         waits,
         max(each[0] for each in waits),
         latency,
+        step,
     )

@@ -43,7 +43,17 @@ def run(given: argparse.Namespace) -> int:
                 step.result = f"{counts(real)} measured, {counts(simulated)} simulated"
             rows.append(_row(setting, real, simulated))
             settings.append(_about(setting, real))
-    heads = ("setting", "samples", "shards", "batch of a rank", "step", "cache", "link", "a request took")
+    heads = (
+        "setting",
+        "samples",
+        "shards",
+        "batch of a rank",
+        "step",
+        "a step took",
+        "cache",
+        "link",
+        "a request took",
+    )
     text = table(_HEADS, rows, right=range(1, len(_HEADS))) + "\n" + table(heads, settings, right=range(1, len(heads)))
     console.page(text)
     if given.docs and not failed:
@@ -57,7 +67,7 @@ def compare(setting: Setting) -> tuple[Found, Found]:
     """Return what a setting does for real, and simulated."""
     with written(setting) as place:
         real = measure(place)
-        return real, simulate(place, real.latency)
+        return real, simulate(place, real.latency, real.step)
 
 
 def counts(found: Found) -> tuple[int, int, int]:
@@ -85,6 +95,7 @@ def _about(setting: Setting, real: Found) -> list[str]:
         shard,
         f"{setting.batch}",
         f"{1000 * setting.step:.0f} ms",
+        f"{1000 * real.step:.1f} ms",
         cache,
         link,
         f"{1000 * real.latency:.0f} ms",

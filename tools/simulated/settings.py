@@ -85,7 +85,7 @@ SETTINGS = [
     Setting(
         "2 epochs, a cache of 60 % of the dataset",
         samples=16_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=2,
-        step=0.015, rate=9 * _MB, rtt=0.02, cache=0.6, block=1024,
+        step=0.01, rate=7 * _MB, rtt=0.02, cache=0.6, block=1024,
     ),
     Setting(
         "zstd, small shards, a round trip of 100 ms",
