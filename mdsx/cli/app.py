@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import mdsx
-from mdsx.cli import append, cache, clean, convert, damage, doctor, export, index, lengths, merge, show, view
+from mdsx.cli import append, cache, clean, convert, damage, doctor, export, index, lengths, merge, show, simulate, view
 from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
@@ -96,6 +96,7 @@ _add(app, merge.merge, merge.MERGE_EXAMPLE)
 _add(app, append.append, append.APPEND_EXAMPLE)
 _add(app, lengths.lengths, lengths.LENGTHS_EXAMPLE)
 _add(app, clean.clean, clean.CLEAN_EXAMPLE)
+_add(app, simulate.simulate, simulate.SIMULATE_EXAMPLE)
 caches = _typer(
     "cache",
     "Show what the local cache holds, and remove or add shards while jobs use it. Without a command: show.",

@@ -14,9 +14,8 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from greenlet import getcurrent, greenlet
-
 from mdsx.process import Crew, Kind
+from mdsx.simulating.threads import getcurrent, greenlet
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -14,9 +14,8 @@ import heapq
 import math
 from itertools import count, pairwise
 
-from greenlet import getcurrent, greenlet
-
 from mdsx.simulating.clock import Event, World
+from mdsx.simulating.threads import getcurrent, greenlet
 
 _PIECES = 4  # in which a shard's bytes are reported as they come
 _TINY = 1e-6  # bytes

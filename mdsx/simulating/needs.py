@@ -61,9 +61,14 @@ def _needs(
     lanes: NDArray[np.bool_], own: NDArray[np.int64], pieces: Pieces, sizes: tuple[NDArray[np.int64], ...]
 ) -> NodeNeeds:
     sent, cached = sizes
-    shards = np.unique(pieces.shards[own])
-    held = cached[pieces.shards[own]]
-    times = np.concatenate([pieces.starts[own], pieces.stops[own]])
+    order = np.lexsort((pieces.starts[own], pieces.shards[own]))
+    numbers, starts, stops = pieces.shards[own][order], pieces.starts[own][order], pieces.stops[own][order]
+    again = numbers[1:] == numbers[:-1]
+    while (later := again & (stops[1:] < stops[:-1])).any():  # a shard's pieces in several lanes: their union counts
+        stops[1:][later] = stops[:-1][later]
+    starts[1:] = np.where(again, np.maximum(starts[1:], stops[:-1]), starts[1:])
+    shards, held = np.unique(numbers), cached[numbers]
+    times = np.concatenate([starts, stops])
     changes = np.concatenate([held, -held])
     by_time = np.lexsort((changes, times))  # what ends at a position makes room before what begins there
     most = int(np.cumsum(changes[by_time]).max(initial=0))

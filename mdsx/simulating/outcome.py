@@ -8,12 +8,13 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsx.errors import UsageError
 from mdsx.simulating.report import Cost, Epoch, Resume, Series, Traffic, Whole
 from mdsx.simulating.run import Simulation
 from mdsx.simulating.settings import Cluster, Prices
 from mdsx.simulating.training import NOTHING, SimulatedNode
 
-_WINDOWS = 4  # of the second half of a stretch: their spread is the error
+_WINDOWS = 6  # of a stretch: their spread is the error
 _POINTS = 400  # of a series
 _SHORT = 1e-4  # seconds: a shorter wait is none
 
@@ -22,19 +23,17 @@ def epochs_of(simulation: Simulation, nodes: Sequence[SimulatedNode]) -> list[Ep
     """Return what each node did in each epoch."""
     found = []
     for node in nodes:
-        steps, before = len(node.marks) // simulation.plan.epochs, NOTHING
-        whole, alone = 0, 0
-        for epoch in range(simulation.plan.epochs):
-            last = epoch == simulation.plan.epochs - 1
-            some = slice(epoch * steps, None if last else (epoch + 1) * steps)
-            end = node.end if last else node.marks[(epoch + 1) * steps]
-            waits = _waits(node)[some]
+        before, all_waits = NOTHING, _waits(node)
+        for epoch, (low, high) in enumerate(pairwise([0, *node.edges])):
+            end = node.end if high == len(node.marks) else node.marks[high]
+            waits = all_waits[low:high]
             traffic = Traffic(
                 end.downloaded - before.downloaded,
                 end.requests - before.requests,
-                end.shards - whole,
-                end.samples - alone,
-                simulation.minimum(node.number, epoch),
+                end.shards - before.shards,
+                end.samples - before.samples,
+                _minimum(simulation, node, epoch),
+                _ahead(simulation, node, epoch, node.fetched.whole[before.shards : end.shards]),
             )
             first = float(waits[0]) if len(waits) else 0.0
             stalls = waits[waits > _SHORT]
@@ -51,7 +50,7 @@ def epochs_of(simulation: Simulation, nodes: Sequence[SimulatedNode]) -> list[Ep
                     node.cache.peak,
                 )
             )
-            before, whole, alone = end, end.shards, end.samples
+            before = end
     return found
 
 
@@ -85,6 +84,7 @@ def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Seq
             error=0.0,
             bytes=sum(each.traffic.bytes for each in first),
             requests=sum(each.traffic.requests for each in first),
+            ahead=sum(each.traffic.ahead for each in first),
             minimum=sum(each.traffic.minimum for each in first),
             dataset=dataset,
             cache_needed=needed,
@@ -93,9 +93,9 @@ def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Seq
             waited=float(stalls.sum()),
             seconds=max(each.seconds for each in first),
         )
-    times, error = _duplication(simulation, nodes)
+    times, error = _duplication(nodes)
     minimum = simulation.minimum_of_all()
-    cold = [node.marks[len(node.marks) // 2] for node in nodes]
+    cold = [node.marks[0] for node in nodes]  # the first batch comes by range, which is nothing of the whole
     sent = sum(node.end.downloaded - mark.downloaded for node, mark in zip(nodes, cold, strict=True))
     per_byte = sum(node.end.requests - mark.requests for node, mark in zip(nodes, cold, strict=True)) / max(sent, 1)
     half, left = len(waits) // 2, simulation.steps_of_epoch - len(waits) // 2
@@ -109,6 +109,7 @@ def whole_of(simulation: Simulation, nodes: Sequence[SimulatedNode], epochs: Seq
         error=error,
         bytes=round(minimum * times),
         requests=round(minimum * times * per_byte),
+        ahead=0,
         minimum=minimum,
         dataset=dataset,
         cache_needed=needed,
@@ -124,6 +125,8 @@ def resume_of(simulation: Simulation, cluster: Cluster, duplication: float) -> R
 
     The nodes that remain keep their caches, if the simulation is exact; else none does.
     """
+    if simulation.source.layout is not None:
+        raise UsageError("continuing a run of groups cannot be simulated", hint="leave out --resume-nodes")
     size = simulation.loading.batch_size * simulation.cluster.world_size
     done = simulation.steps_of_epoch // 2
     start = done * size
@@ -133,7 +136,7 @@ def resume_of(simulation: Simulation, cluster: Cluster, duplication: float) -> R
         cold = round(simulation.minimum_of_all(cluster, start) * duplication)
         waits = np.max([_waits(node) for node in nodes], axis=0)
         return Resume(cluster.nodes, cluster.world_size, cold, cold, float(waits[0]), float(waits.sum()))
-    before = simulation.train(simulation.cluster, range(simulation.cluster.nodes), [(0, 0)], most=max(done, 1))
+    before = simulation.train(simulation.cluster, range(simulation.cluster.nodes), [(0, None)], most=max(done, 1))
     found = []
     for caches in ([node.cache for node in before], []):
         nodes = simulation.train(cluster, range(cluster.nodes), [(0, start)], caches=caches)
@@ -153,23 +156,40 @@ def cost_of(whole: Whole, prices: Prices) -> Cost:
     )
 
 
+def _minimum(simulation: Simulation, node: SimulatedNode, epoch: int) -> int:
+    if simulation.needs:
+        return simulation.needs_at(epoch)[node.number].bytes
+    fetched = np.unique(np.array(node.fetched.whole, np.int64))  # of a mixture or of groups: those that it has fetched
+    return int(simulation.source.stored.sent[fetched].sum())
+
+
+def _ahead(simulation: Simulation, node: SimulatedNode, epoch: int, fetched: Sequence[int]) -> int:
+    """Return the bytes of the fetched shards that the node does not read in that epoch."""
+    if not simulation.plan.exact or not simulation.needs:
+        return 0
+    shards = np.array(fetched, np.int64)
+    later = shards[~np.isin(shards, simulation.needs_at(epoch)[node.number].shards)]
+    return int(simulation.source.stored.sent[later].sum())
+
+
 def _waits(node: SimulatedNode) -> NDArray[np.float64]:
     """Return float64 [steps]: how long the node's slowest rank waited for each."""
     waits: NDArray[np.float64] = np.max([times.waited for times in node.steps.values()], axis=0)
     return waits
 
 
-def _duplication(simulation: Simulation, nodes: Sequence[SimulatedNode]) -> tuple[float, float]:
-    """Return how many times the bytes that are needed are fetched, once the caches are filled; and the standard error
-    of that, relative."""
-    ratios = []
+def _duplication(nodes: Sequence[SimulatedNode]) -> tuple[float, float]:
+    """Return how many times the bytes of the shards that something was fetched of came; and the standard error of
+    that, relative, from parts of the stretch."""
+    ratios, came, once = [], 0, 0
     for node in nodes:
-        edges = np.linspace(len(node.marks) // 2, len(node.marks) - 1, _WINDOWS + 1).astype(int).tolist()
-        for low, high in pairwise(edges):
-            needed = simulation.needed_between(node.number, low, high)
-            if needed:
-                ratios.append((node.marks[high].downloaded - node.marks[low].downloaded) / needed)
-    if not ratios:
+        marks = [NOTHING, *node.marks, node.end]
+        for low, high in pairwise(np.linspace(0, len(marks) - 1, _WINDOWS + 1).astype(int).tolist()):
+            new = marks[high].once - marks[low].once
+            came, once = came + marks[high].downloaded - marks[low].downloaded, once + new
+            if new:
+                ratios.append((marks[high].downloaded - marks[low].downloaded) / new)
+    if not once:
         return 1.0, 0.0
-    mean = float(np.mean(ratios))
-    return mean, float(np.std(ratios) / np.sqrt(len(ratios)) / mean) if mean else 0.0
+    mean = came / once
+    return mean, float(np.std(ratios) / np.sqrt(len(ratios)) / mean)

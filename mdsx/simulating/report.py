@@ -21,6 +21,7 @@ class Traffic:
         shards: Shards that were fetched whole, counted each time.
         samples: Samples that were fetched by byte range.
         minimum: Bytes of the shards that the node reads, each fetched once.
+        ahead: Bytes of shards for the next epoch, fetched already.
     """
 
     bytes: int
@@ -28,11 +29,12 @@ class Traffic:
     shards: int
     samples: int
     minimum: int
+    ahead: int
 
     @property
     def duplication(self) -> float:
         """Return how many times the minimum came: 1.0 is the best."""
-        return self.bytes / self.minimum if self.minimum else 0.0
+        return (self.bytes - self.ahead) / self.minimum if self.minimum else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Whole:
         error: The standard error of `bytes`, relative; 0 if exact.
         bytes: Bytes from storage on all nodes.
         requests: Requests of all nodes.
+        ahead: Bytes among them for the next epoch.
         minimum: Bytes if each node fetched each shard that it reads once.
         dataset: Bytes of the dataset.
         cache_needed: The bytes that a node's cache needs to fetch no shard twice in an epoch.
@@ -105,6 +108,7 @@ class Whole:
     error: float
     bytes: int
     requests: int
+    ahead: int
     minimum: int
     dataset: int
     cache_needed: int
@@ -112,6 +116,11 @@ class Whole:
     waiting_share: float
     waited: float
     seconds: float
+
+    @property
+    def duplication(self) -> float:
+        """Return how many times the minimum comes: 1.0 is the best."""
+        return (self.bytes - self.ahead) / self.minimum if self.minimum else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +191,8 @@ class Report:
 
     def as_json(self) -> str:
         """Return the report as one JSON object, with its version first."""
-        return json.dumps({"mdsx_simulation": 1, **asdict(self)}, indent=1)
+        plain = asdict(self)
+        plain["whole"]["duplication"] = self.whole.duplication
+        for epoch, found in zip(plain["epochs"], self.epochs, strict=True):
+            epoch["traffic"]["duplication"] = found.traffic.duplication
+        return json.dumps({"mdsx_simulation": 1, **plain}, indent=1)

@@ -1,16 +1,14 @@
 """The simulation as a whole: exact if that is quick, else some nodes and a stretch of the epoch, scaled up.
 
 Scaled up means: a node's needs of the whole epoch are computed exactly (needs.py), and the simulated stretch says how
-many times their bytes are fetched, and how long a step waits. The stretch begins cold; its first half, which fills the
-cache, counts for the first batch and for itself only.
+many times their bytes are fetched, and how long a step waits. The stretch begins cold, so waits in its first half count
+for that half only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from mdsx.errors import UsageError
 from mdsx.order import Order
@@ -29,7 +27,7 @@ _EXACT = 12.0  # seconds that an exact simulation may take
 _PER_STEP, _PER_SHARD, _PER_VALUE = 3e-5, 1e-3, 2e-7  # seconds: of each rank's step, each fetch, each shard per fetch
 _NODES = 3  # that are simulated if not all are
 _BLOCKS = 6  # in a stretch
-_LEAST, _MOST = 64, 4096  # steps of a stretch
+_LEAST, _MOST = 16, 4096  # steps of a stretch
 _FETCHES = 500  # of a node in a stretch, about
 
 
@@ -74,13 +72,13 @@ class Simulation:
 
     def run(self) -> list[SimulatedNode]:
         """Simulate the run from its start, and return the nodes as they are at the end."""
-        return self.train(self.cluster, self.plan.nodes, [(epoch, 0) for epoch in range(self.plan.epochs)])
+        return self.train(self.cluster, self.plan.nodes, [(epoch, None) for epoch in range(self.plan.epochs)])
 
     def train(
         self,
         cluster: Cluster,
         numbers: Sequence[int],
-        passes: list[tuple[int, Place]],
+        passes: list[tuple[int, Place | None]],
         *,
         most: int | None = None,
         caches: Sequence[Node] = (),
@@ -97,26 +95,26 @@ class Simulation:
             )
             data = Data(self.source.course, steps, self.source.stored)
             if most is not None and self._order is not None and self._pieces is not None:
-                data = self._excerpt(cluster, node, data, passes[0][1], most)
+                data = self._excerpt(cluster, node, data, passes[0][1] or 0, most)
             if number < len(caches):
                 cache.take_over(caches[number])
             nodes.append((node, data))
         train(nodes, world, cluster, self.loading, passes, most)
         return [node for node, _ in nodes]
 
-    def minimum(self, node: int, epoch: int) -> int:
-        """Return the bytes of the shards that a node reads in an epoch, each once; of a mixture, of all shards."""
-        if self._order is None:
-            return int(self.source.stored.sent.sum())
+    def needs_at(self, epoch: int) -> list[NodeNeeds]:
+        """Return what each node needs of an epoch of a dataset."""
+        assert self._order is not None
         if epoch not in self._needs_of:
             order, stored = self._order.at_epoch(epoch), self.source.stored
             self._needs_of[epoch] = needs_of_nodes(
                 order, pieces_of(order), (stored.sent, stored.cached), self.cluster, self.step_samples
             )
-        return self._needs_of[epoch][node].bytes
+        return self._needs_of[epoch]
 
     def minimum_of_all(self, cluster: Cluster | None = None, start: int = 0) -> int:
-        """Return the same of all nodes of a cluster, from a position of the first epoch on."""
+        """Return the bytes of the shards that each node of a cluster reads from a position of the first epoch on, each
+        once, over all nodes."""
         if self.needs and cluster is None and not start:
             return sum(each.bytes for each in self.needs)
         cluster = self.cluster if cluster is None else cluster
@@ -127,16 +125,6 @@ class Simulation:
         sizes = self.source.stored.sent, self.source.stored.cached
         needs = needs_of_nodes(self._order, self._pieces, sizes, cluster, size, start=start)
         return sum(each.bytes for each in needs)
-
-    def needed_between(self, node: int, low: int, high: int) -> int:
-        """Return the bytes of the shards that a node begins to read in these steps of the first epoch."""
-        if self._pieces is None:
-            return int(self.source.stored.sent.sum()) * (high - low) // self.steps_of_epoch
-        pieces = self._pieces
-        own = pieces.of(self.needs[node].lanes)
-        starts = pieces.starts[own]
-        begins = (starts >= low * self.step_samples) & (starts < high * self.step_samples)
-        return int(self.source.stored.sent[np.unique(pieces.shards[own[begins]])].sum())
 
     # --- inside
 
@@ -156,7 +144,7 @@ class Simulation:
             blocks = _BLOCKS * self._order.shuffle_block // self.step_samples
             most = max((len(each.shards) for each in self.needs), default=1)
             by_fetches = _FETCHES * self.steps_of_epoch // max(most, 1)
-            affordable = min(affordable, max(blocks, by_fetches, _LEAST))
+            affordable = min(affordable, max(min(blocks, 4 * by_fetches), by_fetches))
         else:
             affordable = min(affordable, int(_EXACT / per_fetch) * self.steps_of_epoch // max(shards, 1))
         return Plan(False, nodes, min(max(affordable, _LEAST), _MOST, self.steps_of_epoch), 1)

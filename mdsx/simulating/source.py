@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError
 from mdsx.loader import course_of
 from mdsx.mixture import Mixture
 from mdsx.order import Course, DatasetCourse, Order, Shuffle
 from mdsx.shards import View
+from mdsx.simulating.quality import Labels
 from mdsx.simulating.settings import Cluster, Loading
 from mdsx.simulating.stored import Stored, made_up, stored_in
 from mdsx.storage import StorageOptions
 from mdsx.stream import Batching, GroupSource, Layout, Steps
+
+_MOST_LABELS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Source:
     shuffled: bool
     view: View | None = None
     layout: Layout | None = None
+    dataset: Dataset | None = None
 
     @property
     def order(self) -> Order | None:
@@ -83,7 +89,19 @@ def opened(
         dataset = Mixture(parts, storage_options=storage_options)
         view = dataset.view(None, None)
     course = course_of(dataset, view, seed, shuffle, None)
-    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout)
+    only = dataset if isinstance(dataset, Dataset) else None
+    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout, only)
+
+
+def labels_of(source: Source, column: str) -> Labels:
+    """Read a column's values of all samples: those that are equal get the same label. Raise UsageError."""
+    if source.dataset is None:
+        raise UsageError("the values of a column are counted in one dataset", hint="give its URL alone")
+    if (found := len(source.dataset)) > _MOST_LABELS:
+        raise UsageError("there are too many samples to read a column of all", found=found, expected=_MOST_LABELS)
+    values = source.dataset.select_columns([column]).take(np.arange(found))[column]
+    _, labels = np.unique(np.asarray(values), return_inverse=True)
+    return Labels(column, labels.astype(np.int64).ravel())
 
 
 def invented(

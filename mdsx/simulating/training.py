@@ -36,7 +36,8 @@ class StepTimes:
 
 
 class Mark(NamedTuple):
-    """A node when a step begins on all ranks. `shards`: fetched whole; `samples`: fetched by range."""
+    """A node when a step begins on all ranks. `shards`: fetched whole; `samples`: fetched by range; `once`: bytes of
+    the shards with anything fetched, each counted once."""
 
     seconds: float
     downloaded: int
@@ -44,9 +45,10 @@ class Mark(NamedTuple):
     cached: int
     shards: int
     samples: int
+    once: int
 
 
-NOTHING = Mark(0.0, 0, 0, 0, 0, 0)
+NOTHING = Mark(0.0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -60,13 +62,22 @@ class SimulatedNode:
     fetched: Fetched
     steps: dict[int, StepTimes] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
+    edges: list[int] = field(default_factory=list)  # how many marks there were at the end of each pass
 
     end: Mark = NOTHING
 
     def now(self, seconds: float) -> Mark:
         """Return how the node is now."""
         fetched = self.fetched
-        return Mark(seconds, self.link.bytes, self.link.requests, self.cache.total, fetched.whole, fetched.alone)
+        return Mark(
+            seconds,
+            self.link.bytes,
+            self.link.requests,
+            self.cache.total,
+            len(fetched.whole),
+            fetched.alone,
+            fetched.once,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +101,12 @@ class Trainer:
         self._pace = Pace()
         self._times = node.steps[rank] = StepTimes()
 
-    def train(self, passes: list[tuple[int, Place]], most: int | None, barrier: Barrier) -> None:
-        """Take the steps of all passes: of each from (epoch, place) on, to the epoch's end or `most` of them."""
+    def train(self, passes: list[tuple[int, Place | None]], most: int | None, barrier: Barrier) -> None:
+        """Take the steps of all passes: of each from (epoch, place) on, to the epoch's end or `most` of them. A place
+        of None is the epoch's start."""
         world, times = self._world, self._times
         for epoch, place in passes:
-            batches = self._batches(epoch, place)
+            batches = self._batches(epoch, self._steps.start(epoch, None) if place is None else place)
             taken = 0
             while most is None or taken < most:
                 before = world.now
@@ -107,6 +119,8 @@ class Trainer:
                     self._node.marks.append(self._node.now(world.now))
                 world.sleep(self._loading.step)
                 taken += 1
+            if self._rank == self._node.ranks[0]:
+                self._node.edges.append(len(self._node.marks))
         barrier.leave()
 
     def _batches(self, epoch: int, place: Place) -> Iterator[int]:
@@ -192,7 +206,7 @@ def train(
     world: World,
     cluster: Cluster,
     loading: Loading,
-    passes: list[tuple[int, Place]],
+    passes: list[tuple[int, Place | None]],
     most: int | None,
 ) -> None:
     """Let all ranks of `nodes` train, until they have taken their steps and nothing more is fetched."""

@@ -31,12 +31,22 @@ class _Numbered(ShardNames):
 
 
 class Fetched:
-    """What a process got from storage. `whole`: shards; `alone`: samples that were read by range."""
+    """What a node got from storage.
+
+    `whole`: shards, one after the other; `alone`: samples that were read by range; `once`: bytes of all shards with
+    anything fetched, each counted once.
+    """
 
     def __init__(self) -> None:
-        self.whole = 0
-        self.alone = 0
-        self.shards: set[int] = set()
+        self.whole: list[int] = []
+        self.alone = self.once = 0
+        self._known: set[int] = set()
+
+    def note(self, shard: int, size: int) -> None:
+        """Note that something is fetched of a shard of that size."""
+        if shard not in self._known:
+            self._known.add(shard)
+            self.once += size
 
 
 class SimulatedView(View):
@@ -140,8 +150,8 @@ class SimulatedView(View):
         return verdict
 
     def _download(self, shard: int, received: Callable[[int], None] | None = None) -> None:
-        self._fetched.whole += 1
-        self._fetched.shards.add(shard)
+        self._fetched.whole.append(shard)
+        self._fetched.note(shard, int(self._table.sent[shard]))
         self._link.ask(self._connections)
         for size in pieces(int(self._table.sent[shard])):
             self._link.transfer(size)
@@ -164,6 +174,7 @@ class SimulatedView(View):
                 self._download(shard)
             return
         self._fetched.alone += len(samples)
+        self._fetched.note(shard, int(self._table.sent[shard]))
         first = shard not in self._read
         self._read.add(shard)
         for sizes in self._table.rounds(shard, samples, first=first):

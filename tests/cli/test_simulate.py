@@ -1,0 +1,52 @@
+"""`mdsx simulate`: a plan as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+MADE_UP = ("simulate", "--samples", "2e4", "--sample-size", "1kB", "--shard-size", "256kB", "--step", "0.01")
+
+
+def test_it_prints_what_a_run_costs_and_waits_for(run: Run) -> None:
+    status, out, err = run(*MADE_UP, "--nodes", 2, "--price-gb", 90, "--currency", "EUR", "--resume-nodes", 1)
+    assert (status, err) == (0, "")
+    assert "made up: 20,000 samples in 79 shards" in out
+    for part in ("time to first batch", "steps that wait", "requests", "EUR", "shards in use at a time"):
+        assert part in out
+    assert "continued at half of the epoch on 1 nodes (1 ranks)" in out
+    assert "quality of the shuffle, from the whole epoch" in out
+
+
+def test_its_json_is_the_report(run: Run, dataset: Path) -> None:
+    found = json.loads(run("simulate", dataset, "--json", "--batch-size", 8, "--epochs", 2).out)
+    assert found["mdsx_simulation"] == 1
+    assert found["settings"]["samples"] == 300
+    assert found["settings"]["steps"] == found["epochs"][0]["steps"] == 38
+    assert found["whole"]["exact"]
+    assert [each["method"] for each in found["quality"]["methods"]] == ["mdsx", "exact", "buffer", "py1e", "none"]
+
+
+def test_it_gives_the_same_plan_each_time(run: Run) -> None:
+    assert run(*MADE_UP, "--json").out == run(*MADE_UP, "--json").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "there is nothing to simulate; give a dataset's URL, or --samples N"),
+        (("--samples", "many"), "--samples must be a whole number"),
+        (("somewhere", "--samples", "10"), "give datasets or --samples, not both"),
+        (("--samples", "10", "--pack", "10"), "need a dataset"),
+        (("--samples", "10", "--cache", "1kB"), "the cache cannot hold the largest shard"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    status, out, err = run("simulate", *arguments)
+    assert (status, out) == (1, "")
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in err
