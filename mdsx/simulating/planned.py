@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 from mdsx.format import MAX_SHARDS
+from mdsx.simulating.advice import Job, Wanted, advise
 from mdsx.simulating.outcome import cost_of, epochs_of, resume_of, series_of, whole_of
 from mdsx.simulating.quality import Labels, epoch_orders, order_map, qualities
 from mdsx.simulating.report import Report
@@ -49,6 +51,7 @@ def simulate(
     if source.order is not None and source.shuffled and source.layout is None:
         watch("the quality of the shuffle")
         quality = _quality(simulation, labels)
+        advice = _advice(simulation, Wanted(distinct=wanted))
     return Report(
         settings=_settings(simulation, steps=found[0].steps if whole.exact else simulation.steps_of_epoch),
         whole=whole,
@@ -74,6 +77,47 @@ def _quality(simulation: Simulation, labels: Labels | None) -> dict[str, Any]:
         "maps": {each.method: {"positions": each.positions, "numbers": each.numbers} for each in maps},
         "sampling": "the whole epoch" if whole else f"{max(each.sampled for each in found):,} positions of the epoch",
     }
+
+
+def _advice(simulation: Simulation, wanted: Wanted) -> dict[str, Any]:
+    source, cluster, loading = simulation.source, simulation.cluster, simulation.loading
+    sizes = source.stored.cached
+    job = Job(cluster.nodes, cluster.ranks, simulation.step_samples, cluster.ranks * max(loading.workers, 1))
+    found = advise(
+        source.stored.counts,
+        job,
+        shard_bytes=float(sizes.mean()),
+        largest_shard=int(sizes.max()),
+        seed=source.seed,
+        wanted=wanted,
+    )
+    chosen = found.chosen
+    options = f"--lanes {chosen.lanes} --shuffle-block {chosen.shuffle_block} --cache {chosen.cache_bytes}"
+    return {
+        **found.as_json(),
+        "command": f"mdsx simulate {_data(source)} {_job(cluster, loading)} {options}",
+        "python": (
+            f"StreamingDataset(url, shuffle=mdsx.Shuffle(lanes={chosen.lanes}, shuffle_block={chosen.shuffle_block}), "
+            f"cache=mdsx.Cache(limit={chosen.cache_bytes}))"
+        ),
+    }
+
+
+def _data(source: Source) -> str:
+    """Return the data as arguments of the command."""
+    if source.urls:
+        return shlex.join(source.urls)
+    counts, size = source.stored.counts, source.stored.sample_bytes
+    return f"--samples {int(counts.sum())} --sample-size {size} --shard-size {int(source.stored.sent.max())}"
+
+
+def _job(cluster: Cluster, loading: Loading) -> str:
+    """Return the cluster and the loader as arguments of the command."""
+    link = 0 if cluster.rate is None else round(cluster.rate)
+    return (
+        f"--nodes {cluster.nodes} --ranks {cluster.ranks} --workers {loading.workers} "
+        f"--batch-size {loading.batch_size} --link {link} --latency {cluster.latency:g} --step {loading.step:g}"
+    )
 
 
 def _settings(simulation: Simulation, *, steps: int) -> dict[str, Any]:

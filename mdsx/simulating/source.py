@@ -34,6 +34,7 @@ class Source:
     view: View | None = None
     layout: Layout | None = None
     dataset: Dataset | None = None
+    urls: Sequence[str] = ()
 
     @property
     def order(self) -> Order | None:
@@ -90,7 +91,7 @@ def opened(
         view = dataset.view(None, None)
     course = course_of(dataset, view, seed, shuffle, None)
     only = dataset if isinstance(dataset, Dataset) else None
-    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout, only)
+    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout, only, urls)
 
 
 def labels_of(source: Source, column: str) -> Labels:
