@@ -29,8 +29,8 @@ def simulate(place: Place, latency: float, step: float) -> Found:
     waits = [node.steps[rank].waited for rank in node.ranks]
     return Found(
         node.link.bytes,
-        node.fetched.whole,
-        node.link.requests - node.fetched.whole,
+        len(node.fetched.whole),
+        node.link.requests - len(node.fetched.whole),
         waits,
         max(each[0] for each in waits),
         latency,
