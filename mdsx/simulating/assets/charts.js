@@ -1,0 +1,151 @@
+/* Charts by uPlot, in the colours of the theme. They follow the width of their place, and the theme. */
+"use strict";
+
+const SERIES = ["series-1", "series-2", "series-3", "series-4", "series-5", "series-6"];
+const seriesColor = (place) => mdsxTheme.color(SERIES[place % SERIES.length]);
+
+/* Return a figure with a chart that `options(axis)` and `data` describe; `label` is for those who cannot see it. */
+function chart(label, height, data, options) {
+  const place = el("figure", { class: "chart", role: "img", "aria-label": label });
+  let drawn = null;
+  let width = 0;
+
+  place.redraw = () => {
+    const wanted = Math.floor(place.clientWidth);
+    if (!place.isConnected || !wanted) return;
+    width = wanted;
+    drawn?.destroy();
+    const grid = { stroke: mdsxTheme.color("grid"), width: 1 };
+    const axis = {
+      stroke: mdsxTheme.color("soft"),
+      grid,
+      ticks: { ...grid, size: 4 },
+      font: "12px system-ui, sans-serif",
+      labelFont: "12px system-ui, sans-serif",
+      labelSize: 20,
+      labelGap: 2,
+      space: 60,
+    };
+    const base = { width, height, legend: { show: false }, padding: [12, 14, 0, 4] };
+    drawn = new uPlot({ ...base, ...options(axis) }, data, place);
+  };
+  place.plot = () => drawn;
+
+  new ResizeObserver(() => {
+    if (Math.floor(place.clientWidth) !== width) place.redraw();
+  }).observe(place);
+  document.addEventListener("themechange", place.redraw);
+  return place;
+}
+
+/* Return a legend's mark: a line, dashed or not, or a dot. */
+function mark(name, kind = "line") {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 28 16");
+  svg.setAttribute("aria-hidden", "true");
+  const shape = document.createElementNS("http://www.w3.org/2000/svg", kind === "line" || kind === "dash" ? "line" : "circle");
+  const at = kind === "line" || kind === "dash" ? { x1: 1, y1: 8, x2: 27, y2: 8 } : { cx: 14, cy: 8, r: 5.5 };
+  for (const [key, value] of Object.entries(at)) shape.setAttribute(key, value);
+  const paint = () => {
+    const color = mdsxTheme.color(name);
+    shape.setAttribute("stroke", color);
+    shape.setAttribute("stroke-width", "2.5");
+    shape.setAttribute("fill", kind === "dot" ? color : "none");
+    if (kind === "dash") shape.setAttribute("stroke-dasharray", "6 4");
+  };
+  paint();
+  document.addEventListener("themechange", paint);
+  svg.append(shape);
+  return svg;
+}
+
+function legend(entries) {
+  return entries.map(([name, kind, text]) => el("span", {}, mark(name, kind), text));
+}
+
+/* --- lines over time */
+
+const POINTS = 200;
+
+/* Return cumulative `values` at `grid` seconds, by straight lines between what is known; null after the end. */
+function resampled(seconds, values, grid) {
+  let at = 0;
+  return grid.map((wanted) => {
+    while (at < seconds.length - 1 && seconds[at + 1] < wanted) at += 1;
+    if (wanted > seconds[seconds.length - 1] + 1e-9) return null;
+    if (wanted <= seconds[0] || at === seconds.length - 1) return wanted <= seconds[0] ? values[0] * (seconds[0] ? wanted / seconds[0] : 1) : values[at];
+    const part = (wanted - seconds[at]) / (seconds[at + 1] - seconds[at]);
+    return values[at] + part * (values[at + 1] - values[at]);
+  });
+}
+
+/* Return the change of `values` in each step of the grid, for each second. */
+function rates(values, grid) {
+  return values.map((value, place) => {
+    const next = Math.max(place, 1);
+    if (values[next] === null || values[next - 1] === null || value === null) return null;
+    return (values[next] - values[next - 1]) / (grid[next] - grid[next - 1]);
+  });
+}
+
+/* Return a titled chart of lines: `lines` are [label, values]; `level` a dashed line {value, text}. */
+function timeChart({ title, look, label, grid, lines, level, show, unitLabel, most }) {
+  const [unit, unitName] = timeUnit(grid[grid.length - 1]);
+  const x = grid.map((value) => value / unit);
+  const data = [x, ...lines.map(([, values]) => values)];
+  if (level) data.push(x.map(() => level.value));
+  const top = most ?? 0;
+  const shown = el("p", { class: "note", "aria-hidden": "true" }, "\u00a0");
+  const drawn = chart(label, 230, data, (axis) => ({
+    scales: { x: { time: false }, y: { range: (self, low, high) => [0, Math.max(high, top) * 1.06 || 1] } },
+    axes: [
+      { ...axis, size: 34, label: `time since the start (${unitName})`, values: (self, values) => values.map(shortNumber) },
+      { ...axis, size: 66, label: unitLabel, space: 34, values: (self, values) => values.map(show) },
+    ],
+    series: [
+      {},
+      ...lines.map((line, place) => ({ stroke: seriesColor(place), width: 1.6, points: { show: false } })),
+      ...(level ? [{ stroke: mdsxTheme.color("ink"), width: 1.2, dash: [6, 4], points: { show: false } }] : []),
+    ],
+    cursor: { y: false, drag: { x: true, y: false }, points: { size: 7 } },
+    hooks: {
+      setCursor: [(self) => {
+        const at = self.cursor.idx;
+        if (at === null || at === undefined) { shown.textContent = "\u00a0"; return; }
+        const parts = lines.slice(0, 8).map(([name, values]) => `${name}: ${values[at] === null ? "ended" : show(values[at])}`);
+        shown.textContent = `at ${shortNumber(x[at])} ${unitName}: ${parts.join(", ")}`;
+      }],
+    },
+  }));
+  const every = Math.max(1, Math.floor(grid.length / 20));
+  const some = grid.map((value, place) => place).filter((place) => place % every === 0);
+  const rows = some.map((place) => [
+    shortNumber(x[place]), ...lines.map(([, values]) => (values[place] === null ? "ended" : show(values[place]))),
+  ]);
+  const heads = [`time (${unitName})`, ...lines.map(([name]) => name)];
+  const entries = lines.map(([name], place) => [SERIES[place % SERIES.length], "line", name]);
+  if (level) entries.push(["ink", "dash", level.text]);
+  return el("div", { class: "over-time" },
+    el("h3", {}, title), el("p", { class: "lead" }, look), drawn, el("div", { class: "legend" }, ...legend(entries)), shown,
+    el("details", {}, el("summary", {}, "As a table"), table(title, heads, rows)));
+}
+
+/* --- the map of an order */
+
+function mapChart(label, { positions, numbers }, samples) {
+  const ascending = positions.map((position, place) => [position, numbers[place]]).sort((a, b) => a[0] - b[0]);
+  const data = [ascending.map(([position]) => position), ascending.map(([, number]) => number)];
+  const axisText = (self, values) => values.map(shortNumber);
+  return chart(label, 210, data, (axis) => ({
+    scales: { x: { time: false, range: () => [0, samples] }, y: { range: () => [0, samples] } },
+    axes: [
+      { ...axis, size: 32, space: 50, label: "position in the epoch", values: axisText },
+      { ...axis, size: 52, space: 34, label: "stored number", values: axisText },
+    ],
+    series: [
+      {},
+      { stroke: seriesColor(0), paths: () => null, points: { show: true, size: 2.6, width: 0, fill: seriesColor(0) } },
+    ],
+    cursor: { show: false },
+  }));
+}

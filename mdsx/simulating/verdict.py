@@ -1,0 +1,126 @@
+"""What a report means, in plain words: does training wait and why, and are cache, downloads and shuffle as they should
+be. Each finding has a state: "good", "warn" or "bad"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mdsx.simulating import words
+from mdsx.simulating.report import Report
+
+_NOTHING, _LITTLE = 0.01, 0.05  # of the time that training waits
+_AGAIN = 1.05  # times that a node downloads what it needs
+_SHARED = 1.25  # times that the nodes together need the dataset
+_NEAR = 0.9  # of the link
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know: `title` names it, `text` says what was found, `todo` what to change, if anything."""
+
+    state: str
+    title: str
+    text: str
+    todo: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def headline(report: Report) -> Finding:
+    """Return the verdict: whether training waits for data, and why."""
+    whole = report.whole
+    lost = whole.waited / whole.seconds if whole.seconds else 0.0
+    waits = f"{words.share(whole.waiting_share)} of the steps wait, {words.seconds(whole.waited)} of"
+    text = f"{waits} {words.seconds(whole.seconds)} in an epoch ({words.share(lost)})."
+    if lost < _NOTHING:
+        return Finding("good", "The loader keeps up", text)
+    cause, todo = _cause(report)
+    title = f"Training waits {words.share(lost)} of the time: {cause}"
+    return Finding("warn" if lost < _LITTLE else "bad", title, text, todo)
+
+
+def findings(report: Report) -> Iterator[Finding]:
+    """Yield what else was found: cache, downloads, shuffle."""
+    yield _cache(report)
+    yield _downloads(report)
+    if report.quality:
+        yield _shuffle(report)
+
+
+def _cause(report: Report) -> tuple[str, str]:
+    """Return why training waits, and what helps."""
+    whole, settings = report.whole, report.settings
+    link, compute = settings.get("link"), settings.get("steps", 0) * settings.get("step", 0)
+    needed = whole.bytes / max(settings["nodes"], 1) / compute if compute else float("inf")
+    again = whole.minimum and whole.bytes / whole.minimum > _AGAIN
+    if link and needed > _NEAR * link:
+        speed = f"a node needs {words.size(needed)}/s" if compute else "steps take no time"
+        found = f"the link is the limit ({speed}, the link has {words.size(link)}/s)"
+        if again and settings["cache"] < whole.cache_needed:
+            return (
+                found,
+                f"Give each node a cache of {words.size(whole.cache_needed)}: shards are downloaded again now.",
+            )
+        return found, "A faster link, more nodes on smaller parts of the data, or smaller samples would help."
+    if again and settings["cache"] < whole.cache_needed:
+        return "the cache is too small", f"Give each node a cache of {words.size(whole.cache_needed)}."
+    if whole.first_batch > 0.5 * whole.waited:
+        return "at its start", "Only the first batches are slow. Longer epochs hide that."
+    return "data comes too late", "More workers prepare batches further ahead; a larger cache lets shards come sooner."
+
+
+def _cache(report: Report) -> Finding:
+    whole, limit = report.whole, report.settings["cache"]
+    peak = max((each.peak_cache for each in report.epochs), default=0)
+    held = f"It held {words.size(peak)} at most."
+    if not whole.cache_needed:
+        return Finding("good", "Cache", f"The limit is {words.size(limit)} on each node. {held}")
+    need = f"a node uses shards of {words.size(whole.cache_needed)} at a time"
+    if limit >= whole.cache_needed:
+        return Finding("good", "Cache is large enough", f"{words.size(limit)} on each node; {need}. {held}")
+    todo = f"Set the cache to {words.size(whole.cache_needed)} or more, or a smaller shuffle_block."
+    return Finding("bad", "Cache is too small", f"{words.size(limit)} on each node, but {need}. {held}", todo)
+
+
+def _downloads(report: Report) -> Finding:
+    whole = report.whole
+    again = whole.bytes / whole.minimum if whole.minimum else 1.0
+    shared = whole.minimum / whole.dataset if whole.dataset else 1.0
+    text = f"An epoch downloads {words.size(whole.bytes)}: {words.times(whole.bytes, whole.dataset)} the dataset."
+    if again > _AGAIN:
+        title = f"Shards are downloaded {again:.3g} times"
+        todo = "A larger cache keeps them until they are needed again."
+        return Finding("bad" if again > 1.5 else "warn", title, text, todo)
+    if shared > _SHARED:
+        title = f"{shared:.3g} nodes download each shard, on average"
+        todo = "Use a number of lanes that is a multiple of the number of nodes: each node then has its own shards."
+        return Finding("warn", title, text, todo)
+    return Finding("good", "Each shard is downloaded once", text)
+
+
+def _shuffle(report: Report) -> Finding:
+    methods: dict[str, Any] = {each["method"]: each for each in report.quality["methods"]}
+    ours, exact = methods.get("mdsx"), methods.get("exact")
+    if ours is None or exact is None or not exact["distinct"]:
+        return Finding("good", "Shuffle", "It was not compared with an exact shuffle.")
+    wanted = report.advice["wanted"]["distinct"] if report.advice else 0.9
+    part = ours["distinct"] / exact["distinct"]
+    text = (
+        f"A batch mixes {words.count(ours['distinct'])} {ours['distinct_of']}; an exact shuffle, which needs the whole "
+        f"dataset on each node, mixes {words.count(exact['distinct'])}."
+    )
+    if part >= wanted:
+        return Finding("good", f"Shuffle is {_nearly(part)} as good as an exact one", text)
+    todo = (
+        "Use the recommended lanes and shuffle_block, below." if report.advice else "Use more lanes or a larger block."
+    )
+    return Finding(
+        "warn", f"Shuffle has {words.share(part)} of an exact one's mix; {words.share(wanted)} is wanted", text, todo
+    )
+
+
+def _nearly(part: float) -> str:
+    return "about" if part > 0.98 else words.share(part)
