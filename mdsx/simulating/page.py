@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from mdsx.pages import asset
+from mdsx import pages
 from mdsx.simulating.report import Report
 from mdsx.simulating.shown import shown
 
@@ -24,8 +24,8 @@ _SCRIPTS = ("dom.js", "charts.js", "curve.js", "page.js")
 
 def page(report: Report) -> str:
     """Return the page of a report. The same report gives the same page."""
-    styles = [asset("theme.css"), asset("uplot.css"), *map(_own, _STYLES)]
-    scripts = [asset("theme.js"), asset("uplot.js"), *map(_own, _SCRIPTS)]
+    styles = [pages.asset("theme.css"), pages.asset("uplot.css"), *map(_own, _STYLES)]
+    scripts = [pages.asset("theme.js"), pages.asset("uplot.js"), *map(_own, _SCRIPTS)]
     policy = "; ".join(
         [
             "default-src 'none'",
