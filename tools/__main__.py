@@ -115,6 +115,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--quick", action="store_true", help="an eighth of the samples")
     add("--docs", action="store_true", help="write the tables into docs/simulate.md")
 
+    tool("shuffling.run", "Measure how well mdsx and other shuffles mix, with as many bytes held at a time.")(
+        "--docs", action="store_true", help="write the tables and the pictures of docs/shuffling.md"
+    )
+
     text = "Run mdsx under load and faults, kill and resume readers and writers, and check every delivered sample."
     add = tool("soak.run", text, "anything was wrong, lost, repeated, leaked or hung")
     add("--minutes", type=float, default=10.0, help="how long (default 10)")
