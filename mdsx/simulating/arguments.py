@@ -7,38 +7,57 @@ from collections.abc import Mapping
 from typing import Any
 
 from mdsx.simulating import words
+from mdsx.sizes import parse_size
 
 _NUMBERS = (("nodes", 1), ("ranks", 1), ("workers", 0), ("batch_size", 32))
 
 
-def command(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float) -> str:
-    """Return the `mdsx simulate` that simulates the same run with these settings. `cache`: bytes, rounded up."""
-    name, samples = str(settings["data"]), settings["samples"]
-    if "://" in name or "/" in name:
+def command(
+    settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float, base: str | None = None
+) -> str:
+    """Return the `mdsx simulate` that simulates the same run with these settings.
+
+    `cache`: bytes, rounded up; `base`: a command of the same run, with other lanes, block and cache at its end.
+    """
+    parts = [base.rpartition(" --lanes ")[0] if base is not None and " --lanes " in base else _base(settings)]
+    if settings.get("seed") and "--seed" not in parts[0]:
+        parts.append(f"--seed {settings['seed']}")
+    parts += [f"--lanes {lanes}", f"--shuffle-block {shuffle_block}", f"--cache {words.limit(cache)}"]
+    return " ".join([*parts, "--html plan.html"])
+
+
+def _base(settings: Mapping[str, Any]) -> str:
+    """Return the command without lanes, block and cache."""
+    name = str(settings["data"])
+    if _is_url(name):
         parts = ["mdsx simulate", shlex.quote(name)]
     else:
         shard = max(1, round(settings["bytes"] / max(settings["shards"], 1)))
-        parts = ["mdsx simulate", f"--samples {samples}"]
-        parts += [f"--sample-size {round(settings['sample_bytes'])}B", f"--shard-size {words.limit(shard)}"]
+        parts = [f"mdsx simulate --samples {settings['samples']}"]
+        parts += [f"--sample-size {_exact(round(settings['sample_bytes']))}", f"--shard-size {_exact(shard)}"]
     for option, usual in _NUMBERS:
         if settings.get(option, usual) != usual:
             parts.append(f"--{option.replace('_', '-')} {settings[option]}")
     link = settings.get("link")
     parts.append(f"--link {words.limit(link) if link else 0}")
     parts += [f"--{option} {settings[option]:g}" for option in ("latency", "step") if option in settings]
-    if settings.get("seed"):
-        parts.append(f"--seed {settings['seed']}")
-    parts += [f"--lanes {lanes}", f"--shuffle-block {shuffle_block}", f"--cache {words.limit(cache)}"]
     return " ".join(parts)
+
+
+def _is_url(name: str) -> bool:
+    return "/" in name
 
 
 def python(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float) -> str:
     """Return the call of StreamingDataset with these settings."""
     name = str(settings["data"])
-    url = name if "://" in name or "/" in name else "s3://bucket/data"
+    url = name if _is_url(name) else "s3://bucket/data"
     return "\n".join(
         [
-            "StreamingDataset(",
+            "import mdsx",
+            "from mdsx.torch import StreamingDataset",
+            "",
+            "data = StreamingDataset(",
             f"    {url!r},",
             f"    seed={settings.get('seed', 0)},",
             f"    shuffle=mdsx.Shuffle(lanes={lanes}, shuffle_block={shuffle_block}),",
@@ -46,3 +65,9 @@ def python(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache
             ")",
         ]
     )
+
+
+def _exact(size: int) -> str:
+    """Return a size for an argument, not rounded."""
+    text = words.limit(size)
+    return text if parse_size(text) == size else f"{size}B"

@@ -50,6 +50,7 @@ def shown(report: Report) -> dict[str, Any]:
         "headline": headline(report).as_json(),
         "findings": [finding.as_json() for finding in findings(report)],
         "figures": _figures(report),
+        "wanted": _wanted(report),
         "points": _points(report),
         "chosen": _chosen(report),
         "names": _NAMES,
@@ -91,7 +92,7 @@ def _figures(report: Report) -> list[dict[str, str]]:
         ),
         (
             "Downloads by need",
-            words.times(whole.bytes, whole.minimum),
+            words.times(whole.bytes - whole.ahead, whole.minimum),
             "1 is the best. More means that shards left the cache and came again.",
         ),
         (
@@ -110,7 +111,7 @@ def _figures(report: Report) -> list[dict[str, str]]:
         (
             "Cache needed",
             words.size(whole.cache_needed) if whole.cache_needed else "not known",
-            "On each node, so that no shard is downloaded twice in an epoch.",
+            "On each node, with the simulated lanes and block: the shards in use at a time.",
         ),
         ("Cache used", words.size(peak), f"The most that a node's cache held; its limit is {words.size(limit)}."),
         (
@@ -122,6 +123,18 @@ def _figures(report: Report) -> list[dict[str, str]]:
     return [{"label": label, "value": value, "note": note} for label, value, note in rows]
 
 
+def _wanted(report: Report) -> str:
+    """Return what the recommendation has to reach, in a sentence."""
+    if not report.advice:
+        return ""
+    wanted = report.advice["wanted"]
+    part = words.share(wanted["distinct"])
+    text = f"Wanted: a batch has at least {part} of the shards that an exact shuffle mixes in it"
+    if "repeated" in wanted:
+        text += ", enough of them new since the batch before"
+    return f"{text}, and the order of reading has nothing to do with the order of storing (correlation near 0)."
+
+
 def _chosen(report: Report) -> dict[str, str]:
     """Return the arguments of the recommendation."""
     advice = report.advice
@@ -130,8 +143,8 @@ def _chosen(report: Report) -> dict[str, str]:
     best = advice["chosen"]
     some = {"lanes": best["lanes"], "shuffle_block": best["shuffle_block"], "cache": best["cache_bytes"]}
     return {
-        "command": advice.get("command") or command(report.settings, **some),
-        "python": advice.get("python") or python(report.settings, **some),
+        "command": command(report.settings, base=advice.get("command"), **some),
+        "python": python(report.settings, **some),
     }
 
 
@@ -142,7 +155,7 @@ def _points(report: Report) -> list[dict[str, str]]:
         some = {"lanes": choice["lanes"], "shuffle_block": choice["shuffle_block"], "cache": choice["cache_bytes"]}
         found.append(
             {
-                "command": command(report.settings, **some),
+                "command": command(report.settings, base=report.advice.get("command"), **some),
                 "python": python(report.settings, **some),
                 "cache": words.limit(choice["cache_bytes"]),
             }

@@ -55,7 +55,7 @@ def _cause(report: Report) -> tuple[str, str]:
     whole, settings = report.whole, report.settings
     link, compute = settings.get("link"), settings.get("steps", 0) * settings.get("step", 0)
     needed = whole.bytes / max(settings["nodes"], 1) / compute if compute else float("inf")
-    again = whole.minimum and whole.bytes / whole.minimum > _AGAIN
+    again = whole.duplication > _AGAIN
     if link and needed > _NEAR * link:
         speed = f"a node needs {words.size(needed)}/s" if compute else "steps take no time"
         found = f"the link is the limit ({speed}, the link has {words.size(link)}/s)"
@@ -87,7 +87,7 @@ def _cache(report: Report) -> Finding:
 
 def _downloads(report: Report) -> Finding:
     whole = report.whole
-    again = whole.bytes / whole.minimum if whole.minimum else 1.0
+    again = whole.duplication
     shared = whole.minimum / whole.dataset if whole.dataset else 1.0
     text = f"An epoch downloads {words.size(whole.bytes)}: {words.times(whole.bytes, whole.dataset)} the dataset."
     if again > _AGAIN:

@@ -50,7 +50,8 @@ def seconds(value: float) -> str:
 
 def times(part: float, whole: float) -> str:
     """Return how many times `whole` is in `part`: "1.02 times"."""
-    return f"{part / whole:.3g} times" if whole else "0 times"
+    ratio = part / whole if whole else 0.0
+    return f"{ratio:.2f} times" if ratio < 10 else f"{ratio:,.0f} times"
 
 
 def money(value: float, currency: str) -> str:

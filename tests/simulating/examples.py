@@ -27,6 +27,7 @@ def example(**changes: Any) -> Report:
                 error=0.0,
                 bytes=10_074_800_000,
                 requests=736,
+                ahead=0,
                 minimum=10_067_100_000,
                 dataset=10_000_000_000,
                 cache_needed=1_677_500_000,
@@ -76,7 +77,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _epoch(node: int) -> Epoch:
-    traffic = Traffic(bytes=5_037_400_000, requests=368, shards=75, samples=300, minimum=5_033_550_000)
+    traffic = Traffic(bytes=5_037_400_000, requests=368, shards=75, samples=300, minimum=5_033_550_000, ahead=0)
     return Epoch(
         node=node,
         epoch=0,

@@ -89,31 +89,37 @@ function rates(values, grid) {
 }
 
 /* Return a titled chart of lines: `lines` are [label, values]; `level` a dashed line {value, text}. */
-function timeChart({ title, look, label, grid, lines, level, show, unitLabel, most }) {
+function timeChart({ title, look, label, grid, lines, level, show, stepped, most }) {
   const [unit, unitName] = timeUnit(grid[grid.length - 1]);
   const x = grid.map((value) => value / unit);
   const data = [x, ...lines.map(([, values]) => values)];
   if (level) data.push(x.map(() => level.value));
   const top = most ?? 0;
-  const shown = el("p", { class: "note", "aria-hidden": "true" }, "\u00a0");
+  const entries = lines.map(([name], place) => [SERIES[place % SERIES.length], "line", name]);
+  if (level) entries.push(["ink", "dash", level.text]);
+  const values = lines.map(() => el("span", { "aria-hidden": "true" }));
+  const at = el("span", { class: "at", "aria-hidden": "true" });
+  const marks = legend(entries);
+  values.forEach((value, place) => marks[place].append(value));
   const drawn = chart(label, 230, data, (axis) => ({
     scales: { x: { time: false }, y: { range: (self, low, high) => [0, Math.max(high, top) * 1.06 || 1] } },
     axes: [
       { ...axis, size: 34, label: `time since the start (${unitName})`, values: (self, values) => values.map(shortNumber) },
-      { ...axis, size: 66, label: unitLabel, space: 34, values: (self, values) => values.map(show) },
+      { ...axis, size: 66, space: 34, values: (self, values) => values.map(show) },
     ],
     series: [
       {},
-      ...lines.map((line, place) => ({ stroke: seriesColor(place), width: 1.6, points: { show: false } })),
+      ...lines.map((line, place) => ({ stroke: seriesColor(place), width: 1.6, paths: stepped ? uPlot.paths.stepped({ align: -1 }) : undefined, points: { show: false } })),
       ...(level ? [{ stroke: mdsxTheme.color("ink"), width: 1.2, dash: [6, 4], points: { show: false } }] : []),
     ],
     cursor: { y: false, drag: { x: true, y: false }, points: { size: 7 } },
     hooks: {
       setCursor: [(self) => {
-        const at = self.cursor.idx;
-        if (at === null || at === undefined) { shown.textContent = "\u00a0"; return; }
-        const parts = lines.slice(0, 8).map(([name, values]) => `${name}: ${values[at] === null ? "ended" : show(values[at])}`);
-        shown.textContent = `at ${shortNumber(x[at])} ${unitName}: ${parts.join(", ")}`;
+        const place = self.cursor.idx ?? null;
+        at.textContent = place === null ? "" : `at ${shortNumber(x[place])} ${unitName}`;
+        lines.forEach(([, some], line) => {
+          values[line].textContent = place === null ? "" : some[place] === null ? ": ended" : `: ${show(some[place])}`;
+        });
       }],
     },
   }));
@@ -123,10 +129,8 @@ function timeChart({ title, look, label, grid, lines, level, show, unitLabel, mo
     shortNumber(x[place]), ...lines.map(([, values]) => (values[place] === null ? "ended" : show(values[place]))),
   ]);
   const heads = [`time (${unitName})`, ...lines.map(([name]) => name)];
-  const entries = lines.map(([name], place) => [SERIES[place % SERIES.length], "line", name]);
-  if (level) entries.push(["ink", "dash", level.text]);
   return el("div", { class: "over-time" },
-    el("h3", {}, title), el("p", { class: "lead" }, look), drawn, el("div", { class: "legend" }, ...legend(entries)), shown,
+    el("h3", {}, title), el("p", { class: "lead" }, look), drawn, el("div", { class: "legend" }, ...marks, at),
     el("details", {}, el("summary", {}, "As a table"), table(title, heads, rows)));
 }
 

@@ -131,7 +131,7 @@ function curveSection({ advice, quality, settings }, { points }) {
       },
       axes: [
         {
-          ...axis, size: 34, label: "cache of each node (bytes)",
+          ...axis, size: 34, label: "cache of each node",
           splits: (self) => niceSizes(self.scales.x.min, self.scales.x.max, self.width < 600 ? 4 : 9),
           values: (self, values) => values.map(bytes),
           filter: (self, values) => values,
@@ -153,7 +153,7 @@ function curveSection({ advice, quality, settings }, { points }) {
     byId("curve-legend").replaceChildren(
       ...legend([
         ...lanes.map((lane, place) => [SERIES[place % SERIES.length], "dot", `${lane.toLocaleString("en")} lanes`]),
-        ["ink", "ring", "hollow: not the wanted quality"],
+        ["ink", "ring", "hollow: misses the wanted quality in at least one measure"],
       ]));
   }
 

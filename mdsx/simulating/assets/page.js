@@ -30,10 +30,11 @@
   // --- advice
   const { chosen } = advice;
   if (chosen) {
+    byId("wanted").textContent = shown.wanted;
     const box = (name, value, now) => el("div", {}, el("div", { class: "name" }, name), el("div", { class: "value" }, value),
       el("div", { class: "now" }, now));
     byId("chosen").append(
-      box("cache of each node", bytes(chosen.cache_bytes), `simulated here: ${bytes(settings.cache)}`),
+      box("cache of each node", bytes(chosen.cache_bytes), `simulated here: ${bytes(settings.cache)}; the dataset: ${bytes(settings.bytes)}`),
       box("lanes", chosen.lanes.toLocaleString("en"), `simulated here: ${settings.lanes?.toLocaleString("en") ?? "none"}`),
       box("block (shuffle_block), in samples", chosen.shuffle_block.toLocaleString("en"),
         `simulated here: ${settings.shuffle_block?.toLocaleString("en") ?? "none"}`));
@@ -90,23 +91,23 @@
       timeChart({
         title: "Downloads: speed", label: "Download speed of each node over time", grid, lines: rate, level: link,
         look: `Below the link's speed, there is room to spare. At the link for long, training has to wait.${speed}`,
-        show: (value) => `${bytes(value)}/s`, unitLabel: "", most: fastest,
+        stepped: true, show: (value) => `${bytes(value)}/s`, most: fastest,
       }),
       timeChart({
         title: "Downloads: in all", label: "Bytes that each node has downloaded, over time", grid, lines: downloaded,
         look: "Lines of all nodes rise alike if the work is shared evenly. Flat parts need no downloads.",
-        show: bytes, unitLabel: "",
+        show: bytes,
       }),
       timeChart({
         title: "Cache", label: "Bytes in each node's cache over time", grid, lines: cached,
         level: { value: settings.cache, text: `limit, ${bytes(settings.cache)}` },
         look: "A cache fills up to its limit, then drops shards that are not needed soon. Far below the limit, a smaller one would do.",
-        show: bytes, unitLabel: "",
+        show: bytes,
       }),
       timeChart({
         title: "Waits", label: "Part of the time that the steps of each node wait for data, over time", grid, lines: lost,
         look: "The part of the time in which training waits for data. It should be 0 after the first batch.",
-        show: percent, unitLabel: "", most: 0.05,
+        stepped: true, show: percent, most: 0.05,
       }));
   } else byId("time").remove();
 
