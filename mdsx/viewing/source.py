@@ -92,8 +92,9 @@ class Source:
 
     @property
     def text_columns(self) -> list[str]:
-        """Return the names of the columns that can be searched."""
-        return [name for name, kind in self.dataset.columns.items() if base_of(kind) in ("str", "json", "msgpack")]
+        """Return the names of the columns that can be searched, those of text first."""
+        bases = {name: base_of(kind) for name, kind in self.dataset.columns.items()}
+        return [name for wanted in ("str", "json", "msgpack") for name, base in bases.items() if base == wanted]
 
     # --- samples
 
