@@ -122,8 +122,13 @@ def test_a_check_names_the_damage_of_a_shard(chromium: Browser, address: str) ->
         row.nth(2).get_by_role("button", name="Check").click()
         expect(row.nth(2)).to_contain_text("damaged")
         expect(row.nth(2).locator(".problems")).to_contain_text("CorruptError")
-        row.nth(2).get_by_role("link").first.click()
-        expect(tab.page.locator("h1")).to_contain_text("Sample")
+        said = row.nth(2).locator(".problems").inner_text()
+        damaged = re.search(r"\((\d+) of the dataset\)", said)
+        assert damaged is not None, said
+        tab.page.goto(f"{address}#/0/samples/{damaged[1]}")
+        expect(tab.page.locator("h1")).to_have_text(f"Sample {damaged[1]}")
+        expect(tab.page.get_by_role("alert").filter(has_text="checksum does not match")).to_be_visible()
+        expect(tab.page.locator(".rows .bad")).to_have_count(1)
         assert [error for error in tab.errors if "422" not in error] == []
 
 

@@ -24,13 +24,13 @@ export async function order(datasets, given, signal) {
     fields.push(el("p", {}, el("label", { for: "order-proportions" }, "Proportions"), input));
   }
   const box = (name, label) =>
-    el("p", { class: "check" }, el("label", {}, el("input", { type: "checkbox", name, checked: given.get(name) !== "false" }), ` ${label}`));
+    el("p", { class: "check" }, el("label", {}, el("input", { type: "checkbox", name, checked: given.get(name) !== "false" }), label));
   const form = el(
     "form",
     { class: "fields card", "aria-label": "The run and the batch" },
     ...fields,
     box("shuffle", "shuffled"),
-    box("drop_last", "short last batch left out"),
+    box("drop_last", "drop a short last batch"),
     el("p", { class: "check" }, el("button", { class: "primary" }, "Show the batch")),
   );
   form.addEventListener("submit", (event) => {

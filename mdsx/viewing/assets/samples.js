@@ -120,7 +120,13 @@ export class Samples {
       }
     }
     this.mark();
-    await shown(this.detail, () => this.showDetail(number, loading.signal));
+    const title = el("h1", { id: "title" }, `Sample ${count(number)}`);
+    const place = el("div", {});
+    await shown(place, async () => place.replaceChildren(...(await this.cards(number, loading.signal))));
+    if (!loading.signal.aborted) {
+      this.detail.replaceChildren(title, place);
+      say(`Sample ${number}`);
+    }
   }
 
   async showList(page, signal) {
@@ -156,7 +162,7 @@ export class Samples {
     }
   }
 
-  async showDetail(number, signal) {
+  async cards(number, signal) {
     const sample = await ask(`${this.path}/${number}`, {}, { signal });
     this.shardField.value = sample.shard;
     const cards = sample.columns.map((column) => {
@@ -168,8 +174,7 @@ export class Samples {
         valueOf(column.value, where),
       );
     });
-    this.detail.replaceChildren(
-      el("h1", { id: "title" }, `Sample ${count(number)}`),
+    return [
       el(
         "p",
         { class: "soft" },
@@ -179,8 +184,7 @@ export class Samples {
         el("span", { class: "breaks" }, sample.file),
       ),
       ...cards,
-    );
-    say(`Sample ${number}`);
+    ];
   }
 
   // --- search
