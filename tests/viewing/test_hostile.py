@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 
 import mdsx
 from mdsx.viewing.pictures import png
@@ -41,6 +41,11 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         value = {TEXTS[1]: [value]}
     return value
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
 
 
 class Bait:
@@ -84,7 +89,12 @@ def untouched(page: Page) -> bool:
 def test_a_hostile_dataset_runs_nothing(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page, dialogs = tab.page, list[str]()
-        page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+        def dismiss(dialog: Dialog) -> None:
+            dialogs.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", dismiss)
         expect(page.locator("main")).to_contain_text("<script>")
         assert untouched(page)
         for number in range(len(TEXTS)):
@@ -147,8 +157,7 @@ def test_a_script_that_got_in_would_not_run(chromium: Browser, address: str) -> 
 
 def test_a_page_elsewhere_gets_nothing_even_with_the_address(chromium: Browser, address: str, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<!doctype html><title>elsewhere</title>")
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    handler = functools.partial(Quiet, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as elsewhere:
         thread = threading.Thread(target=elsewhere.serve_forever)
         thread.start()
