@@ -278,13 +278,15 @@ def _correlation(order: Order) -> float:
 def _reasons(
     chosen: Choice, curve: list[Choice], job: Job, wanted: Wanted, exact: tuple[float, float], dataset: int
 ) -> Iterator[str]:
-    share = f"{chosen.distinct:,.0f} shards in a batch of {job.batch_size:,}, {chosen.distinct_share:.0%} of the"
-    yield f"lanes={chosen.lanes} and shuffle_block={chosen.shuffle_block} give {share} {exact[0]:,.0f} of an exact one."
+    yield (
+        f"With lanes={chosen.lanes} and shuffle_block={chosen.shuffle_block}, a batch of {job.batch_size:,} has samples "
+        f"of {chosen.distinct:,.0f} shards. An exact shuffle has {exact[0]:,.0f}."
+    )
     if chosen.enough:
         yield (
-            f"Of {len(curve)} settings that were tried, no other has {wanted.distinct:.0%} and repeats at most "
-            f"{wanted.most_repeated(exact[1]):.0%} of the shards in the next batch with less than "
-            f"{format_size(chosen.cache_bytes)} on each node."
+            f"Of {len(curve)} settings that were tried, it needs the smallest cache of those with at least "
+            f"{wanted.distinct:.0%} of an exact shuffle's shards in a batch, and at most "
+            f"{wanted.most_repeated(exact[1]):.0%} of a batch's shards in the next batch too."
         )
     else:
         yield (

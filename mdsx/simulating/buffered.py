@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import key
-from mdsx.simulating.orders import KEYS, ShardLine
+from mdsx.simulating.orders import FOLLOWED, KEYS, ShardLine
 from mdsx.simulating.permuted import drawn_below, permuted, shares
 
 _CHUNK = 2**18  # outputs to look back over at a time
-_FOLLOWED = 2**20  # larger buffers are not followed: two draws of a stretch hardly ever are the same sample
 
 
 class Buffer:
@@ -25,11 +24,11 @@ class Buffer:
     def __init__(self, line: ShardLine, size: int, seed: int = 0) -> None:
         self.line, self.samples = line, line.samples
         self.held = self.size = max(1, min(size, self.samples))
-        self.work = 8 * self.size if self.size <= _FOLLOWED else 1
+        self.work = 8 * self.size if self.size <= FOLLOWED else 1
         self._slots, self._rest, self._gaps = (key(KEYS, 5, seed, part) for part in range(3))
 
     def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
-        if self.size > _FOLLOWED and (start, stop) != (0, self.samples):
+        if self.size > FOLLOWED and (start, stop) != (0, self.samples):
             return self.drawn(np.arange(start, stop))
         return self.line.numbers_at(self._items(start, stop))
 

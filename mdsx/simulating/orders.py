@@ -19,6 +19,7 @@ from mdsx.simulating.permuted import drawn_below, permutation_of, permuted
 
 _PLACES = 15  # of an epoch, its middle among them, where the shards in use are counted
 _LANES = 128  # lanes where they are counted; others use as many
+FOLLOWED = 2**20  # samples of a block or buffer; of larger ones, single positions are drawn
 KEYS = 0x51A1  # the first part of every key here, so that none is a key of the order
 
 
@@ -53,10 +54,13 @@ class Ours:
         self.samples = len(order)
         in_use, shards = shards_in_use(order)[0], max(1, int((order.counts > 0).sum()))
         self.held = min(round(in_use * self.samples / shards), self.samples)
-        self.work = max(order.shuffle_block, 65536) + 400 * order.lanes  # a tile of each lane
+        follow = order.shuffle_block <= FOLLOWED
+        self.work = max(order.shuffle_block, 65536) + 400 * order.lanes if follow else 1  # a tile of each lane
         self._firsts = np.cumsum(order.counts) - order.counts
 
     def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        if self.order.shuffle_block > FOLLOWED and (start, stop) != (0, self.samples):
+            return self.drawn(np.arange(start, stop))
         shards, samples = self.order.locate(np.arange(start, stop))
         return samples + self._firsts[shards]
 

@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import key, keys
-from mdsx.simulating.orders import KEYS, ShardLine
+from mdsx.simulating.orders import FOLLOWED, KEYS, ShardLine
 from mdsx.simulating.permuted import drawn_below, permuted, shares
-
-_FOLLOWED = 2**20  # samples of a block, of all nodes; larger ones are drawn, as those of a large buffer are
 
 
 class Py1e:
@@ -34,7 +32,7 @@ class Py1e:
         self._parts = _divided(line, self._bounds)
         shard = self.samples / max(1, len(self._parts.firsts))
         self.held = min(self.samples, round(self.nodes * max(self.block, shard)))
-        self.work = 3 * self.held if self.held <= _FOLLOWED else 1
+        self.work = 3 * self.held if self.held <= FOLLOWED else 1
         self._sizes, self._within, self._shifts, self._picked = (key(KEYS, 6, seed, part) for part in range(4))
 
     @classmethod
@@ -44,7 +42,7 @@ class Py1e:
 
     def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
         positions = np.arange(start, stop)
-        if self.held > _FOLLOWED and (start, stop) != (0, self.samples):
+        if self.held > FOLLOWED and (start, stop) != (0, self.samples):
             return self.drawn(positions)
         nodes, ranks = self._node_places(positions)
         found = np.empty(len(positions), np.int64)

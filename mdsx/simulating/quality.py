@@ -7,7 +7,7 @@
 - Neighbour distance: how far apart the numbers of neighbouring positions are, 1.0 in an exact shuffle.
 
 An epoch of up to 2^20 samples is measured whole. Of a larger one, stretches of some batches are, and positions drawn by
-hashing for the correlation.
+hashing for the correlation. If a block or a buffer is larger than that, positions are drawn for the batches too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _BATCHES = 4  # in a stretch
 _WORK = 2**23  # samples to compute for all stretches, about
 _MEAN, _MEDIAN = 1 / 3, 1 - math.sqrt(0.5)  # of the distance of two numbers drawn from 0 to 1
 _MAX_BATCH = 2**24
+_MAX_KIND = 2**32  # times the batches of a stretch, it stays within int64
 _Parts = list[NDArray[Any]]
 
 
@@ -219,6 +220,8 @@ def distinct_in(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def repeated_in(kinds: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the share of each row's distinct values that the row before has too: float64 [batches - 1]."""
+    if kinds.min(initial=0) < 0 or kinds.max(initial=0) > _MAX_KIND:
+        kinds = np.unique(kinds, return_inverse=True)[1].reshape(kinds.shape)
     span = int(kinds.max(initial=0)) + 1
     pairs = np.unique(kinds + np.arange(len(kinds))[:, None] * span)
     rows = pairs // span

@@ -83,8 +83,7 @@ def test_a_small_epoch_is_measured_whole() -> None:
 
 
 def test_a_sample_of_an_epoch_agrees_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = np.full(1000, 1000)
-    order = Order(counts, seed=5, lanes=8, shuffle_block=16384)
+    order = Order(np.full(500, 500), seed=5, lanes=8, shuffle_block=8192)
     whole = qualities(order, batch_size=128, sample_bytes=100.0)
     monkeypatch.setattr("mdsx.simulating.quality._WHOLE", 1000)
     for one, part in zip(whole, qualities(order, batch_size=128, sample_bytes=100.0), strict=True):
@@ -121,6 +120,33 @@ def test_values_of_a_column_are_counted() -> None:
     assert (found.distinct, found.distinct_of) == (2, "class")
     with pytest.raises(UsageError, match="class"):
         qualities(order, batch_size=64, sample_bytes=1.0, labels=Labels("class", np.arange(5)))
+
+
+def test_values_may_be_any_integers() -> None:
+    order, values = Order(np.full(100, 100), seed=1), np.arange(10_000) // 100
+    small, large = (
+        qualities(order, batch_size=16, sample_bytes=1.0, labels=Labels("class", labels), methods=["mdsx"])
+        for labels in (values, values * -(2**55))
+    )
+    assert small == large
+
+
+def test_a_stored_order_is_measured_too() -> None:
+    found = {one.method: one for one in qualities(Order(COUNTS, shuffle=False), batch_size=64, sample_bytes=1.0)}
+    assert found["mdsx"].correlation == found["none"].correlation == pytest.approx(1)
+    assert found["mdsx"].distinct == found["none"].distinct
+
+
+def test_large_blocks_and_buffers_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = Order(np.full(2200, 500), seed=5, lanes=8, shuffle_block=2**16)
+    methods = ("mdsx", "buffer", "py1e")
+    followed = qualities(order, batch_size=128, sample_bytes=1.0, methods=methods)
+    for module in ("orders", "buffered", "py1e"):
+        monkeypatch.setattr(f"mdsx.simulating.{module}.FOLLOWED", 1000)
+    for one, drawn in zip(followed, qualities(order, batch_size=128, sample_bytes=1.0, methods=methods), strict=True):
+        assert drawn != one
+        assert abs(drawn.distinct - one.distinct) < 4 * (one.distinct_error + drawn.distinct_error)
+        assert drawn.repeated == pytest.approx(one.repeated, abs=0.07)
 
 
 def test_unknown_methods_and_empty_datasets_are_refused() -> None:
