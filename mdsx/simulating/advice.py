@@ -279,8 +279,8 @@ def _reasons(
     chosen: Choice, curve: list[Choice], job: Job, wanted: Wanted, exact: tuple[float, float], dataset: int
 ) -> Iterator[str]:
     yield (
-        f"With lanes={chosen.lanes} and shuffle_block={chosen.shuffle_block}, a batch of {job.batch_size:,} has samples "
-        f"of {chosen.distinct:,.0f} shards. An exact shuffle has {exact[0]:,.0f}."
+        f"With lanes={chosen.lanes} and shuffle_block={chosen.shuffle_block}, a batch of {job.batch_size:,} has "
+        f"samples of {chosen.distinct:,.0f} shards. An exact shuffle has {exact[0]:,.0f}."
     )
     if chosen.enough:
         yield (
@@ -303,10 +303,10 @@ def _reasons(
         )
     world = job.world_size
     if chosen.lanes % world == 0:
-        each = "One lane is" if chosen.lanes == world else f"{chosen.lanes // world} lanes are"
-        yield f"{each} for each of {world} ranks, so that each rank reads its own shards."
+        own = chosen.lanes // world
+        yield f"Each of {world} ranks has {own} lane{'s' * (own > 1)} and reads shards of its own."
     elif chosen.lanes % job.nodes == 0:
-        each = "One lane is" if chosen.lanes == job.nodes else f"{chosen.lanes // job.nodes} lanes are"
-        yield f"{each} for each node, whose ranks read the same shards."
+        own = chosen.lanes // job.nodes
+        yield f"Each node has {own} lane{'s' * (own > 1)} and reads shards of its own, which its ranks share."
     else:
         yield f"{chosen.lanes} lanes cannot be divided among {job.nodes} nodes: nodes download the same shards."
