@@ -40,7 +40,7 @@ class SimulatedCache:
         files = [Cached(f"/{FINGERPRINT}/{bytes(self._hashes[shard]).hex()}.mdsx", shard, 0.0) for shard in self.whole]
         leaving = candidates(files, 0.0, {FINGERPRINT: ShardNeeds(self._names, seconds)})
         while self.used + self.sizes[bring.shard] > self.limit and leaving:
-            distance, file, _ = leaving.pop()
+            distance, file = leaving.pop()
             if not may_evict(distance, bring.needed_in):
                 return False
             if file.size not in self.leased:  # the number of the shard, here

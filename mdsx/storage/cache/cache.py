@@ -190,7 +190,7 @@ class CacheDirectory:
             size = os.fstat(hold.descriptor).st_size
             if leased and (size == key.raw_size if key.exact else size):  # an empty file cannot be mapped
                 mapped = map_held(hold, path)
-                date(path, needed_in=0.0, only_later=True)
+                date(path, needed_in=0.0)
         except OSError as error:
             if (too_many := exhausted(error, str(path))) is not None:
                 raise too_many from error
@@ -219,9 +219,11 @@ class CacheDirectory:
         without credentials; the directory records it for `mdsx cache`. If the directory is full, removed or read-only,
         there is no room. Raise MdsxError if it cannot be used at all.
         """
-        if (mapped := self.open(key)) is not None:
-            return mapped
         path = self.path(key)
+        if (mapped := self.open(key)) is not None:
+            if needed_in:
+                date(path, needed_in=needed_in)
+            return mapped
         part = path.with_name(filenames.unfinished(path.name))
         try:
             found = self._admit(key, path, part, needed_in, needs, source)

@@ -3,6 +3,7 @@
 The rules are pure functions. The shards that are needed last leave first. A process that reads a dataset in order gives
 the cache a `ShardNeeds` of each dataset. For other files the cache uses the access time, which is the time of the next
 need (in the future) or of the last use (in the past). The file furthest from now, either way, is probably needed last.
+A need in the future that a file has counts for known shards too: another process may need one before this one does.
 A `.part` is evicted before all of them: if it can be locked, its maker is dead.
 
 A scan of the directory costs time, so the `Evictor` keeps its result for a while. Meanwhile shards that this process
@@ -88,7 +89,6 @@ class Candidate(NamedTuple):
 
     distance: float
     file: Cached
-    known: bool  # from the process's needs
 
 
 def candidates(files: Iterable[Cached], now: float, needs: Needs) -> list[Candidate]:
@@ -102,14 +102,19 @@ def candidates(files: Iterable[Cached], now: float, needs: Needs) -> list[Candid
         if fingerprint in needs:
             known = needs[fingerprint].of([filenames.raw_hash(file.path) for file in members])
         for file, seconds in zip(members, known, strict=True):
-            distance = _distance(file, now) if seconds is None else seconds
-            found.append(Candidate(distance, file, seconds is not None))
+            distance = _distance(file, now) if seconds is None else min(seconds, _announced(file, now))
+            found.append(Candidate(distance, file))
     found.sort()
     return found
 
 
 def _distance(file: Cached, now: float) -> float:
     return math.inf if filenames.is_unfinished(file.path) else abs(now - file.needed)
+
+
+def _announced(file: Cached, now: float) -> float:
+    """Return in how many seconds a process, maybe another one, has said that it needs the file."""
+    return file.needed - now if file.needed > now else math.inf
 
 
 def _fingerprint(file: Cached) -> str:
@@ -191,7 +196,7 @@ class Evictor:
         """Remove what dead processes began, and evict unleased shards until the limit holds; return the bytes then in
         use."""
         total = self.scan({})
-        for _, file, _ in self._candidates:
+        for _, file in self._candidates:
             if filenames.is_unfinished(file.path) and self._files.evict(file.path):
                 total -= file.size
         return self.make_room(total, 0, limit, 0.0, {})
@@ -216,11 +221,11 @@ class Evictor:
 
     def _evict(self, candidate: Candidate) -> int:
         """Return the freed bytes."""
-        _, file, known = candidate
+        file = candidate.file
         found = self._files.look_at(file.path)
         if found is None:
             return 0
-        if not known and found.needed != file.needed:  # a process used it
+        if found.needed != file.needed:  # a process used it, or needs it
             self._let_go.append(file.path)
             return 0
         if not self._files.evict(file.path):
@@ -240,5 +245,5 @@ class Evictor:
 
 def _may_go(candidate: Candidate, needed_in: float, needs: Needs, now: float) -> bool:
     """Return whether the candidate may be evicted now: the run has advanced since the scan."""
-    ((distance, _, _),) = candidates([candidate.file], now, needs)
+    ((distance, _),) = candidates([candidate.file], now, needs)
     return may_evict(distance, needed_in)

@@ -253,15 +253,18 @@ def size_of(path: Path) -> int:
     return file.size if file is not None else 0
 
 
-def date(path: Path, *, needed_in: float, only_later: bool = False) -> None:
-    """Note in the file's access time when it is needed; `only_later`: unless a later time is there.
+def date(path: Path, *, needed_in: float) -> None:
+    """Note in the file's access time that a process needs it in `needed_in` seconds, or uses it now (0).
 
-    The modification time stays: it shows whether another process wrote to the file.
+    Of several needs that are still to come, the soonest stays; a use does not replace it. The modification time stays:
+    it shows whether another process wrote to the file.
     """
     now = time.time_ns()
+    then = now + int(min(max(needed_in, 0.0), _FURTHEST) * 1e9)
     try:
         status = path.stat()
-        if not only_later or status.st_atime_ns < now:
-            os.utime(path, ns=(now + int(min(max(needed_in, 0.0), _FURTHEST) * 1e9), status.st_mtime_ns))
+        sooner = now < status.st_atime_ns < then
+        if not sooner and (then > now or status.st_atime_ns < now):
+            os.utime(path, ns=(then, status.st_mtime_ns))
     except OSError:  # only a hint: it may be removed, or another user's
         return

@@ -83,7 +83,7 @@ def prune(
 
     work, now = _Work(directory, fingerprints, dry_run=dry_run), time.time()
     idle_files, rest = [], []
-    for _, file, _ in reversed(candidates(work.files(), now, {})):
+    for _, file in reversed(candidates(work.files(), now, {})):
         if 0 < file.needed - now <= _SOON:
             work.found.needed.add(file.size)
         elif filenames.is_unfinished(file.path) or (idle is not None and _is_idle(file, idle, now)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,53 @@ def full(path: Path, *numbers: int) -> CacheDirectory:
 
 def test_the_shard_needed_last_is_evicted(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
-    for number, seconds in ((1, 9999.0), (2, 1.0), (3, 5000.0)):  # an old estimate, at another pace
+    for number, seconds in ((1, 9999.0), (2, 900.0), (3, 5000.0)):  # an old estimate, at another pace
         cache.touch(key(number), seconds)
     assert not isinstance(fetch(cache, 4, needed_in=25.0, needs=needs), Verdict)
     assert there(cache) == names(1, 3, 4)
+
+
+def test_a_shard_that_another_process_needs_soon_stays(tmp_path: Path) -> None:
+    cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
+    CacheDirectory(tmp_path / "cache").touch(key(2), 5.0)  # another process
+    assert not isinstance(fetch(cache, 4, needed_in=15.0, needs=needs), Verdict)
+    assert there(cache) == names(1, 2, 4)
+    assert fetch(cache, 5, needed_in=15.0, needs=needs) is Verdict.NO_ROOM
+
+
+def test_a_need_since_the_scan_keeps_a_known_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.storage.cache.eviction._RESCAN", 1e9)
+    cache, needs = full(tmp_path, 1, 2, 3, 4), known(s1=400, s2=300, s3=200, s4=100)
+    assert not isinstance(fetch(cache, 5, needed_in=1.0, needs=needs), Verdict)
+    gc.collect()
+    CacheDirectory(tmp_path / "cache").touch(key(2), 2.0)  # another process
+    assert not isinstance(fetch(cache, 6, needed_in=10.0, needs=needs), Verdict)
+    assert there(cache) == names(2, 4, 5, 6)
+
+
+def test_the_soonest_need_of_all_processes_stays(tmp_path: Path) -> None:
+    cache, other = full(tmp_path, 1), CacheDirectory(tmp_path / "cache")
+
+    def announced() -> int:
+        return round((os.stat(cache.path(key(1))).st_atime - time.time()) / 10) * 10
+
+    cache.touch(key(1), 400.0)
+    assert announced() == 400
+    assert not isinstance(fetch(other, 1, needed_in=100.0), Verdict)  # it is there already
+    assert announced() == 100
+    cache.touch(key(1), 900.0)  # its use is over
+    other.open(key(1))
+    assert announced() == 100
+    other.touch(key(1), 0.0)
+    assert announced() == 100
+
+
+def test_a_need_that_is_over_is_replaced(tmp_path: Path) -> None:
+    cache = full(tmp_path, 1)
+    path = cache.path(key(1))
+    os.utime(path, (time.time() - 5, os.stat(path).st_mtime))
+    cache.touch(key(1), 900.0)
+    assert os.stat(path).st_atime > time.time() + 800
 
 
 def test_a_prefetch_evicts_only_shards_needed_later(tmp_path: Path) -> None:

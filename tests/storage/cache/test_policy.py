@@ -46,6 +46,12 @@ def test_files_of_the_dead_are_evicted_first() -> None:
     assert leaving(files, {"a": known(x=0.3)}) == expected
 
 
+def test_a_sooner_need_in_the_file_counts_for_known_shards() -> None:
+    x, y, z = shard("a", "x", NOW + 5), shard("a", "y", NOW - 1), shard("a", "z", NOW + 50)
+    needs = {"a": known(x=40.0, y=30.0, z=20.0)}
+    assert leaving([x, y, z], needs) == [each.path.removeprefix("/cache/") for each in (y, z, x)]
+
+
 def test_needs_take_precedence_over_file_times() -> None:
     x, y, z = shard("a", "x", NOW + 999), shard("a", "y", NOW), shard("a", "z", NOW + 100)
     other = shard("b", "x", NOW - 5)
