@@ -61,15 +61,23 @@ def _needs(
     lanes: NDArray[np.bool_], own: NDArray[np.int64], pieces: Pieces, sizes: tuple[NDArray[np.int64], ...]
 ) -> NodeNeeds:
     sent, cached = sizes
-    order = np.lexsort((pieces.starts[own], pieces.shards[own]))
-    numbers, starts, stops = pieces.shards[own][order], pieces.starts[own][order], pieces.stops[own][order]
-    again = numbers[1:] == numbers[:-1]
-    while (later := again & (stops[1:] < stops[:-1])).any():  # a shard's pieces in several lanes: their union counts
-        stops[1:][later] = stops[:-1][later]
-    starts[1:] = np.where(again, np.maximum(starts[1:], stops[:-1]), starts[1:])
-    shards, held = np.unique(numbers), cached[numbers]
-    times = np.concatenate([starts, stops])
-    changes = np.concatenate([held, -held])
-    by_time = np.lexsort((changes, times))  # what ends at a position makes room before what begins there
-    most = int(np.cumsum(changes[by_time]).max(initial=0))
+    numbers, starts, stops = pieces.shards[own], pieces.starts[own], pieces.stops[own]
+    shards, times = np.unique(numbers, return_counts=True)
+    if (times > 1).any():
+        _join(numbers, starts, stops)
+    held = cached[numbers]
+    edges = np.concatenate([2 * starts + 1, 2 * stops])  # what ends at a position makes room before what begins there
+    changes = np.concatenate([held, -held])[np.argsort(edges)]
+    most = int(np.cumsum(changes).max(initial=0))
     return NodeNeeds(lanes, shards, int(sent[shards].sum()), most)
+
+
+def _join(numbers: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+    """Cut the ranges of a shard's pieces, which may be in several lanes, so that none overlap."""
+    by_shard = np.lexsort((starts, numbers))
+    of_same, begins, ends = numbers[by_shard], starts[by_shard], stops[by_shard]
+    again = of_same[1:] == of_same[:-1]
+    while (later := again & (ends[1:] < ends[:-1])).any():
+        ends[1:][later] = ends[:-1][later]
+    begins[1:] = np.where(again, np.maximum(begins[1:], ends[:-1]), begins[1:])
+    starts[by_shard], stops[by_shard] = begins, ends
