@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from mdsx.simulating import Report, Source
     from mdsx.stream import Layout
 
-SIMULATE_EXAMPLE = "mdsx simulate s3://bucket/corpus --nodes 8 --ranks 8 --cache 500GB"
+SIMULATE_EXAMPLE = "mdsx simulate s3://bucket/corpus --nodes 8 --ranks 8 --cache 500GB --html plan.html"
 
 
 def simulate(
@@ -67,6 +68,7 @@ def simulate(
     quality: Annotated[
         float, typer.Option(min=0.01, max=1, help="Advise for this share of an exact shuffle's quality.")
     ] = 0.9,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts.")] = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +78,7 @@ def simulate(
     No sample is read. What takes too long to simulate as a whole is sampled, and the report says how.
     """
     from mdsx.order import Shuffle
-    from mdsx.simulating import Cluster, Loading, Prices, invented, labels_of, opened, simulate
+    from mdsx.simulating import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
 
     shuffle: bool | Shuffle = False if no_shuffle else Shuffle(lanes, shuffle_block)
     if url and samples is not None:
@@ -109,10 +111,14 @@ def simulate(
         wanted=quality,
         watch=_watch,
     )
+    if html is not None:
+        html.write_text(page(report), encoding="utf-8")
     if as_json:
         print(report.as_json())
         return
     _print(report)
+    if html is not None:
+        print(f"the page with charts: {html}")
 
 
 def _layout(pack: int | None, max_tokens: int | None, length: str) -> Layout | None:

@@ -31,6 +31,14 @@ def test_its_json_is_the_report(run: Run, dataset: Path) -> None:
     assert [each["method"] for each in found["quality"]["methods"]] == ["mdsx", "exact", "buffer", "py1e", "none"]
 
 
+def test_it_writes_a_page(run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    status, out, _ = run(*MADE_UP, "--html", page)
+    assert status == 0
+    assert f"the page with charts: {page}" in out
+    assert "made up" in page.read_text(encoding="utf-8")
+
+
 def test_it_gives_the_same_plan_each_time(run: Run) -> None:
     assert run(*MADE_UP, "--json").out == run(*MADE_UP, "--json").out
 
