@@ -18,6 +18,8 @@ from tools.peers import Peer, peer
 from tools.processes import ROOT
 
 _OURS = ("mdsx", "numpy", "torch", "xxhash", "pillow")
+_ENGINES = {"ray": ("ray",), "spark": ("pyspark",), "spark-mosaicml": ("pyspark", "mosaicml-streaming")}
+"""Environments of engines, which are no loaders, and the packages that their figures depend on."""
 
 
 def machine() -> dict[str, str]:
@@ -36,7 +38,11 @@ def machine() -> dict[str, str]:
 def versions(environments: Iterable[str]) -> dict[str, str]:
     found = {name: version(name) for name in _OURS}
     for environment in environments:
-        found |= versions_of(peer(environment))
+        if environment in _ENGINES:
+            version_of = PeerEnvironment(environment).version
+            found |= {package: version_of(package) for package in _ENGINES[environment]}
+        else:
+            found |= versions_of(peer(environment))
     return found
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tools import workloads
+from tools import pages, workloads
 from tools.__main__ import parse, run
 from tools.bench import measure
 from tools.bench.report import Report, load, write_pages
-from tools.bench.run import Runner
+from tools.bench.run import Runner, _environments
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
 from tools.processes import Call, CallFailed, members, stream
@@ -331,3 +331,8 @@ class TestSubjects:
         found = json.loads(done.stdout.splitlines()[-1])
         assert len(found) > 40
         assert all(found.values()), found
+
+
+def test_the_versions_of_every_subjects_environments_are_shown() -> None:
+    found = pages.versions(_environments(list(all_subjects(1.0))))
+    assert {"mdsx", "ray", "pyspark", "mosaicml-streaming"} <= set(found)
