@@ -9,7 +9,7 @@ from typing import Any
 from mdsx.format import MAX_SHARDS
 from mdsx.simulating.advice import Job, Wanted, advise
 from mdsx.simulating.outcome import cost_of, epochs_of, resume_of, series_of, whole_of
-from mdsx.simulating.quality import Labels, epoch_orders, order_map, qualities
+from mdsx.simulating.quality import Labels, epoch_orders, order_map, quality
 from mdsx.simulating.report import Report
 from mdsx.simulating.run import Simulation
 from mdsx.simulating.settings import Cluster, Loading, Prices
@@ -46,11 +46,11 @@ def simulate(
     if resume is not None:
         watch("resuming")
         after = resume_of(simulation, resume, whole.duplication)
-    quality: dict[str, Any] = {}
+    mixed: dict[str, Any] = {}
     advice: dict[str, Any] = {}
     if source.order is not None and source.shuffled and source.layout is None:
         watch("the quality of the shuffle")
-        quality = _quality(simulation, labels)
+        mixed = _quality(simulation, labels)
         advice = _advice(simulation, Wanted(distinct=wanted))
     return Report(
         settings=_settings(simulation, steps=found[0].steps if whole.exact else simulation.steps_of_epoch),
@@ -59,7 +59,7 @@ def simulate(
         series=[series_of(node) for node in nodes],
         resume=after,
         cost=cost_of(whole, prices),
-        quality=quality,
+        quality=mixed,
         advice=advice,
         notes=_notes(simulation),
     )
@@ -69,8 +69,12 @@ def _quality(simulation: Simulation, labels: Labels | None) -> dict[str, Any]:
     source, size = simulation.source, simulation.step_samples
     order = source.order
     assert order is not None
-    found = qualities(order, batch_size=size, sample_bytes=source.stored.sample_bytes, labels=labels)
-    maps = [order_map(each, _MAPPED) for each in epoch_orders(order)]
+    found, maps = [], []
+    for each in epoch_orders(order):  # large ones take seconds to make
+        found.append(
+            quality(each, order.counts, batch_size=size, sample_bytes=source.stored.sample_bytes, labels=labels)
+        )
+        maps.append(order_map(each, _MAPPED))
     whole = all(each.sampled >= len(order) for each in found)
     return {
         "methods": [each.as_json() for each in found],
