@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
@@ -14,13 +15,16 @@ from mdsx.loader import course_of
 from mdsx.mixture import Mixture
 from mdsx.order import Course, Shuffle
 from mdsx.shards import View
-from mdsx.stream import Batching, SampleInfo, Task
+from mdsx.stream import Batching, SampleInfo
 
 MOST_SAMPLES = 2000
 """Samples of a rank that are listed."""
 
 MOST_RANKS = 64
 """Ranks that are summed up: those around the one that was asked for."""
+
+MOST_LOCATED = 2**18
+"""The largest batch of a rank, and about the most samples of all ranks that are summed up."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
     view = dataset.view() if isinstance(dataset, Mixture) else View([dataset.excerpt])
     shuffle = Shuffle(question.lanes, question.shuffle_block) if question.shuffle else False
     course = course_of(dataset, view, question.seed, shuffle, None)
+    if question.batch_size > MOST_LOCATED:
+        raise UsageError("the page shows batches of at most 262,144 samples", found=f"batch_size={question.batch_size}")
     batching = Batching(course.epoch_samples, question.batch_size, question.world_size, question.drop_last)
     batching.check(question.epoch)
     batches = batching.count()
@@ -68,8 +74,9 @@ def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
     if question.rank >= question.world_size:
         raise UsageError(f"there is no rank {question.rank:,}: the world size is {question.world_size:,}")
     task = batching.task(question.epoch, question.batch * batching.global_batch)
-    first = max(0, min(question.rank - MOST_RANKS // 2, question.world_size - MOST_RANKS))
-    ranks = range(first, min(first + MOST_RANKS, question.world_size))
+    ranks = _around(question)
+    shares = [batching.rank_share([task], course, rank).positions for rank in ranks]
+    located = _located(course, shares)
     info = SampleInfo(view, course.epoch_samples, question.seed, column=_INFO, seeds=False)
     return {
         "batches": batches,
@@ -78,20 +85,28 @@ def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
         "shuffle_block": course.shuffle_block,
         "global_batch": task.stop - task.start,
         "start": task.start,
-        "ranks": [_sum(rank, _located(course, batching, task, rank)) for rank in ranks],
-        "samples": _rows(info, view, _located(course, batching, task, question.rank)),
+        "ranks": [_sum(rank, each) for rank, each in zip(ranks, located, strict=True)],
+        "samples": _rows(info, view, located[ranks.index(question.rank)]),
         "all": batching.share(task, question.rank),
     }
 
 
 _INFO = " "  # a name that the fields need and nobody sees
-_Located = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
+_Located = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def _located(course: Course, batching: Batching, task: Task, rank: int) -> _Located:
-    """Return the positions that a rank reads, counted over all epochs; and the shard, and the sample in it, at each."""
-    positions = batching.rank_share([task], course, rank).positions
-    return (positions, *course.locate(positions))
+def _around(question: Question) -> range:
+    """Return the ranks that are summed up."""
+    many = max(1, min(MOST_RANKS, MOST_LOCATED // question.batch_size, question.world_size))
+    first = max(0, min(question.rank - many // 2, question.world_size - many))
+    return range(first, first + many)
+
+
+def _located(course: Course, shares: list[NDArray[np.int64]]) -> list[_Located]:
+    """Return the positions of each share, counted over all epochs; and the shard, and the sample in it, at each."""
+    stops = np.cumsum([len(share) for share in shares])[:-1]
+    shards, samples = course.locate(np.concatenate(shares))  # at once: neighbours share what is computed for them
+    return list(zip(shares, np.split(shards, stops), np.split(samples, stops), strict=True))
 
 
 def _sum(rank: int, located: _Located) -> dict[str, int]:

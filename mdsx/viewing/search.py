@@ -38,13 +38,14 @@ class Scan:
     next: int = 0
 
 
-def scan(dataset: Dataset, column: str, text: str, numbers: range, seconds: float) -> Scan:
+def scan(dataset: Dataset, column: str, text: str, numbers: range, seconds: float, most: int = _RUN) -> Scan:
     """Look for `text` until all of `numbers` were looked at, `seconds` are over, or there are `MOST` matches; read at
-    least one run of samples. Upper and lower case are the same."""
+    least one run of samples. Upper and lower case are the same. `most`: the samples to read together."""
     found = Scan(next=numbers.start)
     wanted, deadline = text.casefold(), time.monotonic() + seconds
+    run = max(1, min(most, _RUN))
     while found.next < numbers.stop and len(found.matches) < MOST:
-        stop = min(found.next + _RUN, numbers.stop)
+        stop = min(found.next + run, numbers.stop)
         for number, value in zip(range(found.next, stop), _values(dataset, column, found.next, stop), strict=True):
             if len(found.matches) >= MOST:
                 break

@@ -26,6 +26,8 @@ from mdsx.viewing.trees import shortened, tree
 from mdsx.viewing.values import TEXT, base_of, brief, described, has_picture, picture_of
 
 _KEPT = 40  # samples
+_LARGE = 4_000_000  # bytes of a sample, on average: larger ones are neither listed with their neighbours nor kept
+_AT_ONCE = 32_000_000  # bytes that a search reads together, about
 _BARS = 400  # of the chart of shards
 _PREVIEW = 2  # columns in a list of samples
 _PROBLEMS = 50  # of a damaged shard that are shown
@@ -101,11 +103,21 @@ class Source:
     def samples(self, start: int, count: int) -> dict[str, Any]:
         """Return a short description of the samples [start, start + count)."""
         numbers = range(max(start, 0), min(start + count, len(self.dataset)))
+        found: dict[str, Any] = {"start": numbers.start, "total": len(self.dataset)}
+        if self._sample_bytes > _LARGE:
+            rows = [{"number": number, "picture": None, "lines": []} for number in numbers]
+            return {**found, "large": self._sample_bytes, "samples": rows}
         with self._lock:
             missing = [number for number in numbers if number not in self._recent]
         if missing:
             self._read(missing)
-        return {"start": numbers.start, "total": len(self.dataset), "samples": [self._short(each) for each in numbers]}
+        return {**found, "large": None, "samples": [self._short(each) for each in numbers]}
+
+    @property
+    def _sample_bytes(self) -> int:
+        """Return the uncompressed bytes of a sample, on average."""
+        index = self._shards.index
+        return int(index.raw_sizes.sum()) // max(index.samples, 1)
 
     def _short(self, number: int) -> dict[str, Any]:
         try:
@@ -163,7 +175,8 @@ class Source:
     def _keep(self, number: int, sample: dict[str, Any]) -> None:
         with self._lock:
             self._recent[number] = sample
-            while len(self._recent) > _KEPT:
+            kept = 1 if self._sample_bytes > _LARGE else _KEPT
+            while len(self._recent) > kept:
                 self._recent.popitem(last=False)
 
     def picture(self, number: int, column: str, item: int | None) -> tuple[str, bytes]:
@@ -196,8 +209,8 @@ class Source:
             raise UsageError(f"there is no text in column {column!r}")
         if not text:
             raise UsageError("there is nothing to search for")
-        dataset = self.dataset.select_columns([column])
-        found = scan(dataset, column, text, range(span.start, min(span.stop, len(dataset))), seconds)
+        dataset, most = self.dataset.select_columns([column]), _AT_ONCE // max(self._sample_bytes, 1)
+        found = scan(dataset, column, text, range(span.start, min(span.stop, len(dataset))), seconds, most)
         return {"matches": list(map(Match._asdict, found.matches)), "next": found.next, "total": len(dataset)}
 
     # --- shards

@@ -161,3 +161,16 @@ def test_the_bars_of_many_shards_keep_the_largest(tmp_path: Path, monkeypatch: p
     assert len(bars["y"]) == 2
     assert max(bars["y"]) == max(whole["y"])
     assert filenames.INDEX not in str(bars)
+
+
+def test_large_samples_are_read_one_by_one(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.viewing.source._LARGE", 100)
+    source = Source(str(dataset), Opening())
+    read: list[int] = []
+    values = source.sample_values
+    monkeypatch.setattr(source, "sample_values", lambda number: (read.append(number), values(number))[1])
+    found = source.samples(0, 10)
+    assert [each["number"] for each in found["samples"]] == list(range(10))
+    assert found["large"] > 100
+    assert read == []
+    assert source.sample(5)["number"] == 5

@@ -1,5 +1,5 @@
 /* Samples: by number, by shard, or by a search in a text column. */
-import { address, ask, count, counted, el, problem, say, shown } from "./dom.js";
+import { address, ask, bytes, count, counted, el, problem, say, shown } from "./dom.js";
 import { sizeOf, valueOf } from "./values.js";
 
 const PAGE = 10; // samples in the list
@@ -134,7 +134,9 @@ export class Samples {
     const rows = found.samples.map((sample) => el("li", {}, this.row(sample)));
     const last = Math.floor((this.dataset.samples - 1) / PAGE);
     const turn = (text, to) => el("button", { type: "button", disabled: to < 0 || to > last, onclick: () => this.go(to * PAGE) }, text);
+    const large = found.large ? el("p", { class: "note" }, `Samples have ${bytes(found.large)} each: only the one that you choose is read.`) : null;
     this.list.replaceChildren(
+      ...(large ? [large] : []),
       el("ol", { class: "rows" }, ...rows),
       el("p", { class: "turn" }, turn("‹ Ten back", page - 1), turn("Ten on ›", page + 1)),
     );
