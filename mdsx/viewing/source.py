@@ -105,7 +105,7 @@ class Source:
         numbers = range(max(start, 0), min(start + count, len(self.dataset)))
         found: dict[str, Any] = {"start": numbers.start, "total": len(self.dataset)}
         if self._sample_bytes > _LARGE:
-            rows = [{"number": number, "picture": None, "lines": []} for number in numbers]
+            rows: list[dict[str, Any]] = [{"number": number, "picture": None, "lines": []} for number in numbers]
             return {**found, "large": self._sample_bytes, "samples": rows}
         with self._lock:
             missing = [number for number in numbers if number not in self._recent]

@@ -163,3 +163,58 @@ def test_it_fits_a_narrow_screen_in_both_themes(chromium: Browser, address: str,
             expect(tab.page.locator("#progress")).to_be_hidden()
             assert tab.page.evaluate("document.documentElement.scrollWidth") <= 400, view
         assert tab.errors == []
+
+
+def test_several_datasets_are_chosen_at_the_top(chromium: Browser, dataset: Path, tmp_path: Path) -> None:
+    with mdsx.Writer(tmp_path / "other", {"text": "str"}) as out:
+        out.write({"text": "of the other dataset"})
+    with served(dataset, tmp_path / "other") as address, opened(chromium, address) as tab:
+        page = tab.page
+        page.get_by_label("Dataset").select_option("1")
+        expect(page.locator("main")).to_contain_text(str(tmp_path / "other"))
+        page.keyboard.press("Escape")
+        page.keyboard.press("2")
+        expect(page.locator(".detail")).to_contain_text("of the other dataset")
+        page.keyboard.press("4")  # columns that differ make no mixture, and the page says so
+        expect(page.get_by_role("alert")).to_contain_text("columns")
+        page.get_by_label("Dataset").select_option("0")
+        expect(page.locator("main")).to_contain_text(str(dataset))
+    with served(dataset, dataset) as address, opened(chromium, f"{address}#/order?proportions=0+1") as tab:
+        expect(tab.page.locator(".numbers td:nth-child(2)").first).to_have_text(str(dataset))
+        tab.page.locator(".numbers a").first.click()
+        expect(tab.page.locator("h1")).to_contain_text("Sample")
+        assert "#/1/samples/" in tab.page.url
+        assert tab.errors == []
+
+
+def test_the_switch_of_the_theme_redraws_the_charts(chromium: Browser, address: str) -> None:
+    with opened(chromium, f"{address}#/0/samples/3") as tab:
+        page = tab.page
+        chart = page.get_by_role("region", name="Column audio").locator("canvas").first
+        expect(chart).to_be_visible()
+        before = chart.screenshot()
+        page.keyboard.press("t")
+        page.keyboard.press("t")
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+        after = page.get_by_role("region", name="Column audio").locator("canvas").first
+        expect(after).to_be_visible()
+        assert after.screenshot() != before
+
+
+def test_the_focus_is_visible_and_reaches_each_control(chromium: Browser, address: str) -> None:
+    with opened(chromium, f"{address}#/0/samples/3") as tab:
+        page = tab.page
+        expect(page.locator("h1")).to_have_text("Sample 3")
+        reached = []
+        for _ in range(18):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("(document.activeElement.textContent || document.activeElement.id).trim()"))
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", reached[-1]
+        assert {"Skip to the content", "Overview", "Keys", "number", "search", "Find"} <= set(reached), reached
+        unnamed = page.evaluate(
+            """[...document.querySelectorAll("input, select, button, main img, a")].filter((each) =>
+              !(each.labels?.length || each.ariaLabel || each.textContent.trim() || each.hasAttribute("alt")))
+              .map((each) => each.outerHTML)"""
+        )
+        assert unnamed == []

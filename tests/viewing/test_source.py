@@ -168,7 +168,12 @@ def test_large_samples_are_read_one_by_one(dataset: Path, monkeypatch: pytest.Mo
     source = Source(str(dataset), Opening())
     read: list[int] = []
     values = source.sample_values
-    monkeypatch.setattr(source, "sample_values", lambda number: (read.append(number), values(number))[1])
+
+    def noted(number: int) -> dict[str, Any]:
+        read.append(number)
+        return values(number)
+
+    monkeypatch.setattr(source, "sample_values", noted)
     found = source.samples(0, 10)
     assert [each["number"] for each in found["samples"]] == list(range(10))
     assert found["large"] > 100
