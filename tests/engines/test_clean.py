@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import boto3
 import pytest
 
 import mdsx
-from mdsx.engines import replaced
+from mdsx.engines import replaced, verdicts
 from mdsx.engines.attempts import run_of
 from mdsx.engines.clean import Cleaned
 from mdsx.engines.commit import Driver
@@ -433,3 +434,28 @@ def test_a_clean_works_in_object_storage(s3_url: str) -> None:
     assert (removed.name, removed.run) == (again.folder, driver.job.run)
     assert numbers(url) == list(range(SAMPLES))
     assert {filenames.attempt_folder(key) or key for key in keys(driver.storage)} == {"index.json", done.folder}
+
+
+def test_unfinished_uploads_are_aborted_by_their_age(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "LEAST", 2.0)  # instead of an hour
+    url, (bucket, prefix) = f"{s3_url}/out", f"{s3_url}/out".removeprefix("s3://").split("/", 1)
+    driver = begin(url)
+    done = driver.job.write(0, batches(0))
+    driver.commit([done])
+    client = boto3.client("s3")
+
+    def upload(name: str) -> str:
+        key = f"{prefix}/{filenames.attempt(1, name * 16)}/shard.00000.mdsx"
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+        return key
+
+    upload("a")
+    foreign = f"{prefix}/notes.txt"
+    client.create_multipart_upload(Bucket=bucket, Key=foreign)
+    time.sleep(3.1)  # the server's clock has seconds
+    young = upload("b")
+    (removed,) = mdsx.clean(url, older_than=0).removed
+    assert (removed.kind, removed.name) == ("unfinished", f"{filenames.attempt(1, 'a' * 16)}/shard.00000.mdsx")
+    left = client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())
+    assert {each["Key"] for each in left} == {young, foreign}
+    assert numbers(url) == list(range(SAMPLES))
