@@ -21,7 +21,8 @@ class Setting:
 
     `sizes`: the least and the most bytes of a sample; if they differ, its data is of variable size. `shard_samples`: on
     average. `cache`: its limit as a share of the dataset. `rate` in bytes a second; `rtt` and `step` in seconds.
-    `block`: samples of a shuffle block; None for the default.
+    `block`: samples of a shuffle block; None for the default. `exact`: whether bytes and requests do not depend on the
+    moment at which anything happens, so that they must be equal.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Setting:
     cache: float = 4.0
     compression: str | None = None
     block: int | None = None
+    exact: bool = True
 
     @property
     def shard_bytes(self) -> int:
@@ -91,5 +93,10 @@ SETTINGS = [
         "zstd, small shards, a round trip of 100 ms",
         samples=24_000, sizes=(8192, 8192), shard_samples=32, batch=32, ranks=1, workers=0, epochs=1,
         step=0.005, rate=40 * _MB, rtt=0.1, compression="zstd", block=1024,
+    ),
+    Setting(
+        "a cache of 15 %, where most samples are read by range",
+        samples=6_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=0, epochs=1,
+        step=0.01, rate=10 * _MB, rtt=0.02, cache=0.15, block=4096, exact=False,
     ),
 ]  # fmt: skip
