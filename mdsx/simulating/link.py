@@ -18,6 +18,7 @@ from mdsx.simulating.clock import Event, World
 from mdsx.simulating.threads import getcurrent, greenlet
 
 _PIECES = 4  # in which a shard's bytes are reported as they come
+_KEPT = 64  # connections that a process keeps
 _TINY = 1e-6  # bytes
 _LIGHTEST = 0.5  # weight; the heaviest has 1.5
 _GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly over 0 to 1 (mod 1), however many there are
@@ -105,7 +106,7 @@ class Connections:
         return latency
 
     def give(self) -> None:
-        self._free += 1
+        self._free = min(self._free + 1, _KEPT)
 
 
 def pieces(size: int) -> list[int]:

@@ -76,8 +76,8 @@ SETTINGS = [
     ),
     Setting(
         "1 rank, 2 workers",
-        samples=24_000, sizes=(8192, 8192), shard_samples=256, batch=32, ranks=1, workers=2, epochs=1,
-        step=0.015, rate=10 * _MB, rtt=0.02, block=8192,
+        samples=16_000, sizes=(8192, 8192), shard_samples=128, batch=32, ranks=1, workers=2, epochs=1,
+        step=0.015, rate=6 * _MB, rtt=0.02, block=4096,
     ),
     Setting(
         "4 ranks that share a cache, samples of 1 to 16 kB",
@@ -90,9 +90,9 @@ SETTINGS = [
         step=0.01, rate=7 * _MB, rtt=0.02, cache=0.6, block=1024,
     ),
     Setting(
-        "zstd, small shards, a round trip of 100 ms",
-        samples=24_000, sizes=(8192, 8192), shard_samples=32, batch=32, ranks=1, workers=0, epochs=1,
-        step=0.005, rate=40 * _MB, rtt=0.1, compression="zstd", block=1024,
+        "zstd, small shards, a round trip of 200 ms",
+        samples=24_000, sizes=(8192, 8192), shard_samples=48, batch=32, ranks=1, workers=0, epochs=1,
+        step=0.005, rate=40 * _MB, rtt=0.2, compression="zstd", block=1536,
     ),
     Setting(
         "a cache of 15 %, where most samples are read by range",
