@@ -8,7 +8,7 @@ from typing import Any
 from mdsx.simulating import words
 from mdsx.simulating.arguments import command, python
 from mdsx.simulating.report import Report
-from mdsx.simulating.verdict import findings, headline
+from mdsx.simulating.verdict import findings, headline, kinds
 
 _NAMES = {
     "mdsx": "mdsx, as simulated",
@@ -83,7 +83,7 @@ def _figures(report: Report) -> list[dict[str, str]]:
     about = "" if whole.exact else f", ± {words.share(whole.error)}"
     peak = max((each.peak_cache for each in report.epochs), default=0)
     requests, egress = words.money(cost.requests, cost.currency), words.money(cost.egress, cost.currency)
-    prices = f"at {cost.per_thousand_requests:g} for 1,000 requests and {cost.per_gigabyte:g} for 10^9 bytes"
+    prices = f"at {cost.per_thousand_requests:g} for 1,000 requests and {cost.per_gigabyte:g} for 1 GB"
     rows = [
         (
             "Downloaded in an epoch",
@@ -167,7 +167,7 @@ def _quality(report: Report) -> dict[str, Any] | None:
     if not report.quality:
         return None
     methods: Sequence[dict[str, Any]] = report.quality["methods"]
-    kind = methods[0]["distinct_of"]
+    kind = kinds(methods[0]["distinct_of"])
     heads = ["shuffle", "bytes held", f"{kind} in a batch", "in 95 of 100 batches at least", "correlation", "distance"]
     rows = [
         [
@@ -188,7 +188,8 @@ def _error(error: float) -> str:
 
 
 def _epochs(report: Report) -> dict[str, Any]:
-    heads = ["node", "epoch", "steps", "downloaded", "least", "requests", "first batch", "steps that waited", "waited"]
+    least = "least" if report.whole.exact else "least in the whole epoch"
+    heads = ["node", "epoch", "steps", "downloaded", least, "requests", "first batch", "steps that waited", "waited"]
     rows = [
         [
             str(each.node),
@@ -213,10 +214,11 @@ def _resume(report: Report) -> list[list[str]] | None:
     after = report.resume
     if after is None:
         return None
+    cold = ["with empty caches", words.size(after.cold_bytes), "to the epoch's end, by all nodes, if every node is new"]
+    warm = ["downloaded", words.size(after.bytes), "to the epoch's end, by all nodes; the old nodes keep their caches"]
     return [
-        ["nodes afterwards", f"{after.nodes:,}", f"{after.world_size:,} ranks"],
-        ["downloaded to the epoch's end", words.size(after.bytes), "by all nodes; the old nodes keep their caches"],
-        ["with empty caches", words.size(after.cold_bytes), "if every node is new"],
+        ["nodes", f"{after.nodes:,}", f"{after.world_size:,} ranks"],
+        *([cold] if after.bytes == after.cold_bytes else [warm, cold]),
         ["time to first batch", words.seconds(after.first_batch), "from the restart"],
         ["waits", words.seconds(after.waited), "of all simulated steps"],
     ]

@@ -14,6 +14,7 @@ _NOTHING, _LITTLE = 0.01, 0.05  # of the time that training waits
 _AGAIN = 1.05  # times that a node downloads what it needs
 _SHARED = 1.25  # times that the nodes together need the dataset
 _NEAR = 0.9  # of the link
+_MOST = 0.5  # of all waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +54,20 @@ def findings(report: Report) -> Iterator[Finding]:
 def _cause(report: Report) -> tuple[str, str]:
     """Return why training waits, and what helps."""
     whole, settings = report.whole, report.settings
-    link, compute = settings.get("link"), settings.get("steps", 0) * settings.get("step", 0)
-    needed = whole.bytes / max(settings["nodes"], 1) / compute if compute else float("inf")
-    again = whole.duplication > _AGAIN
+    link, compute = settings.get("link"), settings["steps"] * settings["step"]
+    needed = whole.bytes / settings["nodes"] / compute if compute else float("inf")
+    if settings["cache"] < whole.cache_needed:
+        todo = "Shards are dropped while they are in use, and come again or sample by sample."
+        return "the cache is too small", f"{todo} Give each node {words.limit(whole.cache_needed)} or more."
     if link and needed > _NEAR * link:
         speed = f"a node needs {words.size(needed)}/s" if compute else "steps take no time"
-        found = f"the link is the limit ({speed}, the link has {words.size(link)}/s)"
-        if again and settings["cache"] < whole.cache_needed:
-            return (
-                found,
-                f"Give each node a cache of {words.size(whole.cache_needed)}: shards are downloaded again now.",
-            )
-        return found, "A faster link, more nodes on smaller parts of the data, or smaller samples would help."
-    if again and settings["cache"] < whole.cache_needed:
-        return "the cache is too small", f"Give each node a cache of {words.size(whole.cache_needed)}."
-    if whole.first_batch > 0.5 * whole.waited:
-        return "at its start", "Only the first batches are slow. Longer epochs hide that."
-    return "data comes too late", "More workers prepare batches further ahead; a larger cache lets shards come sooner."
+        todo = "Lanes and block do not change that. A faster link, or samples that are stored smaller, would help."
+        if settings["cache"] < whole.dataset:
+            todo += f" With room for the dataset, {words.size(whole.dataset)}, only the first epoch waits."
+        return f"the link is the limit ({speed}, the link has {words.size(link)}/s)", todo
+    if whole.first_batch > _MOST * whole.waited:
+        return "at its start", "Only the first batch is slow, once in a run."
+    return "shards come too late", "A larger cache lets shards come sooner; more workers prepare more batches ahead."
 
 
 def _cache(report: Report) -> Finding:
@@ -81,7 +79,7 @@ def _cache(report: Report) -> Finding:
     need = f"a node uses shards of {words.size(whole.cache_needed)} at a time"
     if limit >= whole.cache_needed:
         return Finding("good", "Cache is large enough", f"{words.size(limit)} on each node; {need}. {held}")
-    todo = f"Set the cache to {words.size(whole.cache_needed)} or more, or a smaller shuffle_block."
+    todo = f"Set the cache to {words.limit(whole.cache_needed)} or more, or a smaller shuffle_block."
     return Finding("bad", "Cache is too small", f"{words.size(limit)} on each node, but {need}. {held}", todo)
 
 
@@ -109,18 +107,21 @@ def _shuffle(report: Report) -> Finding:
     wanted = report.advice["wanted"]["distinct"] if report.advice else 0.9
     part = ours["distinct"] / exact["distinct"]
     text = (
-        f"A batch mixes {words.count(ours['distinct'])} {ours['distinct_of']}; an exact shuffle, which needs the whole "
-        f"dataset on each node, mixes {words.count(exact['distinct'])}."
+        f"A batch mixes {_number(ours['distinct'])} {kinds(ours['distinct_of'])}. An exact shuffle, which needs the "
+        f"whole dataset on each node, mixes {_number(exact['distinct'])}. Wanted are {words.share(wanted)} of that."
     )
     if part >= wanted:
-        return Finding("good", f"Shuffle is {_nearly(part)} as good as an exact one", text)
+        return Finding("good", "Shuffle is as good as wanted", text)
     todo = (
         "Use the recommended lanes and shuffle_block, below." if report.advice else "Use more lanes or a larger block."
     )
-    return Finding(
-        "warn", f"Shuffle has {words.share(part)} of an exact one's mix; {words.share(wanted)} is wanted", text, todo
-    )
+    return Finding("warn", f"A batch mixes {words.share(part)} of what an exact shuffle does", text, todo)
 
 
-def _nearly(part: float) -> str:
-    return "about" if part > 0.98 else words.share(part)
+def kinds(distinct_of: str) -> str:
+    """Return what is counted in a batch: shards, or the values of a column."""
+    return "shards" if distinct_of == "shards" else f"values of {distinct_of}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"

@@ -94,6 +94,14 @@ def test_the_slider_and_the_mouse_select_a_choice(chromium: Browser, file: Path)
         assert tab.errors == []
 
 
+def test_a_button_selects_the_best_choice_for_the_simulated_cache(chromium: Browser, file: Path) -> None:
+    with opened(chromium, file.as_uri()) as tab:
+        tab.page.click("text=Best with the simulated cache of 4 GB: 86 % of an exact shuffle")
+        text = tab.page.inner_text("#selected")
+        assert "3.9 GB cache, 64 lanes, block of 131,072" in text
+        assert "✗ 74 shards in a batch, 86 % of an exact shuffle's (wanted: at least 90 %)" in text
+
+
 def test_a_button_copies_the_arguments(chromium: Browser, file: Path) -> None:
     with opened(chromium, file.as_uri()) as tab:
         button = tab.page.locator("#arguments button").nth(1)

@@ -65,7 +65,8 @@ function legend(entries) {
 
 /* --- lines over time */
 
-const POINTS = 200;
+const POINTS = 240;
+const COARSE = 60; // for speeds: a shard that comes is not a peak of its own
 
 /* Return cumulative `values` at `grid` seconds, by straight lines between what is known; null after the end. */
 function resampled(seconds, values, grid) {
@@ -139,7 +140,7 @@ function timeChart({ title, look, label, grid, lines, level, show, stepped, most
 function mapChart(label, { positions, numbers }, samples) {
   const ascending = positions.map((position, place) => [position, numbers[place]]).sort((a, b) => a[0] - b[0]);
   const data = [ascending.map(([position]) => position), ascending.map(([, number]) => number)];
-  const axisText = (self, values) => values.map(shortNumber);
+  const axisText = (self, values) => values.map(shortCount);
   return chart(label, 210, data, (axis) => ({
     scales: { x: { time: false, range: () => [0, samples] }, y: { range: () => [0, samples] } },
     axes: [

@@ -10,7 +10,7 @@ function measures(advice, exact) {
       axis: "of an exact shuffle's shards in a batch",
       value: (choice) => choice.distinct_share,
       wanted: wanted.distinct, higher: true,
-      text: (choice) => `${shortNumber(choice.distinct)} shards in a batch, ${percent(choice.distinct_share)} of an exact shuffle's`,
+      text: (choice) => `${full(choice.distinct)} shards in a batch, ${percent(choice.distinct_share)} of an exact shuffle's`,
     },
   ];
   if (advice.curve.some((choice) => choice.repeated !== undefined)) {
@@ -57,6 +57,14 @@ function curveSection({ advice, quality, settings }, { points }) {
     const { ctx } = self;
     const scale = devicePixelRatio || 1;
     ctx.save();
+    const say = (text, x, y, align) => { // with a border of the ground, to be read over lines
+      ctx.textAlign = align;
+      ctx.lineJoin = "round";
+      ctx.lineWidth = 4 * scale;
+      ctx.strokeStyle = mdsxTheme.color("raised");
+      ctx.strokeText(text, x, y);
+      ctx.fillText(text, x, y);
+    };
     const line = (value, axis, text, dash) => {
       const at = self.valToPos(value, axis, true);
       const { left, top, width, height } = self.bbox;
@@ -70,17 +78,18 @@ function curveSection({ advice, quality, settings }, { points }) {
       ctx.setLineDash([]);
       ctx.fillStyle = mdsxTheme.color("ink");
       ctx.font = `${12 * scale}px system-ui, sans-serif`;
-      if (axis === "y") { ctx.textAlign = "left"; ctx.fillText(text, left + 6 * scale, at - 6 * scale); }
+      if (axis === "y") say(text, left + 6 * scale, at - 6 * scale, "left");
       else {
-        const right = at > left + width * 0.7;
-        ctx.textAlign = right ? "right" : "left";
-        ctx.fillText(text, at + (right ? -6 : 6) * scale, top + height - 8 * scale);
+        const right = at + ctx.measureText(text).width + 8 * scale > left + width;
+        say(text, at + (right ? -6 : 6) * scale, top + height - 8 * scale, right ? "right" : "left");
       }
     };
     if (measure.wanted !== null) line(measure.wanted, "y", "wanted", [6, 4]);
     const { min, max } = self.scales.x;
     if (settings.cache > min && settings.cache < max) line(settings.cache, "x", "simulated cache", [2, 3]);
-    choices.forEach((choice, place) => {
+    const last = [...choices.keys()].sort((a, b) => (a === chosen) - (b === chosen));
+    last.forEach((place) => {
+      const choice = choices[place];
       const x = self.valToPos(choice.cache_bytes, "x", true);
       const y = self.valToPos(measure.value(choice), "y", true);
       const color = seriesColor(lanes.indexOf(choice.lanes));
@@ -100,9 +109,9 @@ function curveSection({ advice, quality, settings }, { points }) {
       if (place === chosen) {
         ctx.fillStyle = mdsxTheme.color("ink");
         ctx.font = `600 ${12 * scale}px system-ui, sans-serif`;
-        const right = x > self.bbox.left + self.bbox.width * 0.7;
-        ctx.textAlign = right ? "right" : "left";
-        ctx.fillText("recommended", x + (right ? -14 : 14) * scale, y + 4 * scale);
+        const { left, top, width } = self.bbox;
+        const align = x > left + width * 0.8 ? "right" : x < left + width * 0.2 ? "left" : "center";
+        say("recommended", x, y + (y - top > 40 * scale ? -16 : 26) * scale, align);
       }
     });
     ctx.restore();
@@ -127,7 +136,7 @@ function curveSection({ advice, quality, settings }, { points }) {
     figure = chart(`${measure.name}, against the cache of a node. All values are in the table below.`, 360, data, (axis) => ({
       scales: {
         x: { time: false, distr: 3, range: (self, low, high) => [low / 1.25, high * 1.25] },
-        y: { range: (self, low, high) => [0, Math.max(high, wanted) * 1.12 || 1] },
+        y: { range: (self, low, high) => [0, Math.max(high, wanted) * 1.2 || 1] },
       },
       axes: [
         {
@@ -175,8 +184,26 @@ function curveSection({ advice, quality, settings }, { points }) {
       el("ul", { class: "marks" }, ...marks),
       el("p", { class: "note" }, `Of the cache, ${bytes(choice.in_use_bytes)} hold shards in use, ${bytes(choice.ahead_bytes)} those that come next.`),
       el("div", { class: "arguments" }, copyBox("Simulate this choice", texts.command), copyBox("Train with this choice", texts.python)));
+    for (const [button, to] of jumps) button.setAttribute("aria-pressed", String(to === place));
     figure?.plot()?.redraw(false);
   }
+
+  // those who have less disk, or the simulated one
+  const score = (choice) => [choice.enough ? 1 : 0, Math.min(choice.distinct_share / advice.wanted.distinct, 1), -(choice.repeated ?? 0)];
+  const better = (a, b) => score(a).map((value, place) => value - score(b)[place]).find((apart) => Math.abs(apart) > 1e-9) ?? 0;
+  const fitting = [...choices.keys()].filter((place) => choices[place].cache_bytes <= settings.cache);
+  const within = fitting.length ? fitting.reduce((best, place) => (better(choices[place], choices[best]) > 0 ? place : best)) : null;
+  const jumps = [];
+  function jump(text, to) {
+    const button = el("button", { type: "button" }, text);
+    button.addEventListener("click", () => select(to));
+    jumps.push([button, to]);
+  }
+  if (chosen >= 0) jump(`Recommended: ${bytes(choices[chosen].cache_bytes)}`, chosen);
+  if (within !== null && within !== chosen && choices[chosen]?.cache_bytes > settings.cache) {
+    jump(`Best with the simulated cache of ${bytes(settings.cache)}: ${percent(choices[within].distinct_share)} of an exact shuffle`, within);
+  }
+  byId("jumps").append(...jumps.map(([button]) => button));
 
   picker.addEventListener("change", () => { measure = all[Number(picker.value)]; draw(); });
   point.addEventListener("input", () => select(Number(point.value)));

@@ -27,7 +27,10 @@ function copyBox(title, text) {
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
   const bar = el("div", { class: "bar" }, el("span", {}, title), button);
-  return el("div", { class: "copy" }, bar, el("pre", { tabindex: "0" }, text));
+  const pre = el("pre", { tabindex: "0" });
+  if (text.includes("\n")) pre.textContent = text;
+  else for (const word of text.split(" ")) pre.append(pre.firstChild ? " " : "", el("span", {}, word)); // breaks between words
+  return el("div", { class: "copy" }, bar, pre);
 }
 
 /* A page of a file may lack the clipboard: then the older way, with a selection, does it. */
@@ -56,6 +59,10 @@ function shortNumber(value) {
   }
   return String(Number(value.toPrecision(3)));
 }
+
+/* Return a short number of samples or shards. */
+const shortCount = (value) => shortNumber(value).replace(" G", " bn").replace(" T", "000 bn");
+const full = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 100 ? 1 : 0 });
 
 const bytes = (value) => {
   const short = shortNumber(value);

@@ -41,6 +41,9 @@
     if (!chosen.enough) {
       byId("unmet").append(el("p", { class: "bad" }, state("bad"), "No choice reaches the wanted quality. This one comes nearest."));
     }
+    const same = chosen.lanes === settings.lanes && chosen.shuffle_block === settings.shuffle_block && chosen.cache_bytes <= settings.cache;
+    byId("differs").textContent = same ? "This simulation ran with these lanes and this block, and with enough cache."
+      : "All other figures on this page are of the run that was simulated. Run the command to see them for this choice.";
     byId("arguments").append(el("div", { class: "arguments" },
       copyBox("Check it: simulate this choice", shown.chosen.command), copyBox("Use it: train with this choice", shown.chosen.python)));
     byId("reasons").append(...advice.reasons.map((reason) => el("li", {}, reason)));
@@ -55,7 +58,7 @@
     byId("maps").append(...found.map((method) => {
       const name = shown.names[method.method] ?? method.method;
       const held = method.method === "exact" ? "needs the whole dataset" : `holds ${bytes(method.held_bytes)} at a time`;
-      const text = `${Number(method.distinct.toPrecision(3))} ${method.distinct_of} in a batch, correlation ${Number((method.correlation ?? 0).toPrecision(2))}; ${held}`;
+      const text = `${full(method.distinct)} ${shown.quality.kind} in a batch, correlation ${Number((method.correlation ?? 0).toPrecision(2))}; ${held}`;
       return el("div", {}, el("h3", {}, name),
         mapChart(`Order map of ${name}: ${text}. Points are in the table below.`, maps[method.method], settings.samples), el("p", {}, text));
     }));
@@ -76,11 +79,12 @@
   if (end > 0) {
     const grid = Array.from({ length: POINTS + 1 }, (_, place) => (place * end) / POINTS);
     const of = (name, from) => series.map((each) => [`node ${each.node}`, resampled(each.seconds, each[name], from)]);
+    const coarse = grid.filter((_, place) => place % (POINTS / COARSE) === 0);
     const downloaded = of("downloaded", grid);
     const cached = of("cached", grid);
-    const waited = of("waited", grid);
-    const rate = downloaded.map(([name, values]) => [name, rates(values, grid)]);
-    const lost = waited.map(([name, values]) => [name, rates(values, grid).map((value) => (value === null ? null : Math.min(Math.max(value, 0), 1)))]);
+    const waited = of("waited", coarse);
+    const rate = of("downloaded", coarse).map(([name, values]) => [name, rates(values, coarse)]);
+    const lost = waited.map(([name, values]) => [name, rates(values, coarse).map((value) => (value === null ? null : Math.min(Math.max(value, 0), 1)))]);
     const fastest = Math.max(...rate.flatMap(([, values]) => values));
     const link = settings.link && fastest > 0.25 * settings.link ? { value: settings.link, text: "link" } : null;
     const speed = link || !settings.link ? "" : ` The link, ${bytes(settings.link)}/s, is far above what is shown.`;
@@ -89,8 +93,8 @@
       + `${series.map(({ node }) => node).join(", ")}. Drag across a chart to enlarge a part, double-click to see all.`;
     byId("times").append(
       timeChart({
-        title: "Downloads: speed", label: "Download speed of each node over time", grid, lines: rate, level: link,
-        look: `Below the link's speed, there is room to spare. At the link for long, training has to wait.${speed}`,
+        title: "Downloads: speed", label: "Download speed of each node over time", grid: coarse, lines: rate, level: link,
+        look: `Below the link's speed, there is room to spare. At the link for long, training has to wait. Bytes count when their shard is whole, so a short peak may pass the link.${speed}`,
         stepped: true, show: (value) => `${bytes(value)}/s`, most: fastest,
       }),
       timeChart({
@@ -105,7 +109,7 @@
         show: bytes,
       }),
       timeChart({
-        title: "Waits", label: "Part of the time that the steps of each node wait for data, over time", grid, lines: lost,
+        title: "Waits", label: "Part of the time that the steps of each node wait for data, over time", grid: coarse, lines: lost,
         look: "The part of the time in which training waits for data. It should be 0 after the first batch.",
         stepped: true, show: percent, most: 0.05,
       }));
@@ -115,7 +119,7 @@
   if (shown.resume) byId("resume-table").append(table("After the change", ["", "", ""], shown.resume, "words"));
   else byId("resume").remove();
   byId("epochs-table").append(table("Nodes and epochs", shown.epochs.heads, shown.epochs.rows));
-  byId("settings-table").append(table("Settings", ["setting", "value", "meaning"], shown.settings, "words"));
+  byId("settings-table").append(table("Settings", ["setting", "value", "meaning"], shown.settings, "words code"));
   const trust = report.whole.exact
     ? ["Every step of every node was simulated, with the loader's own code for order, prefetch and eviction."]
     : [`${percent(report.whole.share)} of the epoch's steps on all nodes were simulated. The standard error of the bytes is ${percent(report.whole.error)}.`];
