@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import shlex
+from typing import Any
 
 from mdsx.simulating.arguments import command, python
 from mdsx.sizes import parse_size
 from tests.simulating.examples import HOSTILE, example
 
-SOME = {"lanes": 64, "shuffle_block": 524_288, "cache": 4_979_166_667}
+SOME: dict[str, Any] = {"lanes": 64, "shuffle_block": 524_288, "cache": 4_979_166_667}
 
 
 def test_a_command_has_all_that_differs_from_the_defaults() -> None:
