@@ -196,6 +196,10 @@ class _Call(Generic[A, B]):
             self._done.append(self._fn(self._item))
             self._changed.notify_all()
 
+    @property
+    def done(self) -> bool:
+        return bool(self._done)
+
     def result(self) -> B:
         while not self._done:
             self._changed.wait()
@@ -203,8 +207,12 @@ class _Call(Generic[A, B]):
 
 
 def _results(calls: list[_Call[A, B]]) -> Iterator[B]:
-    for call in calls:
+    for place, call in enumerate(calls):
         call.make()
+        for later in calls[place + 1 :]:  # rather than wait for the thread that is making this one
+            if call.done:
+                break
+            later.make()
         yield call.result()
 
 

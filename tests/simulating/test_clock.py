@@ -62,6 +62,33 @@ def test_one_user_gets_as_many_threads_as_of_the_real_crew(kind: object, most: i
     assert ended == [1.0] * most + [2.0]
 
 
+def test_a_call_begins_one_thread() -> None:
+    world, free = World(), list[bool]()
+    crew = SimulatedProcess(world).crew(PREFETCH)
+
+    def begin() -> None:
+        for _ in range(8):
+            free.append(crew.may_begin)
+            crew.submit(lambda: world.sleep(1.0))
+        free.append(crew.may_begin)
+
+    world.run(begin)
+    assert free == [True] * 8 + [False]
+
+
+def test_the_caller_of_a_map_makes_calls_while_it_waits() -> None:
+    world, made = World(), list[float]()
+    crew = SimulatedProcess(world).crew(REQUESTS)
+
+    def work(seconds: float) -> None:
+        world.sleep(seconds)
+        made.append(world.now)
+
+    # The caller and 64 threads begin with the first 65. After 1 second, the caller has the 66th instead of waiting.
+    world.run(lambda: list(crew.map(work, [1.0] + [3.0] * 64 + [1.0])))
+    assert made == [1.0, 2.0] + [3.0] * 64
+
+
 def test_a_map_works_in_the_threads_and_in_the_caller() -> None:
     world, found = World(), list[int]()
     crew = SimulatedProcess(world).crew(REQUESTS)

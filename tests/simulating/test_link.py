@@ -60,6 +60,14 @@ def test_transfers_that_begin_together_do_not_end_together() -> None:
     assert max(ended) == pytest.approx(8)
 
 
+def test_a_process_keeps_64_connections() -> None:
+    connections = Connections()
+    assert {connections.take(0.5) for _ in range(70)} == {0.5}
+    for _ in range(70):
+        connections.give()
+    assert [connections.take(0.5) for _ in range(70)] == [0.0] * 64 + [0.5] * 6
+
+
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 10**6)), min_size=1, max_size=20), st.floats(1e3, 1e6))
 def test_the_link_is_never_faster_than_its_rate_nor_idle_with_work(
     transfers: list[tuple[float, int]], rate: float
