@@ -14,7 +14,7 @@ _NOTHING, _LITTLE = 0.01, 0.05  # of the time that training waits
 _AGAIN = 1.05  # times that a node downloads what it needs
 _SHARED = 1.25  # times that the nodes together need the dataset
 _NEAR = 0.9  # of the link
-_MOST = 0.5  # of all waits
+_EARLY, _REST = 2 / 3, 0.02  # waits are of the start if so much of the time has at most so much of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,10 @@ def headline(report: Report) -> Finding:
     text = f"{waits} {words.seconds(whole.seconds)} in an epoch ({words.share(lost)})."
     if lost < _NOTHING:
         return Finding("good", "The loader keeps up", text)
-    cause, todo = _cause(report)
+    settled = _settled(report)
+    cause, todo = _cause(report) if settled is None else _start(report, settled)
     title = f"Training waits {words.share(lost)} of the time: {cause}"
-    return Finding("warn" if lost < _LITTLE else "bad", title, text, todo)
+    return Finding("warn" if lost < _LITTLE or settled is not None else "bad", title, text, todo)
 
 
 def findings(report: Report) -> Iterator[Finding]:
@@ -49,6 +50,31 @@ def findings(report: Report) -> Iterator[Finding]:
     yield _downloads(report)
     if report.quality:
         yield _shuffle(report)
+
+
+def _settled(report: Report) -> float | None:
+    """Return the second from which on training does not wait any more, if it waits at its start only."""
+    last = 0.0
+    for each in filter(lambda one: one.seconds, report.series):
+        total, end = each.waited[-1], each.seconds[-1]
+        enough = next(at for at, waited in zip(each.seconds, each.waited, strict=True) if waited >= (1 - _REST) * total)
+        if enough > _EARLY * end:
+            return None
+        last = max(last, enough)
+    return last if report.series else None
+
+
+def _start(report: Report, settled: float) -> tuple[str, str]:
+    """Return why training waits at its start, and what helps."""
+    whole, link = report.whole, report.settings.get("link")
+    todo = f"It does not wait any more after {words.seconds(settled)}."
+    if link and whole.cache_needed:
+        fill = words.seconds(whole.cache_needed / link)
+        todo += (
+            f" Until then a node downloads the shards in use: {words.size(whole.cache_needed)}, {fill} at the link's"
+        )
+        todo += " speed. That is once in a run; a smaller block or fewer lanes make it shorter."
+    return "at its start, while the caches fill", todo
 
 
 def _cause(report: Report) -> tuple[str, str]:
@@ -65,8 +91,6 @@ def _cause(report: Report) -> tuple[str, str]:
         if settings["cache"] < whole.dataset:
             todo += f" With room for the dataset, {words.size(whole.dataset)}, only the first epoch waits."
         return f"the link is the limit ({speed}, the link has {words.size(link)}/s)", todo
-    if whole.first_batch > _MOST * whole.waited:
-        return "at its start", "Only the first batch is slow, once in a run."
     return "shards come too late", "A larger cache lets shards come sooner; more workers prepare more batches ahead."
 
 
