@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import webbrowser
 from typing import Annotated
 
@@ -47,9 +49,11 @@ def view(
     with serve(Library(urls, opening), port) as server:
         print(server.address, flush=True)
         complain("serving until Ctrl-C", kind="")
-        if not no_open:
-            webbrowser.open(server.address)
         try:
+            if not no_open:  # in a thread: a browser for the terminal keeps its caller waiting
+                threading.Thread(target=webbrowser.open, args=[server.address], daemon=True).start()
             server.run()
         except KeyboardInterrupt:
             complain("ended", kind="")
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        os._exit(0)  # a request waits for its storage, maybe for minutes

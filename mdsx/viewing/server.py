@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.resources import files
-from threading import BoundedSemaphore
 from typing import Any, Self
 
 import uvicorn
@@ -54,6 +54,7 @@ _PAGE = 200  # samples or shards in one answer, at most
 _SCAN_SECONDS = 1.0
 _SCAN_SAMPLES = 100_000
 _STATUS = ((UsageError, 400), (MissingError, 404), (CorruptError, 422), (TransportError, 502))
+_PATIENCE = 2.0  # seconds that requests in flight get at the end
 _CHECKS = 2  # at a time: each has a shard in memory
 
 Scope = MutableMapping[str, Any]
@@ -119,7 +120,7 @@ class _Api:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._checks = BoundedSemaphore(_CHECKS)
+        self._checks = threading.BoundedSemaphore(_CHECKS)
 
     def overview(self, request: Request) -> Response:
         return _json(self._library.overview())
@@ -217,7 +218,7 @@ class Server:
             server_header=False,
             ws="none",
             lifespan="off",
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
 
@@ -228,8 +229,20 @@ class Server:
         self._socket.close()
 
     def run(self) -> None:
-        """Serve until Ctrl-C or `stop`."""
-        self._server.run(sockets=[self._socket])
+        """Serve until `stop`, or until Ctrl-C, which raises KeyboardInterrupt.
+
+        A request that waits for its storage does not delay the end: its thread may outlive this call.
+        """
+        serving = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="mdsx-view", daemon=True
+        )
+        serving.start()
+        try:
+            serving.join()
+        except KeyboardInterrupt:
+            self.stop()
+            serving.join(_PATIENCE)
+            raise
 
     def stop(self) -> None:
         """Let `run`, in another thread, return."""

@@ -7,12 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
+import mdsx
 from tests.cli.conftest import Run
+from tools.fault_proxy import Proxy, stall
 
 
 def test_it_serves_until_ctrl_c(dataset: Path) -> None:
@@ -29,6 +35,33 @@ def test_it_serves_until_ctrl_c(dataset: Path) -> None:
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 0
     assert errors == "mdsx: serving until Ctrl-C\nmdsx: ended\n"
+
+
+def test_a_check_that_waits_for_its_storage_does_not_delay_the_end(proxy: Proxy, s3_url: str) -> None:
+    with mdsx.Writer(s3_url, {"text": "str"}) as out:
+        out.write({"text": "x"})
+    stalled = proxy.add(stall(), key="*.mdsx")
+    command = [sys.executable, "-m", "mdsx", "view", s3_url, "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    urlopen(f"{address}api/overview", timeout=20).close()
+
+    def check() -> None:
+        with suppress(OSError, HTTPException):
+            urlopen(Request(f"{address}api/0/shards/0/check", method="POST"), timeout=30).close()
+
+    checking = threading.Thread(target=check)
+    checking.start()
+    deadline = time.monotonic() + 20.0
+    while not stalled.hits:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    checking.join()
+    assert process.returncode == 0
+    assert errors.endswith("mdsx: ended\n")
 
 
 def test_it_opens_a_browser_unless_asked_not_to(dataset: Path, tmp_path: Path) -> None:
