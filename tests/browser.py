@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tools.browser import ARGUMENTS, chromium
 
 _TIMEOUT = 15_000  # milliseconds for an element to appear: this machine may be busy
+expect.set_options(timeout=_TIMEOUT)
 
 
 @dataclass

@@ -16,6 +16,7 @@ export class Samples {
     this.page = -1;
     this.loading = null;
     this.search = null;
+    this.typed = false;
     this.list = el("nav", { class: "list", "aria-label": "Samples nearby" });
     this.detail = el("article", { class: "detail", "aria-labelledby": "title" });
     this.results = el("div", { class: "results", hidden: true });
@@ -42,6 +43,9 @@ export class Samples {
     );
     const turn = el("div", { class: "jump" }, this.previous, this.next);
     this.shardField = el("input", { id: "shard", inputmode: "numeric", autocomplete: "off", size: "7" });
+    this.shardField.addEventListener("input", () => {
+      this.typed = true; // a sample that arrives now does not replace it
+    });
     const byShard = el(
       "form",
       { class: "jump", onsubmit: (event) => this.jumpToShard(event) },
@@ -78,6 +82,7 @@ export class Samples {
   async jumpToShard(event) {
     event.preventDefault();
     const shard = this.read(this.shardField, this.dataset.shards, "shard");
+    this.typed = false;
     if (shard === null) return;
     await shown(this.message, async () => {
       const found = await ask(`${this.source}/shards`, { start: shard, count: 1 });
@@ -166,7 +171,7 @@ export class Samples {
 
   async cards(number, signal) {
     const sample = await ask(`${this.path}/${number}`, {}, { signal });
-    this.shardField.value = sample.shard;
+    if (!this.typed) this.shardField.value = sample.shard;
     const cards = sample.columns.map((column) => {
       const where = { path: `${this.path}/${number}`, number, column: column.name, item: null };
       return el(
