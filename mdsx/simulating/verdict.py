@@ -39,9 +39,12 @@ def headline(report: Report) -> Finding:
     if lost < _NOTHING:
         return Finding("good", "The loader keeps up", text)
     settled = _settled(report)
-    cause, todo = _cause(report) if settled is None else _start(report, settled)
+    if settled is not None:
+        title = f"Training waits {words.seconds(whole.waited)} at its start, then no more"
+        return Finding("warn", title, text, _start(report, settled))
+    cause, todo = _cause(report)
     title = f"Training waits {words.share(lost)} of the time: {cause}"
-    return Finding("warn" if lost < _LITTLE or settled is not None else "bad", title, text, todo)
+    return Finding("warn" if lost < _LITTLE else "bad", title, text, todo)
 
 
 def findings(report: Report) -> Iterator[Finding]:
@@ -64,7 +67,7 @@ def _settled(report: Report) -> float | None:
     return last if report.series else None
 
 
-def _start(report: Report, settled: float) -> tuple[str, str]:
+def _start(report: Report, settled: float) -> str:
     """Return why training waits at its start, and what helps."""
     whole, link = report.whole, report.settings.get("link")
     todo = f"It does not wait any more after {words.seconds(settled)}."
@@ -74,7 +77,7 @@ def _start(report: Report, settled: float) -> tuple[str, str]:
             f" Until then a node downloads the shards in use: {words.size(whole.cache_needed)}, {fill} at the link's"
         )
         todo += " speed. That is once in a run; a smaller block or fewer lanes make it shorter."
-    return "at its start, while the caches fill", todo
+    return todo
 
 
 def _cause(report: Report) -> tuple[str, str]:
@@ -134,12 +137,16 @@ def _shuffle(report: Report) -> Finding:
         f"A batch mixes {_number(ours['distinct'])} {kinds(ours['distinct_of'])}. An exact shuffle, which needs the "
         f"whole dataset on each node, mixes {_number(exact['distinct'])}. Wanted are {words.share(wanted)} of that."
     )
-    if part >= wanted:
+    best = report.advice.get("chosen", {})
+    recommended = all(report.settings.get(name) == best.get(name, "") for name in ("lanes", "shuffle_block"))
+    if part >= wanted or (recommended and best["enough"]):
         return Finding("good", "Shuffle is as good as wanted", text)
-    todo = (
-        "Use the recommended lanes and shuffle_block, below." if report.advice else "Use more lanes or a larger block."
+    if recommended:
+        return Finding("warn", "No lanes and block shuffle as well as wanted", text, "Smaller shards would mix better.")
+    better = (
+        "the recommended lanes and shuffle_block, below" if report.advice else "more lanes or a larger shuffle_block"
     )
-    return Finding("warn", f"A batch mixes {words.share(part)} of what an exact shuffle does", text, todo)
+    return Finding("warn", f"A batch mixes {words.share(part)} of what an exact shuffle does", text, f"Use {better}.")
 
 
 def kinds(distinct_of: str) -> str:

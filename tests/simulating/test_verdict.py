@@ -45,7 +45,7 @@ def test_waits_at_the_start_are_no_fault_of_the_link() -> None:
     report = replace(changed({"link": 50_000_000}, waited=900.0), series=example().series)
     found = headline(report)
     assert found.state == "warn"
-    assert found.title.endswith(": at its start, while the caches fill")
+    assert found.title == "Training waits 15 min at its start, then no more"
     assert "downloads the shards in use: 1.68 GB, 33.5 s at the link's speed" in found.todo
 
 
@@ -71,6 +71,15 @@ def test_shards_that_many_nodes_read_are_found() -> None:
     _, downloads, _ = findings(changed(bytes=40 * 10**9, minimum=40 * 10**9))
     assert downloads.title == "4 nodes download each shard, on average"
     assert "multiple of the number of nodes" in downloads.todo
+
+
+def test_the_recommended_shuffle_is_good_enough() -> None:
+    *_, shuffle = findings(changed({"lanes": 64, "shuffle_block": 2**19}))
+    assert (shuffle.state, shuffle.title) == ("good", "Shuffle is as good as wanted")
+    plain = changed({"lanes": 64, "shuffle_block": 2**19})
+    best = {**plain.advice["chosen"], "enough": False}
+    *_, shuffle = findings(replace(plain, advice={**plain.advice, "chosen": best}))
+    assert (shuffle.state, shuffle.title) == ("warn", "No lanes and block shuffle as well as wanted")
 
 
 def test_without_quality_there_is_no_finding_of_the_shuffle() -> None:
