@@ -115,7 +115,7 @@ class ProcessCache:
         if file is None or file.unfinished:
             return False
         file.leases += 1
-        file.needed = max(file.needed, self._node.world.now)
+        self.date(path, 0.0)
         return True
 
     def release(self, path: str) -> None:
@@ -136,11 +136,17 @@ class ProcessCache:
         """Finish a file that `admit` began."""
         file = self._node.files[path]
         file.unfinished, file.leases = False, 0
-        file.needed = self._node.world.now + min(max(needed_in, 0.0), _FURTHEST)
+        self.date(path, needed_in)
 
     def touch(self, path: str, needed_in: float) -> None:
-        """Note when the file is needed next."""
-        file = self._node.files.get(path)
-        if file is not None:
-            file.needed = self._node.world.now + min(max(needed_in, 0.0), _FURTHEST)
+        """Note when the file, which is not needed for now, is needed next."""
+        self.date(path, needed_in)
         self._evictor.let_go(Path(path))
+
+    def date(self, path: str, needed_in: float) -> None:
+        """As `files.date`: of several needs that are still to come, the soonest stays."""
+        file, now = self._node.files.get(path), self._node.world.now
+        if file is not None:
+            then = now + min(max(needed_in, 0.0), _FURTHEST)
+            if not now < file.needed < then and (then > now or file.needed < now):
+                file.needed = then

@@ -124,7 +124,11 @@ class SimulatedView(View):
         return verdict
 
     def bring(self, shard: int, *, needed_in: float, needs: Needs, received: Callable[[int], None]) -> Verdict | None:
-        if not self.cached(shard) or self._cache.holds(_path(shard)):
+        if not self.cached(shard):
+            return None
+        if self._cache.holds(_path(shard)):
+            self._cache.date(_path(shard), 0.0)  # it is opened, and then dated
+            self._cache.date(_path(shard), needed_in)
             return None
         return self._fetch(shard, needed_in, needs, received)
 
