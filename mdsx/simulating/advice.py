@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError
 from mdsx.order import Order, better_lanes, integer, key
-from mdsx.simulating.orders import KEYS, drawn_in_blocks, shards_in_use
+from mdsx.simulating.orders import KEYS, drawn_in_blocks, most_in_use, shards_in_use
 from mdsx.simulating.permuted import drawn_below, permuted
 from mdsx.simulating.quality import distinct_in, exact_batches, repeated_in
 from mdsx.sizes import format_size
@@ -23,6 +23,7 @@ _FEWEST_SHARDS = 2**13  # of the part of a dataset that is tried
 _MOST_SHARDS = 2**18
 _LANE_CHOICES = 6
 _MOST_LANES = 8192
+_COUNTED = 2**16  # shards: up to here, those in use are counted at every position
 _STRETCHES = 8
 _BATCHES = 3
 _AHEAD = 2**30  # bytes that a process brings ahead of their need, at most; see mdsx/stream/prefetch.py
@@ -226,7 +227,9 @@ def _measured(
     distinct, repeated = _batches(order, batch)
     mean, largest = sizes
     own = min(job.ranks * -(-order.lanes // job.world_size), order.lanes)
-    in_use = round(shards_in_use(order, own)[1] * mean)
+    counted = len(order.counts) <= _COUNTED
+    most = min(most_in_use(order, own), shards) if counted else shards_in_use(order, own)[1]
+    in_use = round(most * mean)
     block = mean * len(order.counts) * order.shuffle_block / (len(order) * order.lanes)
     ahead = max(round(min(own * block, job.processes * min(block, _AHEAD))), round(job.ranks * largest))
     ahead = min(ahead, max(0, round(shards * mean) - in_use))

@@ -153,6 +153,17 @@ def drawn_in_blocks(order: Order, positions: NDArray[np.int64]) -> tuple[NDArray
     return order.unshuffled(firsts + places * order.lanes)
 
 
+def most_in_use(order: Order, lanes: int) -> int:
+    """Return the most pieces of shards that any node draws on at a time, if each node has `lanes` successive lanes:
+    exact but for shards with pieces in two lanes, which count twice."""
+    _, starts, stops = order.pieces_drawn()
+    nodes = starts % order.lanes // lanes
+    edges = np.concatenate([2 * starts + 1, 2 * stops])  # what ends at a position makes room before what begins there
+    changes = np.repeat([1, -1], len(starts))
+    in_turn = np.lexsort((edges, np.concatenate([nodes, nodes])))  # after each node's last piece, the sum is 0 again
+    return int(np.cumsum(changes[in_turn]).max(initial=0))
+
+
 def shards_in_use(order: Order, lanes: int | None = None) -> tuple[float, int]:
     """Return how many shards the first `lanes` lanes (default: all) draw on at a time: the mean over the epoch, and the
     most that was seen."""
