@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -227,7 +228,7 @@ def _print_quality(report: Report) -> None:
         print("advice")
         for reason in advice["reasons"]:
             print(f"  {reason}")
-        print(f"  {advice['command']}\n  {advice['python']}\n")
+        print(textwrap.indent(f"{advice['command']}\n{advice['python']}\n", "  "))
 
 
 def _section(title: str, rows: Iterable[tuple[str, object]]) -> None:

@@ -12,14 +12,12 @@ from mdsx.sizes import parse_size
 _NUMBERS = (("nodes", 1), ("ranks", 1), ("workers", 0), ("batch_size", 32))
 
 
-def command(
-    settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float, base: str | None = None
-) -> str:
+def command(settings: Mapping[str, Any], *, lanes: int, shuffle_block: int, cache: float) -> str:
     """Return the `mdsx simulate` that simulates the same run with these settings.
 
-    `cache`: bytes, rounded up; `base`: a command of the same run, with other lanes, block and cache at its end.
+    `cache`: bytes, rounded up.
     """
-    parts = [base.rpartition(" --lanes ")[0] if base is not None and " --lanes " in base else _base(settings)]
+    parts = [_base(settings)]
     if settings.get("seed") and "--seed" not in parts[0]:
         parts.append(f"--seed {settings['seed']}")
     parts += [f"--lanes {lanes}", f"--shuffle-block {shuffle_block}", f"--cache {words.limit(cache)}"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdsx.format import MAX_SHARDS
+from mdsx.simulating import arguments
 from mdsx.simulating.advice import Job, Wanted, advise
 from mdsx.simulating.outcome import cost_of, epochs_of, resume_of, series_of, whole_of
 from mdsx.simulating.quality import Labels, epoch_orders, order_map, quality
@@ -46,14 +46,15 @@ def simulate(
     if resume is not None:
         watch("resuming")
         after = resume_of(simulation, resume, whole.duplication)
+    settings = _settings(simulation, steps=found[0].steps if whole.exact else simulation.steps_of_epoch)
     mixed: dict[str, Any] = {}
     advice: dict[str, Any] = {}
     if source.order is not None and source.shuffled and source.layout is None:
         watch("the quality of the shuffle")
         mixed = _quality(simulation, labels)
-        advice = _advice(simulation, Wanted(distinct=wanted))
+        advice = _advice(simulation, Wanted(distinct=wanted), settings)
     return Report(
-        settings=_settings(simulation, steps=found[0].steps if whole.exact else simulation.steps_of_epoch),
+        settings=settings,
         whole=whole,
         epochs=found,
         series=[series_of(node) for node in nodes],
@@ -83,7 +84,7 @@ def _quality(simulation: Simulation, labels: Labels | None) -> dict[str, Any]:
     }
 
 
-def _advice(simulation: Simulation, wanted: Wanted) -> dict[str, Any]:
+def _advice(simulation: Simulation, wanted: Wanted, settings: Mapping[str, Any]) -> dict[str, Any]:
     source, cluster, loading = simulation.source, simulation.cluster, simulation.loading
     sizes = source.stored.cached
     job = Job(cluster.nodes, cluster.ranks, simulation.step_samples, cluster.ranks * max(loading.workers, 1))
@@ -96,32 +97,12 @@ def _advice(simulation: Simulation, wanted: Wanted) -> dict[str, Any]:
         wanted=wanted,
     )
     chosen = found.chosen
-    options = f"--lanes {chosen.lanes} --shuffle-block {chosen.shuffle_block} --cache {chosen.cache_bytes}"
+    lanes, block, cache = chosen.lanes, chosen.shuffle_block, chosen.cache_bytes
     return {
         **found.as_json(),
-        "command": f"mdsx simulate {_data(source)} {_job(cluster, loading)} {options}",
-        "python": (
-            f"StreamingDataset(url, shuffle=mdsx.Shuffle(lanes={chosen.lanes}, shuffle_block={chosen.shuffle_block}), "
-            f"cache=mdsx.Cache(limit={chosen.cache_bytes}))"
-        ),
+        "command": arguments.command(settings, lanes=lanes, shuffle_block=block, cache=cache),
+        "python": arguments.python(settings, lanes=lanes, shuffle_block=block, cache=cache),
     }
-
-
-def _data(source: Source) -> str:
-    """Return the data as arguments of the command."""
-    if source.urls:
-        return shlex.join(source.urls)
-    counts, size = source.stored.counts, source.stored.sample_bytes
-    return f"--samples {int(counts.sum())} --sample-size {size} --shard-size {int(source.stored.sent.max())}"
-
-
-def _job(cluster: Cluster, loading: Loading) -> str:
-    """Return the cluster and the loader as arguments of the command."""
-    link = 0 if cluster.rate is None else round(cluster.rate)
-    return (
-        f"--nodes {cluster.nodes} --ranks {cluster.ranks} --workers {loading.workers} "
-        f"--batch-size {loading.batch_size} --link {link} --latency {cluster.latency:g} --step {loading.step:g}"
-    )
 
 
 def _settings(simulation: Simulation, *, steps: int) -> dict[str, Any]:

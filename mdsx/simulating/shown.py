@@ -143,7 +143,7 @@ def _chosen(report: Report) -> dict[str, str]:
     best = advice["chosen"]
     some = {"lanes": best["lanes"], "shuffle_block": best["shuffle_block"], "cache": best["cache_bytes"]}
     return {
-        "command": command(report.settings, base=advice.get("command"), **some),
+        "command": command(report.settings, **some),
         "python": python(report.settings, **some),
     }
 
@@ -155,7 +155,7 @@ def _points(report: Report) -> list[dict[str, str]]:
         some = {"lanes": choice["lanes"], "shuffle_block": choice["shuffle_block"], "cache": choice["cache_bytes"]}
         found.append(
             {
-                "command": command(report.settings, base=report.advice.get("command"), **some),
+                "command": command(report.settings, **some),
                 "python": python(report.settings, **some),
                 "cache": words.limit(choice["cache_bytes"]),
             }

@@ -34,7 +34,6 @@ class Source:
     view: View | None = None
     layout: Layout | None = None
     dataset: Dataset | None = None
-    urls: Sequence[str] = ()
 
     @property
     def order(self) -> Order | None:
@@ -91,7 +90,7 @@ def opened(
         view = dataset.view(None, None)
     course = course_of(dataset, view, seed, shuffle, None)
     only = dataset if isinstance(dataset, Dataset) else None
-    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout, only, urls)
+    return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout, only)
 
 
 def labels_of(source: Source, column: str) -> Labels:

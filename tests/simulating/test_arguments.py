@@ -26,12 +26,6 @@ def test_made_up_data_is_made_up_again() -> None:
     assert "--seed 3 " in found
 
 
-def test_a_base_gets_other_lanes_block_and_cache() -> None:
-    base = "mdsx simulate s3://a --nodes 4 --lanes 8 --shuffle-block 9 --cache 7"
-    found = command(example().settings, base=base, **SOME)
-    assert found == "mdsx simulate s3://a --nodes 4 --lanes 64 --shuffle-block 524288 --cache 4.98GB --html plan.html"
-
-
 def test_the_cache_has_room_for_all_its_bytes() -> None:
     for cache in (1, 999, 1000, 1001, 4_979_166_667, 999_999_999_999, 12_345_678_901_234):
         text = python(example().settings, lanes=1, shuffle_block=1, cache=cache)

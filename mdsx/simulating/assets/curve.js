@@ -201,7 +201,7 @@ function curveSection({ advice, quality, settings }, { points }) {
   }
   if (chosen >= 0) jump(`Recommended: ${bytes(choices[chosen].cache_bytes)}`, chosen);
   if (within !== null && within !== chosen && choices[chosen]?.cache_bytes > settings.cache) {
-    jump(`Best with the simulated cache of ${bytes(settings.cache)}: ${percent(choices[within].distinct_share)} of an exact shuffle`, within);
+    jump(`Best with the simulated cache of ${bytes(settings.cache)}: ${percent(choices[within].distinct_share)} of an exact shuffle${choices[within].enough ? "" : ", but not the wanted quality"}`, within);
   }
   byId("jumps").append(...jumps.map(([button]) => button));
 
