@@ -54,7 +54,9 @@ def simulate(
     link: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes a second from storage to a node; 0: no limit.")
     ] = "1.25GB",
-    latency: Annotated[float, typer.Option(min=0, help="Seconds from a request of mdsx to its first byte, on an idle link.")] = 0.03,
+    latency: Annotated[
+        float, typer.Option(min=0, help="Seconds from a request of mdsx to its first byte, on an idle link.")
+    ] = 0.03,
     step: Annotated[float, typer.Option(min=0, help="Seconds of a training step.")] = 0.3,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs to simulate, if that is quick; else a part of one.")] = 1,
     resume_nodes: Annotated[
