@@ -46,6 +46,7 @@ OWNERS = {
     "pyspark": {"engines"},
     "ray": {"engines", "process"},
     "starlette": {"viewing"},
+    "greenlet": {"simulating"},
     "tokenizers": {"viewing"},
     "uvicorn": {"viewing"},
     "torch": {"torch"},
