@@ -145,7 +145,7 @@ class Proxy(ThreadingHTTPServer):
         return fault or (lambda exchange: exchange.send(exchange.forward()))
 
     def answered(self, exchange: Exchange, reply: Reply) -> None:
-        """Called after each complete answer, in its thread; for a class that counts."""
+        """Called in its thread for each complete answer, before its last byte: a client that has it is counted."""
 
     def _serve(self) -> None:
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="proxy")
@@ -218,10 +218,12 @@ class Exchange(BaseHTTPRequestHandler):
         length = reply.headers.get("content-length") if self.command == "HEAD" else None
         self.send_header("Content-Length", length or str(len(reply.body)))
         self.end_headers()
-        self.wfile.write(reply.body[:stop])
-        self._answered = stop is None
-        if self._answered:
+        body = reply.body[:stop]
+        self.wfile.write(body[:-1])
+        if stop is None:
             self.server.answered(self, reply)
+        self.wfile.write(body[-1:])
+        self._answered = stop is None
 
     def send_rest(self, rest: bytes, piece: int, pause: float) -> None:
         """Send the rest of a body `piece` bytes at a time, each after a pause."""
