@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdsx.format import MAX_SHARDS
 from mdsx.simulating import arguments
-from mdsx.simulating.advice import Job, Wanted, advise
+from mdsx.simulating.advice import Advice, Job, Wanted, advise
 from mdsx.simulating.outcome import cost_of, epochs_of, resume_of, series_of, whole_of
 from mdsx.simulating.quality import Labels, epoch_orders, order_map, quality
 from mdsx.simulating.report import Report
@@ -38,21 +39,24 @@ def simulate(
     with what begins. Raise UsageError."""
     watch("what each node needs")
     simulation = Simulation(source, cluster, loading, epochs=epochs)
-    watch("training")
-    nodes = simulation.run()
-    found = epochs_of(simulation, nodes)
-    whole = whole_of(simulation, nodes, found)
-    after = None
-    if resume is not None:
-        watch("resuming")
-        after = resume_of(simulation, resume, whole.duplication)
-    settings = _settings(simulation, steps=found[0].steps if whole.exact else simulation.steps_of_epoch)
+    shuffles = source.order is not None and source.shuffled and source.layout is None
     mixed: dict[str, Any] = {}
     advice: dict[str, Any] = {}
-    if source.order is not None and source.shuffled and source.layout is None:
-        watch("the quality of the shuffle")
-        mixed = _quality(simulation, labels)
-        advice = _advice(simulation, Wanted(distinct=wanted), settings)
+    with ThreadPoolExecutor(1) as beside:  # on another core: most of it is sorting, which takes no lock of Python's
+        advised = beside.submit(_advised, simulation, Wanted(distinct=wanted)) if shuffles else None
+        watch("training")
+        nodes = simulation.run()
+        found = epochs_of(simulation, nodes)
+        whole = whole_of(simulation, nodes, found)
+        after = None
+        if resume is not None:
+            watch("resuming")
+            after = resume_of(simulation, resume, whole.duplication)
+        settings = _settings(simulation, steps=found[0].steps if whole.exact else simulation.steps_of_epoch)
+        if advised is not None:
+            watch("the quality of the shuffle")
+            mixed = _quality(simulation, labels)
+            advice = _as_json(advised.result(), settings)
     return Report(
         settings=settings,
         whole=whole,
@@ -84,22 +88,25 @@ def _quality(simulation: Simulation, labels: Labels | None) -> dict[str, Any]:
     }
 
 
-def _advice(simulation: Simulation, wanted: Wanted, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _advised(simulation: Simulation, wanted: Wanted) -> Advice:
     source, cluster, loading = simulation.source, simulation.cluster, simulation.loading
     sizes = source.stored.cached
-    job = Job(cluster.nodes, cluster.ranks, simulation.step_samples, cluster.ranks * max(loading.workers, 1))
-    found = advise(
+    return advise(
         source.stored.counts,
-        job,
+        Job(cluster.nodes, cluster.ranks, simulation.step_samples, cluster.ranks * max(loading.workers, 1)),
         shard_bytes=float(sizes.mean()),
         largest_shard=int(sizes.max()),
         seed=source.seed,
         wanted=wanted,
     )
-    chosen = found.chosen
+
+
+def _as_json(advice: Advice, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the advice with the command and the arguments to copy."""
+    chosen = advice.chosen
     lanes, block, cache = chosen.lanes, chosen.shuffle_block, chosen.cache_bytes
     return {
-        **found.as_json(),
+        **advice.as_json(),
         "command": arguments.command(settings, lanes=lanes, shuffle_block=block, cache=cache),
         "python": arguments.python(settings, lanes=lanes, shuffle_block=block, cache=cache),
     }
