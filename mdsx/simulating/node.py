@@ -12,7 +12,6 @@ from mdsx.simulating.clock import World
 from mdsx.storage.cache import Cached, Evictor, Needs, Verdict, filenames
 
 _SCANNED = 4e-6  # seconds that a scan takes for each file, on a common disk: candidates are kept in proportion
-_FURTHEST = 1e8  # seconds, as in the cache
 
 
 @dataclass(slots=True)
@@ -20,11 +19,11 @@ class _File:
     size: int
     needed: float
     leases: int = 0
-    unfinished: bool = False
 
 
 class Node:
-    """The cache that the processes of a node share. `limit`: bytes."""
+    """The cache that the processes of a node share. `limit`: bytes; `files`: by path. One that is being made has the
+    name that an unfinished file has, and is leased."""
 
     def __init__(self, world: World, limit: int) -> None:
         self.world, self.limit = world, limit
@@ -32,14 +31,20 @@ class Node:
         self.total = self.peak = 0
 
     def add(self, path: str, size: int) -> None:
-        """Make room count for a file that is being made, and hold it."""
-        self.files[path] = _File(size, self.world.now, leases=1, unfinished=True)
+        """Make room count for a file that is being made."""
+        self.files[filenames.unfinished(path)] = _File(size, self.world.now, leases=1)
         self.total += size
         self.peak = max(self.peak, self.total)
 
+    def finish(self, path: str) -> None:
+        """Give a file that was made its name."""
+        file = self.files[path] = self.files.pop(filenames.unfinished(path))
+        file.leases = 0
+
     def take_over(self, other: Node) -> None:
         """Hold what another cache held when its processes ended."""
-        self.files = {path: _File(file.size, 0.0) for path, file in other.files.items() if not file.unfinished}
+        whole = {path: file for path, file in other.files.items() if not filenames.is_unfinished(path)}
+        self.files = {path: _File(file.size, 0.0) for path, file in whole.items()}
         self.total = sum(file.size for file in self.files.values())
         self.peak = self.total
 
@@ -57,17 +62,14 @@ class NodeFiles:
     def scan(self) -> list[Cached]:
         files = self._node.files
         self._spent += _SCANNED * len(files)
-        return [
-            Cached(filenames.unfinished(path) if file.unfinished else path, file.size, file.needed)
-            for path, file in files.items()
-        ]
+        return [Cached(path, file.size, file.needed) for path, file in files.items()]
 
     def look_at(self, path: str) -> Cached | None:
-        file = self._file(path)
+        file = self._node.files.get(path)
         return None if file is None else Cached(path, file.size, file.needed)
 
     def evict(self, path: str) -> bool:
-        file = self._file(path)
+        file = self._node.files.get(path)
         if file is None:
             return True
         if file.leases:
@@ -75,12 +77,8 @@ class NodeFiles:
         self._node.remove(path)
         return True
 
-    def _file(self, path: str) -> _File | None:
-        """Return the file with this path: a finished one, or one that is being made."""
-        if filenames.is_unfinished(path):  # it is leased
-            return next((file for name, file in self._node.files.items() if filenames.unfinished(name) == path), None)
-        file = self._node.files.get(path)
-        return None if file is None or file.unfinished else file
+    def date(self, path: str, then: float) -> None:
+        self._node.files[path].needed = then
 
     def time(self) -> float:
         return self._node.world.now
@@ -102,17 +100,15 @@ class ProcessCache:
 
     def holds(self, path: str) -> bool:
         """Return whether the whole file is there."""
-        file = self._node.files.get(path)
-        return file is not None and not file.unfinished
+        return path in self._node.files
 
     def is_being_made(self, path: str) -> bool:
-        file = self._node.files.get(path)
-        return file is not None and file.unfinished
+        return filenames.unfinished(path) in self._node.files
 
     def open(self, path: str) -> bool:
         """Lease the file. Return whether it is there."""
         file = self._node.files.get(path)
-        if file is None or file.unfinished:
+        if file is None:
             return False
         file.leases += 1
         self.date(path, 0.0)
@@ -124,7 +120,7 @@ class ProcessCache:
     def admit(self, path: str, size: int, needed_in: float, needs: Needs) -> Verdict | None:
         """Begin to make a file that is not there. Return None if that is possible, else why not."""
         node = self._node
-        if path in node.files:
+        if self.is_being_made(path):
             return Verdict.BUSY
         total = self._evictor.make_room(node.total, size, node.limit, needed_in, needs)
         if total + size > node.limit:
@@ -134,19 +130,13 @@ class ProcessCache:
 
     def publish(self, path: str, needed_in: float) -> None:
         """Finish a file that `admit` began."""
-        file = self._node.files[path]
-        file.unfinished, file.leases = False, 0
+        self._node.finish(path)
         self.date(path, needed_in)
 
     def touch(self, path: str, needed_in: float) -> None:
         """Note when the file, which is not needed for now, is needed next."""
-        self.date(path, needed_in)
-        self._evictor.let_go(Path(path))
+        self._evictor.let_go(Path(path), needed_in)
 
     def date(self, path: str, needed_in: float) -> None:
-        """As `files.date`: of several needs that are still to come, the soonest stays."""
-        file, now = self._node.files.get(path), self._node.world.now
-        if file is not None:
-            then = now + min(max(needed_in, 0.0), _FURTHEST)
-            if not now < file.needed < then and (then > now or file.needed < now):
-                file.needed = then
+        """Note when the file is needed; 0: it is used now."""
+        self._evictor.date(Path(path), needed_in)

@@ -70,7 +70,7 @@ def readers(url: str, cache: Path, limit: int, ranks: int, lanes: int) -> list[R
     return found
 
 
-PARTS = [(0.5, 0.54), (0.75, 0.29), (0.9, 0.14)]
+PARTS = [(0.5, 0.52), (0.75, 0.27), (0.9, 0.12)]
 """How much of the dataset the cache may hold, and the most that is downloaded of it."""
 
 

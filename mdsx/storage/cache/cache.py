@@ -39,7 +39,6 @@ from mdsx.storage.cache.files import (
     Hold,
     Write,
     allocate,
-    date,
     evict,
     filled,
     is_held,
@@ -190,7 +189,7 @@ class CacheDirectory:
             size = os.fstat(hold.descriptor).st_size
             if leased and (size == key.raw_size if key.exact else size):  # an empty file cannot be mapped
                 mapped = map_held(hold, path)
-                date(path, needed_in=0.0)
+                self._process().evictor.date(path, 0.0)
         except OSError as error:
             if (too_many := exhausted(error, str(path))) is not None:
                 raise too_many from error
@@ -222,7 +221,7 @@ class CacheDirectory:
         path = self.path(key)
         if (mapped := self.open(key)) is not None:
             if needed_in:
-                date(path, needed_in=needed_in)
+                self._process().evictor.date(path, needed_in)
             return mapped
         part = path.with_name(filenames.unfinished(path.name))
         try:
@@ -242,7 +241,6 @@ class CacheDirectory:
                 if written != size:
                     raise TransportError("the shard has another size", file=str(path), found=written, expected=size)
                 os.fsync(found.descriptor)
-                date(part, needed_in=needed_in)
                 mapped = self._publish(found, part, path)
             except BaseException:
                 self._withdraw(found, part)
@@ -253,6 +251,7 @@ class CacheDirectory:
         if mapped is None:  # the directory was removed
             found.release()
             return Verdict.NO_ROOM
+        self._process().evictor.date(path, needed_in)  # its lease keeps it until then
         return mapped
 
     def write(self, key: CacheKey, pieces: Iterable[tuple[int, Buffer]]) -> bool:
@@ -269,9 +268,7 @@ class CacheDirectory:
 
     def touch(self, key: CacheKey, needed_in: float) -> None:
         """Note in how many seconds the shard, which is not needed for now, will be needed again."""
-        path = self.path(key)
-        date(path, needed_in=needed_in)
-        self._process().evictor.let_go(path)
+        self._process().evictor.let_go(self.path(key), needed_in)
 
     def discard(self, key: CacheKey) -> None:
         """Remove a shard that was found damaged, if possible. Existing mappings of it stay valid."""

@@ -3,7 +3,8 @@
 The rules are pure functions. The shards that are needed last leave first. A process that reads a dataset in order gives
 the cache a `ShardNeeds` of each dataset. For other files the cache uses the access time, which is the time of the next
 need (in the future) or of the last use (in the past). The file furthest from now, either way, is probably needed last.
-A need in the future that a file has counts for known shards too: another process may need one before this one does.
+A need in the future that another process has noted in a file counts for known shards too, as that one may need it
+sooner. A process knows the needs that it has noted itself: what it knows now counts instead of them.
 A `.part` is evicted before all of them: if it can be locked, its maker is dead.
 
 A scan of the directory costs time, so the `Evictor` keeps its result for a while. Meanwhile shards that this process
@@ -17,8 +18,9 @@ import math
 import re
 import time
 from bisect import insort_right
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -28,12 +30,15 @@ from numpy.typing import NDArray
 
 from mdsx.process import Counter, count
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.files import Cached, evict, look_at
+from mdsx.storage.cache.files import Cached, date, evict, look_at
 from mdsx.storage.cache.ledger import Ledger
 
 _RESCAN = 50.0  # a scan is used for this many times as long as it took
 _RETRY = 5.0  # the same, if it found nothing to evict
 _LET_GO = 1024  # released shards to remember; the next scan finds the others
+_NOTED = 2**16  # files whose needs, as this process has noted them, are remembered
+_SAME = 1e-3  # seconds: file systems keep times with a grain
+_FURTHEST = 1e8  # seconds, as far as file systems can store
 _HASH = re.compile("[0-9a-f]{32}")
 
 
@@ -91,8 +96,11 @@ class Candidate(NamedTuple):
     file: Cached
 
 
-def candidates(files: Iterable[Cached], now: float, needs: Needs) -> list[Candidate]:
-    """Return `files`, the last to evict first; ties by name, so that processes agree."""
+def candidates(
+    files: Iterable[Cached], now: float, needs: Needs, own: Callable[[Cached], bool] = lambda file: False
+) -> list[Candidate]:
+    """Return `files`, the last to evict first; ties by name, so that processes agree. `own(file)`: whether this process
+    has noted the need that the file has."""
     by_dataset: dict[str, list[Cached]] = {}
     for file in files:
         by_dataset.setdefault(_fingerprint(file), []).append(file)
@@ -102,19 +110,17 @@ def candidates(files: Iterable[Cached], now: float, needs: Needs) -> list[Candid
         if fingerprint in needs:
             known = needs[fingerprint].of([filenames.raw_hash(file.path) for file in members])
         for file, seconds in zip(members, known, strict=True):
-            distance = _distance(file, now) if seconds is None else min(seconds, _announced(file, now))
-            found.append(Candidate(distance, file))
+            if seconds is None:
+                seconds = _distance(file, now)
+            elif now < file.needed < now + seconds and not own(file):  # another process needs it sooner
+                seconds = file.needed - now
+            found.append(Candidate(seconds, file))
     found.sort()
     return found
 
 
 def _distance(file: Cached, now: float) -> float:
     return math.inf if filenames.is_unfinished(file.path) else abs(now - file.needed)
-
-
-def _announced(file: Cached, now: float) -> float:
-    """Return in how many seconds a process, maybe another one, has said that it needs the file."""
-    return file.needed - now if file.needed > now else math.inf
 
 
 def _fingerprint(file: Cached) -> str:
@@ -124,6 +130,17 @@ def _fingerprint(file: Cached) -> str:
 def may_evict(distance: float, needed_in: float) -> bool:
     """Return whether a shard that is needed in `needed_in` seconds (0: now) may replace one at that distance."""
     return needed_in <= 0 or distance > needed_in
+
+
+def replaces(then: float, needed: float, now: float, *, own: bool) -> bool:
+    """Return whether a file that has the date `needed` gets the date `then`, `now` or later.
+
+    Of several needs that are still to come, the soonest stays, unless this process has noted it itself (`own`). A use
+    now replaces no need to come.
+    """
+    if needed > now:
+        return then > now and (own or then <= needed)
+    return then > now or needed < now
 
 
 # --- evicting
@@ -140,6 +157,9 @@ class Files(Protocol):
 
     def evict(self, path: str) -> bool:
         """Remove a file unless it is held; return whether it is removed."""
+
+    def date(self, path: str, then: float) -> None:
+        """Give a file the date `then`."""
 
     def time(self) -> float:
         """Return the time by which files are dated, in seconds."""
@@ -160,6 +180,9 @@ class DiskFiles:
     def evict(self, path: str) -> bool:
         return evict(path)
 
+    def date(self, path: str, then: float) -> None:
+        date(path, then)
+
     def time(self) -> float:
         return time.time()
 
@@ -168,7 +191,8 @@ class DiskFiles:
 
 
 class Evictor:
-    """Decides in one process which shards to evict for which. Use it with the ledger's lock held."""
+    """Decides in one process which shards to evict for which. Use it with the ledger's lock held, where nothing else is
+    said."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -177,17 +201,38 @@ class Evictor:
         self._scanned = 0.0  # when the last scan ended, monotonic
         self._took = 0.0  # seconds that it took
         self._let_go: deque[str] = deque(maxlen=_LET_GO)  # appended to without any lock
+        self._noted: OrderedDict[str, float] = OrderedDict()  # by path: the needs that this process has noted
 
-    def let_go(self, path: Path) -> None:
-        """Note that this process does not need the shard for now. Only this method needs no lock."""
+    def let_go(self, path: Path, needed_in: float) -> None:
+        """Note that this process does not need the shard for now, but in `needed_in` seconds. It needs no lock."""
+        self.date(path, needed_in)
         self._let_go.append(str(path))
+
+    def date(self, path: Path, needed_in: float) -> None:
+        """Note in a file that this process needs it in `needed_in` seconds, or uses it now (0). It needs no lock."""
+        now, name = self._files.time(), str(path)
+        then = now + min(max(needed_in, 0.0), _FURTHEST)
+        with suppress(OSError):  # only a hint: the file may be removed, or another user's
+            file = self._files.look_at(name)
+            if file is not None and replaces(then, file.needed, now, own=self._is_own(file)):
+                self._files.date(name, then)
+                self._noted[name] = then
+                if len(self._noted) > _NOTED:
+                    self._noted.popitem(last=False)
+
+    def _is_own(self, file: Cached) -> bool:
+        """Return whether this process has noted the date that a file has."""
+        return abs(self._noted.get(file.path, -math.inf) - file.needed) < _SAME
+
+    def _ranked(self, files: Iterable[Cached], needs: Needs) -> list[Candidate]:
+        return candidates(files, self._files.time(), needs, self._is_own)
 
     def scan(self, needs: Needs) -> int:
         """Scan all files again; return their bytes."""
         started = self._files.monotonic()
         self._let_go.clear()
         files = self._files.scan()
-        self._candidates, self._known = candidates(files, self._files.time(), needs), set(needs)
+        self._candidates, self._known = self._ranked(files, needs), set(needs)
         self._scanned = self._files.monotonic()
         self._took = self._scanned - started
         return sum(file.size for file in files)
@@ -211,7 +256,7 @@ class Evictor:
             self._join(needs)
             age = 0.0 if fresh else self._files.monotonic() - self._scanned
             usable = age <= _RESCAN * self._took and bool(self._candidates)
-            if usable and _may_go(self._candidates[-1], needed_in, needs, self._files.time()):
+            if usable and self._may_go(self._candidates[-1], needed_in, needs):
                 total -= self._evict(self._candidates.pop())
             elif fresh or (needed_in > 0 and age <= _RETRY * self._took):
                 break
@@ -239,11 +284,10 @@ class Evictor:
         while self._let_go:
             if (file := self._files.look_at(self._let_go.popleft())) is not None:
                 files.append(file)
-        for candidate in candidates(files, self._files.time(), needs):
+        for candidate in self._ranked(files, needs):
             insort_right(self._candidates, candidate, key=attrgetter("distance"))
 
-
-def _may_go(candidate: Candidate, needed_in: float, needs: Needs, now: float) -> bool:
-    """Return whether the candidate may be evicted now: the run has advanced since the scan."""
-    ((distance, _),) = candidates([candidate.file], now, needs)
-    return may_evict(distance, needed_in)
+    def _may_go(self, candidate: Candidate, needed_in: float, needs: Needs) -> bool:
+        """Return whether the candidate may be evicted now: the run has advanced since the scan."""
+        ((distance, _),) = self._ranked([candidate.file], needs)
+        return may_evict(distance, needed_in)

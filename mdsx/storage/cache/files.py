@@ -18,7 +18,6 @@ import mmap
 import os
 import stat
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # do not wait if it is a pipe
-_FURTHEST = 1e8  # seconds, as far as file systems can store
 
 _guard = threading.RLock()  # re-entered if a garbage collection inside ends a lease
 _held: dict[int, int] = {}  # number of the hold -> descriptor; numbers are never reused, not even in a child
@@ -253,18 +251,6 @@ def size_of(path: Path) -> int:
     return file.size if file is not None else 0
 
 
-def date(path: Path, *, needed_in: float) -> None:
-    """Note in the file's access time that a process needs it in `needed_in` seconds, or uses it now (0).
-
-    Of several needs that are still to come, the soonest stays; a use does not replace it. The modification time stays:
-    it shows whether another process wrote to the file.
-    """
-    now = time.time_ns()
-    then = now + int(min(max(needed_in, 0.0), _FURTHEST) * 1e9)
-    try:
-        status = path.stat()
-        sooner = now < status.st_atime_ns < then
-        if not sooner and (then > now or status.st_atime_ns < now):
-            os.utime(path, ns=(then, status.st_mtime_ns))
-    except OSError:  # only a hint: it may be removed, or another user's
-        return
+def date(path: str | Path, then: float) -> None:
+    """Make `then` the file's access time. The modification time stays: it shows whether another process wrote to it."""
+    os.utime(path, ns=(int(then * 1e9), os.stat(path).st_mtime_ns))

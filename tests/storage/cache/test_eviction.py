@@ -33,7 +33,7 @@ def full(path: Path, *numbers: int) -> CacheDirectory:
 
 def test_the_shard_needed_last_is_evicted(tmp_path: Path) -> None:
     cache, needs = full(tmp_path, 1, 2, 3), known(s1=10, s2=30, s3=20)
-    for number, seconds in ((1, 9999.0), (2, 900.0), (3, 5000.0)):  # an old estimate, at another pace
+    for number, seconds in ((1, 9999.0), (2, 1.0), (3, 5000.0)):  # an old estimate, at another pace
         cache.touch(key(number), seconds)
     assert not isinstance(fetch(cache, 4, needed_in=25.0, needs=needs), Verdict)
     assert there(cache) == names(1, 3, 4)
@@ -72,6 +72,14 @@ def test_the_soonest_need_of_all_processes_stays(tmp_path: Path) -> None:
     assert announced() == 100
     other.touch(key(1), 0.0)
     assert announced() == 100
+
+
+def test_a_process_replaces_its_own_sooner_need(tmp_path: Path) -> None:
+    """The run came to the shard earlier than it had said, and its next use is far."""
+    cache = full(tmp_path, 1)
+    cache.touch(key(1), 100.0)
+    cache.touch(key(1), 900.0)
+    assert os.stat(cache.path(key(1))).st_atime > time.time() + 800
 
 
 def test_a_need_that_is_over_is_replaced(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
-from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds, candidates, may_evict
+from mdsx.storage.cache.eviction import Needs, ShardNames, ShardNeeds, candidates, may_evict, replaces
 from mdsx.storage.cache.files import Cached
 
 NOW = 1_000_000.0
@@ -50,6 +51,27 @@ def test_a_sooner_need_in_the_file_counts_for_known_shards() -> None:
     x, y, z = shard("a", "x", NOW + 5), shard("a", "y", NOW - 1), shard("a", "z", NOW + 50)
     needs = {"a": known(x=40.0, y=30.0, z=20.0)}
     assert leaving([x, y, z], needs) == [each.path.removeprefix("/cache/") for each in (y, z, x)]
+
+
+def test_what_a_process_knows_counts_instead_of_what_it_has_noted() -> None:
+    x, y = shard("a", "x", NOW + 5), shard("a", "y", NOW + 9)
+    ranked = candidates([x, y], NOW, {"a": known(x=40.0, y=30.0)}, lambda file: file == x)
+    assert [(candidate.file, candidate.distance) for candidate in ranked] == [(y, 9.0), (x, 40.0)]
+
+
+@pytest.mark.parametrize(
+    ("needed", "then", "own", "expected"),
+    [
+        (NOW - 5, NOW, False, True),  # a use
+        (NOW - 5, NOW + 5, False, True),  # a need
+        (NOW + 9, NOW + 5, False, True),  # a sooner need
+        (NOW + 5, NOW + 9, False, False),  # a later one than another process has
+        (NOW + 5, NOW + 9, True, True),
+        (NOW + 5, NOW, True, False),  # a use replaces no need to come
+    ],
+)
+def test_which_date_a_file_keeps(needed: float, then: float, own: bool, expected: bool) -> None:
+    assert replaces(then, needed, NOW, own=own) is expected
 
 
 def test_needs_take_precedence_over_file_times() -> None:
