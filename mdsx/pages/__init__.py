@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-NAMES = ("theme.css", "theme.js", "uplot.css", "uplot.js")
-"""What `asset` returns: `uplot.js` defines the global `uPlot`, `theme.js` the global `mdsxTheme`."""
+NAMES = ("chart.js", "theme.css", "theme.js", "uplot.css", "uplot.js")
+"""What `asset` returns: `uplot.js` defines the global `uPlot`, `theme.js` the global `mdsxTheme`, and
+`chart.js`, which needs both, the global `mdsxChart`."""
 
 
 def asset(name: str) -> str:

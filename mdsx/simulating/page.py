@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import math
-from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
@@ -19,13 +18,14 @@ from mdsx.simulating.report import Report
 from mdsx.simulating.shown import shown
 
 _STYLES = ("page.css",)
+_SHARED = ("theme.js", "uplot.js", "chart.js")
 _SCRIPTS = ("dom.js", "charts.js", "curve.js", "page.js")
 
 
 def page(report: Report) -> str:
     """Return the page of a report. The same report gives the same page."""
     styles = [pages.asset("theme.css"), pages.asset("uplot.css"), *map(_own, _STYLES)]
-    scripts = [pages.asset("theme.js"), pages.asset("uplot.js"), *map(_own, _SCRIPTS)]
+    scripts = [*map(pages.asset, _SHARED), *map(_own, _SCRIPTS)]
     policy = "; ".join(
         [
             "default-src 'none'",
@@ -39,7 +39,7 @@ def page(report: Report) -> str:
     values = {
         "POLICY": policy,
         "STYLES": "\n".join(f"<style>{text}</style>" for text in styles),
-        "DATA": _json({"report": {"mdsx_simulation": 1, **asdict(report)}, "shown": shown(report)}),
+        "DATA": _json({"report": report.plain(), "shown": shown(report)}),
         "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
     }
     pieces = _own("page.html").split("%%")  # text, name, text, name, ..., text

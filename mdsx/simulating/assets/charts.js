@@ -1,41 +1,11 @@
-/* Charts by uPlot, in the colours of the theme. They follow the width of their place, and the theme. */
+/* The charts of the page. */
 "use strict";
 
 const SERIES = ["series-1", "series-2", "series-3", "series-4", "series-5", "series-6"];
 const seriesColor = (place) => mdsxTheme.color(SERIES[place % SERIES.length]);
 
-/* Return a figure with a chart that `options(axis)` and `data` describe; `label` is for those who cannot see it. */
 function chart(label, height, data, options) {
-  const place = el("figure", { class: "chart", role: "img", "aria-label": label });
-  let drawn = null;
-  let width = 0;
-
-  place.redraw = () => {
-    const wanted = Math.floor(place.clientWidth);
-    if (!place.isConnected || !wanted) return;
-    width = wanted;
-    drawn?.destroy();
-    const grid = { stroke: mdsxTheme.color("grid"), width: 1 };
-    const axis = {
-      stroke: mdsxTheme.color("soft"),
-      grid,
-      ticks: { ...grid, size: 4 },
-      font: "12px system-ui, sans-serif",
-      labelFont: "12px system-ui, sans-serif",
-      labelSize: 20,
-      labelGap: 2,
-      space: 60,
-    };
-    const base = { width, height, legend: { show: false }, padding: [12, 14, 0, 4] };
-    drawn = new uPlot({ ...base, ...options(axis) }, data, place);
-  };
-  place.plot = () => drawn;
-
-  new ResizeObserver(() => {
-    if (Math.floor(place.clientWidth) !== width) place.redraw();
-  }).observe(place);
-  document.addEventListener("themechange", place.redraw);
-  return place;
+  return mdsxChart(label, height, data, (axis) => ({ padding: [12, 14, 0, 4], ...options(axis) }));
 }
 
 /* Return a legend's mark: a line, dashed or not, or a dot. */

@@ -1,44 +1,13 @@
-/* Charts by uPlot, in the colours of the theme. They follow the width of their place, and the theme. */
-import { count, el } from "./dom.js";
+/* The charts of samples, shards and orders. */
+import "./chart.js"; // mdsxChart
+import { count } from "./dom.js";
 
-/* Return an element with a chart; `label` describes it to those who cannot see it. */
 function chart(label, height, data, options) {
-  const place = el("figure", { class: "chart", role: "img", "aria-label": label });
-  let drawn = null;
-  let width = 0;
-
-  function draw() {
-    const wanted = Math.floor(place.clientWidth);
-    if (!place.isConnected || !wanted) return;
-    width = wanted;
-    drawn?.destroy();
-    const grid = { stroke: mdsxTheme.color("grid"), width: 1 };
-    const axis = {
-      stroke: mdsxTheme.color("soft"),
-      grid,
-      ticks: { ...grid, size: 4 },
-      font: "12px system-ui, sans-serif",
-      space: 60,
-    };
-    const base = {
-      width,
-      height,
-      legend: { show: false },
-      cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false } },
-      padding: [10, 12, 0, 0],
-    };
-    drawn = new uPlot({ ...base, ...options(axis) }, data, place);
-  }
-
-  new ResizeObserver(() => {
-    if (Math.floor(place.clientWidth) !== width) draw();
-  }).observe(place);
-  const changed = () => {
-    if (place.isConnected) draw();
-    else document.removeEventListener("themechange", changed);
-  };
-  document.addEventListener("themechange", changed);
-  return place;
+  return mdsxChart(label, height, data, (axis) => ({
+    cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false } },
+    padding: [10, 12, 0, 0],
+    ...options(axis),
+  }));
 }
 
 function short(value) {
