@@ -21,6 +21,7 @@ from mdsx import warn
 from mdsx.storage import retry, throttle
 from tests import fork_server
 from tools.fault_proxy import Proxy
+from tools.scale.counting import CountingProxy
 from tools.servers.az import AzureServer
 from tools.servers.gs import GoogleServer
 from tools.servers.s3 import S3Server
@@ -114,6 +115,15 @@ def _nothing_was_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 def often(request: pytest.FixtureRequest) -> Often:
     long_run: bool = request.config.getoption("--long")
     return lambda short, long: long if long_run else short
+
+
+@pytest.fixture
+def counting(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingProxy]:
+    """The S3 server through a proxy that counts what it sends; the environment points to it."""
+    with CountingProxy(s3) as proxy:
+        for name, value in proxy.env().items():
+            monkeypatch.setenv(name, value)
+        yield proxy
 
 
 @pytest.fixture(scope="session")

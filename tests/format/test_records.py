@@ -98,14 +98,20 @@ def test_empty_selections_have_the_right_shape(dtype: str, sizes: list[int]) -> 
     assert [(part.dtype, part.shape) for part in found] == [(kind.base, (0, *kind.shape))] * len(sizes)
 
 
-def test_bytes_between_the_records_are_not_read() -> None:
-    """The middle one of three pages is unreadable: reading it kills the process."""
+def three_pages() -> NDArray[np.uint8]:
+    """Three pages of memory. The middle one is unreadable: reading it kills the process. The others begin with 64 bytes
+    that count up from 0."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 3 * page)
     memory[:64] = memory[2 * page : 2 * page + 64] = bytes(range(64))
     pages = np.frombuffer(memory, np.uint8)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mprotect(ctypes.c_void_p(pages.ctypes.data + page), ctypes.c_size_t(page), 0) == 0
+    return pages
+
+
+def test_bytes_between_the_records_are_not_read() -> None:
+    page, pages = mmap.PAGESIZE, three_pages()
     (found,) = read(np.dtype("<u2"), [pages], [(0, 0), (0, 2 * page + 62), (0, 3)], [3])
     assert found.tolist() == [0x0100, 0x3F3E, 0x0403]
 
@@ -161,11 +167,6 @@ def test_many_short_values_are_joined() -> None:
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 2, 3), (64, 64, 0), (60, 61, 62)])
 def test_bytes_between_the_values_are_not_read(sizes: tuple[int, int, int]) -> None:
-    page = mmap.PAGESIZE
-    memory = mmap.mmap(-1, 3 * page)
-    memory[:64] = memory[2 * page : 2 * page + 64] = bytes(range(64))
-    pages = np.frombuffer(memory, np.uint8)
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(pages.ctypes.data + page), ctypes.c_size_t(page), 0) == 0
+    page, pages = mmap.PAGESIZE, three_pages()
     places = [(0, 0, sizes[0]), (0, 2 * page, sizes[1]), (0, 1, sizes[2])]
     assert join([pages], places) == b"".join(bytes(range(at % 2, at % 2 + size)) for _, at, size in places)

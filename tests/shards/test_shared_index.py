@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,6 @@ def made() -> Made:
 @pytest.fixture(scope="module")
 def large(made: Made) -> bytes:
     return made.whole(30, 1000)
-
-
-@pytest.fixture
-def counting(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingProxy]:
-    with CountingProxy(s3) as proxy:
-        for name, value in proxy.env().items():
-            monkeypatch.setenv(name, value)
-        yield proxy
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +11,10 @@ import mdsx
 from mdsx.format import filenames
 from mdsx.viewing import Library, Opening
 from tools.scale.counting import CountingProxy
-from tools.servers.s3 import S3Server
 
 SAMPLE = 4000  # bytes
 SHARD = 400_000
 SAMPLES = 3000
-
-
-@pytest.fixture
-def counting(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingProxy]:
-    with CountingProxy(s3) as proxy:
-        for name, value in proxy.env().items():
-            monkeypatch.setenv(name, value)
-        yield proxy
 
 
 def sent(counting: CountingProxy) -> tuple[int, int]:
