@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-import textwrap
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdsx.cli.output import Json, StorageOption, print_table, storage_options
+from mdsx.cli.output import Json, StorageOption, storage_options
 from mdsx.errors import UsageError
-from mdsx.sizes import format_size, parse_size
+from mdsx.sizes import parse_size
 
 if TYPE_CHECKING:
-    from mdsx.simulating import Report, Source
+    from mdsx.simulating import Source
     from mdsx.stream import Layout
 
 SIMULATE_EXAMPLE = "mdsx simulate s3://bucket/corpus --nodes 8 --ranks 8 --cache 500GB --html plan.html"
@@ -80,6 +78,7 @@ def simulate(
     The loader's own code for order, prefetch and eviction runs on the dataset's index with a simulated clock and link.
     No sample is read. What takes too long to simulate as a whole is sampled, and the report says how.
     """
+    from mdsx.cli.plan_text import print_report
     from mdsx.order import Shuffle
     from mdsx.simulating import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
 
@@ -119,7 +118,7 @@ def simulate(
     if as_json:
         print(report.as_json())
         return
-    _print(report)
+    print_report(report)
     if html is not None:
         print(f"the page with charts: {html}")
 
@@ -148,116 +147,3 @@ def _number(text: str) -> int:
 def _watch(text: str) -> None:
     if sys.stderr.isatty():
         print(f"simulating: {text}", file=sys.stderr)
-
-
-# --- the report as text
-
-
-def _print(report: Report) -> None:
-    whole, settings = report.whole, report.settings
-    about = "" if whole.exact else f" (+- {whole.error:.1%})"
-    print(f"{settings['data']}: {settings['samples']:,} samples in {settings['shards']:,} shards")
-    _section(
-        "an epoch on all nodes",
-        [
-            ("steps", f"{settings['steps']:,} of {settings['global_batch']:,} samples"),
-            ("bytes", f"{format_size(whole.bytes)}{about}, {_ahead(whole.ahead)}"),
-            ("what the nodes need", f"{format_size(whole.minimum)}: it comes {whole.duplication:.3f} times"),
-            ("the dataset", format_size(whole.dataset)),
-            ("requests", f"{whole.requests:,}"),
-            ("time to first batch", _seconds(whole.first_batch)),
-            ("steps that wait", f"{whole.waiting_share:.1%}, {_seconds(whole.waited)} in all"),
-            ("takes", _seconds(whole.seconds)),
-            ("cost", _cost(report)),
-        ],
-    )
-    _section(
-        "a node's cache",
-        [
-            ("shards in use at a time", format_size(whole.cache_needed) if whole.cache_needed else "not known"),
-            ("most that it held", format_size(max((each.peak_cache for each in report.epochs), default=0))),
-            ("limit", format_size(settings["cache"])),
-        ],
-    )
-    heads = ("node", "epoch", "steps", "bytes", "requests", "duplication", "first batch", "waited")
-    rows = [
-        (
-            str(each.node),
-            str(each.epoch),
-            f"{each.steps:,}",
-            format_size(each.traffic.bytes),
-            f"{each.traffic.requests:,}",
-            f"{each.traffic.duplication:.3f}" if whole.exact else "",
-            _seconds(each.first_batch),
-            _seconds(each.waited),
-        )
-        for each in report.epochs
-    ]
-    _columns("simulated", heads, rows)
-    if report.resume is not None:
-        after = report.resume
-        _section(
-            f"continued at half of the epoch on {after.nodes} nodes ({after.world_size} ranks)",
-            [
-                ("bytes to the epoch's end", format_size(after.bytes)),
-                ("with empty caches", format_size(after.cold_bytes)),
-                ("time to first batch", _seconds(after.first_batch)),
-            ],
-        )
-    _print_quality(report)
-    for note in report.notes:
-        print(f"note: {note}")
-
-
-def _print_quality(report: Report) -> None:
-    if not report.quality:
-        return
-    methods: Sequence[dict[str, Any]] = report.quality["methods"]
-    heads = ("shuffle", "bytes held", "correlation", f"distinct {methods[0]['distinct_of']}", "neighbours")
-    rows = [
-        (
-            each["method"],
-            format_size(each["held_bytes"]),
-            f"{each['correlation']:+.4f}",
-            f"{each['distinct']:.1f}",
-            f"{each['neighbour_distance']:.3f}",
-        )
-        for each in methods
-    ]
-    _columns(f"quality of the shuffle, from {report.quality['sampling']}", heads, rows)
-    advice = report.advice
-    if advice:
-        print("advice")
-        for reason in advice["reasons"]:
-            print(f"  {reason}")
-        print(textwrap.indent(f"{advice['command']}\n{advice['python']}\n", "  "))
-
-
-def _section(title: str, rows: Iterable[tuple[str, object]]) -> None:
-    print(title)
-    print_table(rows, indent="  ")
-
-
-def _columns(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-    print(title)
-    for row in (heads, *rows):
-        print("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _ahead(size: int) -> str:
-    return f"{format_size(size)} of them for the next epoch" if size else "none of them for the next epoch"
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _cost(report: Report) -> str:
-    cost = report.cost
-    total = cost.requests + cost.egress
-    return f"{total:,.2f} {cost.currency}: {cost.requests:,.2f} for requests, {cost.egress:,.2f} for bytes"

@@ -15,7 +15,7 @@ from mdsx.loader.assembly import (
 from mdsx.loader.batches import BatchLoader, rows_of
 from mdsx.loader.collation import Uneven, join_samples
 from mdsx.loader.loader import Loader, LoaderOptions
-from mdsx.loader.rank_data import RankData, batches_together, course_of, rank_data
+from mdsx.loader.rank_data import RankData, batches_together, course_of, rank_data, view_of
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.loader.stats import Stats
 
@@ -43,4 +43,5 @@ __all__ = [
     "rows_of",
     "skipped_lines",
     "transformed",
+    "view_of",
 ]

@@ -160,7 +160,7 @@ class RankData:
         except (ForbiddenError, MissingError, UsageError):  # it is of another dataset, as its check says
             return self
         kept = dataset.with_excerpt(replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
-        data = RankData(kept, _view(kept, self._made_with["columns"]), **self._made_with)
+        data = RankData(kept, view_of(kept, self._made_with["columns"]), **self._made_with)
         data.uneven, data.on_error, data.collate = self.uneven, self.on_error, self.collate
         if self.groups is not None:
             layout = self.groups.layout
@@ -465,7 +465,7 @@ def rank_data(
     else:
         shards = Shards(dataset, cache=Cache.of(cache), connections=_CONNECTIONS, storage_options=storage_options)
         dataset = Dataset.of(shards)
-    view = dataset.view(columns, cache) if isinstance(dataset, Mixture) else _view(dataset, columns)
+    view = view_of(dataset, columns, cache)
     return RankData(
         dataset,
         view,
@@ -481,7 +481,10 @@ def rank_data(
     )
 
 
-def _view(dataset: Dataset, columns: ColumnChoice | None) -> View:
+def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None, cache: CacheLike = None) -> View:
+    """Return what a run reads of `dataset`. `cache`: for the datasets that a mixture opens."""
+    if isinstance(dataset, Mixture):
+        return dataset.view(columns, cache)
     return View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
 
 

@@ -38,6 +38,13 @@ def pieces_of(order: Order) -> Pieces:
     return Pieces(shards, starts, stops, np.searchsorted(starts % order.lanes, np.arange(order.lanes + 1)))
 
 
+def most_at_a_time(starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
+    """Return the most that the `sizes` of ranges, from `starts` up to `stops`, add up to at any position."""
+    edges = np.concatenate([2 * starts + 1, 2 * stops])  # what ends at a position makes room before what begins there
+    changes = np.concatenate([sizes, -sizes])[np.argsort(edges)]
+    return int(np.cumsum(changes).max(initial=0))
+
+
 def node_lanes(order: Order, batch_size: int, ranks: range, world_size: int) -> NDArray[np.bool_]:
     """Return bool [lanes]: the lanes that `ranks` read in global batches of `batch_size`."""
     found = np.zeros(order.lanes, np.bool_)

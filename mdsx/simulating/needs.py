@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Order
-from mdsx.simulating.course import Pieces, node_lanes
+from mdsx.simulating.course import Pieces, most_at_a_time, node_lanes
 from mdsx.simulating.settings import Cluster
+from mdsx.simulating.stored import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,10 @@ class NodeNeeds:
 
 
 def needs_of_nodes(
-    order: Order,
-    pieces: Pieces,
-    sizes: tuple[NDArray[np.int64], NDArray[np.int64]],
-    cluster: Cluster,
-    batch_size: int,
-    *,
-    start: int = 0,
+    order: Order, pieces: Pieces, stored: Stored, cluster: Cluster, batch_size: int, *, start: int = 0
 ) -> list[NodeNeeds]:
-    """Return the needs of all nodes from position `start` of the epoch on. `sizes`: of each shard, as it is sent and in
-    the cache; `batch_size`: of a global batch. Nodes with the same lanes share one result."""
+    """Return the needs of all nodes from position `start` of the epoch on. `batch_size`: of a global batch. Nodes with
+    the same lanes share one result."""
     found: dict[bytes, NodeNeeds] = {}
     result = []
     for node in range(cluster.nodes):
@@ -47,7 +42,7 @@ def needs_of_nodes(
         key = lanes.tobytes()
         if key not in found:
             own = pieces.of(lanes)
-            found[key] = _needs(lanes, own[pieces.stops[own] > start], pieces, sizes)
+            found[key] = _needs(lanes, own[pieces.stops[own] > start], pieces, stored)
         result.append(found[key])
     return result
 
@@ -57,19 +52,14 @@ def ranks_of(node: int, cluster: Cluster) -> range:
     return range(node * cluster.ranks, (node + 1) * cluster.ranks)
 
 
-def _needs(
-    lanes: NDArray[np.bool_], own: NDArray[np.int64], pieces: Pieces, sizes: tuple[NDArray[np.int64], ...]
-) -> NodeNeeds:
-    sent, cached = sizes
+def _needs(lanes: NDArray[np.bool_], own: NDArray[np.int64], pieces: Pieces, stored: Stored) -> NodeNeeds:
     numbers, starts, stops = pieces.shards[own], pieces.starts[own], pieces.stops[own]
     shards, times = np.unique(numbers, return_counts=True)
     if (times > 1).any():
         _join(numbers, starts, stops)
-    held = cached[numbers]
-    edges = np.concatenate([2 * starts + 1, 2 * stops])  # what ends at a position makes room before what begins there
-    changes = np.concatenate([held, -held])[np.argsort(edges)]
-    most = int(np.cumsum(changes).max(initial=0))
-    return NodeNeeds(lanes, shards, int(sent[shards].sum()), most)
+    return NodeNeeds(
+        lanes, shards, int(stored.sent[shards].sum()), most_at_a_time(starts, stops, stored.cached[numbers])
+    )
 
 
 def _join(numbers: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.order import Order, active_shards, key, keys
+from mdsx.simulating.course import most_at_a_time
 from mdsx.simulating.permuted import drawn_below, permutation_of, permuted
 
 _PLACES = 15  # of an epoch, its middle among them, where the shards in use are counted
@@ -157,11 +158,8 @@ def most_in_use(order: Order, lanes: int) -> int:
     """Return the most pieces of shards that any node draws on at a time, if each node has `lanes` successive lanes:
     exact but for shards with pieces in two lanes, which count twice."""
     _, starts, stops = order.pieces_drawn()
-    nodes = starts % order.lanes // lanes
-    edges = np.concatenate([2 * starts + 1, 2 * stops])  # what ends at a position makes room before what begins there
-    changes = np.repeat([1, -1], len(starts))
-    in_turn = np.lexsort((edges, np.concatenate([nodes, nodes])))  # after each node's last piece, the sum is 0 again
-    return int(np.cumsum(changes[in_turn]).max(initial=0))
+    turns = starts % order.lanes // lanes * (len(order) + 1)  # node after node
+    return most_at_a_time(starts + turns, stops + turns, np.ones_like(starts))
 
 
 def shards_in_use(order: Order, lanes: int | None = None) -> tuple[float, int]:

@@ -189,10 +189,14 @@ class Report:
     advice: Mapping[str, Any]
     notes: Sequence[str]
 
-    def as_json(self) -> str:
-        """Return the report as one JSON object, with its version first."""
+    def plain(self) -> dict[str, Any]:
+        """Return the report as plain values, with its version first."""
         plain = asdict(self)
         plain["whole"]["duplication"] = self.whole.duplication
         for epoch, found in zip(plain["epochs"], self.epochs, strict=True):
             epoch["traffic"]["duplication"] = found.traffic.duplication
-        return json.dumps({"mdsx_simulation": 1, **plain}, indent=1)
+        return {"mdsx_simulation": 1, **plain}
+
+    def as_json(self) -> str:
+        """Return the report as one JSON object."""
+        return json.dumps(self.plain(), indent=1)

@@ -65,8 +65,7 @@ class Simulation:
         self.needs: list[NodeNeeds] = []
         if self._order is not None:
             self._pieces = pieces_of(self._order)
-            sizes = source.stored.sent, source.stored.cached
-            self.needs = needs_of_nodes(self._order, self._pieces, sizes, cluster, self.step_samples)
+            self.needs = needs_of_nodes(self._order, self._pieces, source.stored, cluster, self.step_samples)
         self._needs_of = {0: self.needs}
         self.plan = self._planned(epochs)
 
@@ -86,7 +85,8 @@ class Simulation:
         """Simulate these nodes of a cluster; the first of them begin with what `caches` hold. `most`: steps of each
         pass; default: those of the plan."""
         most = self.plan.steps if most is None else most
-        world, steps = World(), self.source.steps(cluster, self.loading)
+        world = World()
+        steps = self._steps if cluster == self.cluster else self.source.steps(cluster, self.loading)
         nodes = []
         for number in numbers:
             cache = Node(world, cluster.cache)
@@ -106,9 +106,9 @@ class Simulation:
         """Return what each node needs of an epoch of a dataset."""
         assert self._order is not None
         if epoch not in self._needs_of:
-            order, stored = self._order.at_epoch(epoch), self.source.stored
+            order = self._order.at_epoch(epoch)
             self._needs_of[epoch] = needs_of_nodes(
-                order, pieces_of(order), (stored.sent, stored.cached), self.cluster, self.step_samples
+                order, pieces_of(order), self.source.stored, self.cluster, self.step_samples
             )
         return self._needs_of[epoch]
 
@@ -122,8 +122,7 @@ class Simulation:
             left = 1 - start / max(self.source.course.epoch_samples, 1)
             return int(self.source.stored.sent.sum() * left) * cluster.nodes
         size = self.loading.batch_size * cluster.world_size
-        sizes = self.source.stored.sent, self.source.stored.cached
-        needs = needs_of_nodes(self._order, self._pieces, sizes, cluster, size, start=start)
+        needs = needs_of_nodes(self._order, self._pieces, self.source.stored, cluster, size, start=start)
         return sum(each.bytes for each in needs)
 
     # --- inside

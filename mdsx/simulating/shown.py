@@ -52,7 +52,7 @@ def shown(report: Report) -> dict[str, Any]:
         "figures": _figures(report),
         "wanted": _wanted(report),
         "points": _points(report),
-        "chosen": _chosen(report),
+        "chosen": {name: report.advice[name] for name in ("command", "python")} if report.advice else {},
         "names": _NAMES,
         "quality": _quality(report),
         "epochs": _epochs(report),
@@ -133,19 +133,6 @@ def _wanted(report: Report) -> str:
     if "repeated" in wanted:
         text += ", enough of them new since the batch before"
     return f"{text}, and the order of reading has nothing to do with the order of storing (correlation near 0)."
-
-
-def _chosen(report: Report) -> dict[str, str]:
-    """Return the arguments of the recommendation."""
-    advice = report.advice
-    if not advice:
-        return {}
-    best = advice["chosen"]
-    some = {"lanes": best["lanes"], "shuffle_block": best["shuffle_block"], "cache": best["cache_bytes"]}
-    return {
-        "command": command(report.settings, **some),
-        "python": python(report.settings, **some),
-    }
 
 
 def _points(report: Report) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError
-from mdsx.loader import course_of
+from mdsx.loader import course_of, view_of
 from mdsx.mixture import Mixture
 from mdsx.order import Course, DatasetCourse, Order, Shuffle
 from mdsx.shards import View
@@ -79,7 +79,6 @@ def opened(
     dataset: Dataset | Mixture
     if len(urls) == 1 and weights is None:
         dataset = Dataset(urls[0], storage_options=storage_options)
-        view = View([dataset.excerpt])
     else:
         if weights is not None and len(weights) != len(urls):
             raise UsageError(
@@ -87,7 +86,7 @@ def opened(
             )
         parts = [(url, weight) for url, weight in zip(urls, weights, strict=True)] if weights is not None else urls
         dataset = Mixture(parts, storage_options=storage_options)
-        view = dataset.view(None, None)
+    view = view_of(dataset)
     course = course_of(dataset, view, seed, shuffle, None)
     only = dataset if isinstance(dataset, Dataset) else None
     return Source(" + ".join(urls), stored_in(view), course, seed, bool(shuffle), view, layout, only)

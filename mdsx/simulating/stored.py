@@ -130,7 +130,10 @@ def made_up(samples: int, sample_bytes: int, shard_bytes: int) -> Stored:
     shards = -(-samples // each)
     counts = np.full(shards, each, np.int64)
     counts[-1] = samples - each * (shards - 1)
-    sizes = counts * sample_bytes
-    ones = np.ones(shards, np.int64)
-    none = np.zeros(shards, np.bool_)
-    return Stored(counts, sizes, sizes, sample_bytes * ones, 0 * ones, none, none)
+    return plain(counts, counts * sample_bytes, sample_bytes)
+
+
+def plain(counts: NDArray[np.int64], sizes: NDArray[np.int64], row_bytes: int) -> Stored:
+    """Return shards of rows alone, not compressed. `counts`, `sizes`: of each shard, its samples and bytes."""
+    ones, none = np.ones_like(counts), np.zeros(len(counts), np.bool_)
+    return Stored(counts, sizes, sizes, row_bytes * ones, 0 * ones, none, none)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsx.dataset import Dataset
 from mdsx.errors import UsageError, shown
-from mdsx.loader import course_of
+from mdsx.loader import course_of, view_of
 from mdsx.mixture import Mixture
 from mdsx.order import Course, Shuffle
 from mdsx.shards import View
@@ -61,7 +61,7 @@ class Question:
 
 def answer(dataset: Dataset | Mixture, question: Question) -> dict[str, Any]:
     """Return the samples of the batch. Raise UsageError if there is no such batch, rank or run."""
-    view = dataset.view() if isinstance(dataset, Mixture) else View([dataset.excerpt])
+    view = view_of(dataset)
     shuffle = Shuffle(question.lanes, question.shuffle_block) if question.shuffle else False
     course = course_of(dataset, view, question.seed, shuffle, None)
     if question.batch_size > MOST_LOCATED:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mdsx.order import key
+from mdsx.simulating import arguments
 from mdsx.simulating.permuted import permuted
 from mdsx.simulating.report import Cost, Epoch, Report, Resume, Series, Traffic, Whole
 
@@ -139,9 +140,12 @@ def _quality() -> dict[str, Any]:
 
 def _advice() -> dict[str, Any]:
     curve = [_choice(*tried, enough=False) for tried in _TRIED] + [_choice(64, 2**19, 0.99, 4.98, enough=True)]
+    best: Any = {"lanes": 64, "shuffle_block": 2**19, "cache": 4.98e9}
     return {
         "curve": curve,
         "chosen": curve[-1],
+        "command": arguments.command(_settings(), **best),
+        "python": arguments.python(_settings(), **best),
         "reasons": [
             "64 lanes and this block give 86 shards in a batch.",
             "No two ranks share a shard.",

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from mdsx.format import MAX_SHARDS, ShardEntry, filenames, join_indexes
 from mdsx.order import Order
-from mdsx.order.course import lanes_read
+from mdsx.simulating.course import pieces_of
+from mdsx.simulating.needs import needs_of_nodes
+from mdsx.simulating.settings import Cluster
+from mdsx.simulating.stored import plain
 from mdsx.sizes import format_size
 from tools.pages import table
 from tools.scale.made import folders, index_of
@@ -48,19 +51,10 @@ def counts_of(job: Job, shard_bytes: int) -> NDArray[np.int64]:
 def reads_of(order: Order, nodes: int, ranks: int, batch: int) -> Reads:
     """Return what each node reads of an epoch. A node reads a shard if one of its ranks reads a lane that draws on it;
     the shard is open from the first block that has samples of it to the last."""
-    shards, starts, stops = order.pieces_drawn()
-    lanes, world = starts % order.lanes, nodes * ranks
-    found, most = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
-    for node in range(nodes):
-        own = np.zeros(order.lanes, np.bool_)
-        for rank in range(node * ranks, (node + 1) * ranks):
-            own |= lanes_read((0,), batch * world, lanes=order.lanes, rank=rank, world_size=world)
-        mine = np.flatnonzero(own[lanes])
-        found[node] = len(np.unique(shards[mine]))
-        begins, ends = np.sort(starts[mine]), np.sort(stops[mine])
-        at_a_time = np.arange(1, len(mine) + 1) - np.searchsorted(ends, begins, side="right")
-        most[node] = at_a_time.max(initial=0)
-    return Reads(found, most)
+    cluster, counted = Cluster(nodes, ranks, 1, None, 0.0), plain(order.counts, np.ones_like(order.counts), 0)
+    # A shard counts as a byte.
+    needs = needs_of_nodes(order, pieces_of(order), counted, cluster, batch * cluster.world_size)
+    return Reads(np.array([each.bytes for each in needs]), np.array([each.at_a_time for each in needs]))
 
 
 def index_bytes(counts: NDArray[np.int64], shard_bytes: int, parts: int) -> int:
