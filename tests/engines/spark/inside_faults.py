@@ -22,6 +22,7 @@ import mdsx
 from mdsx.engines.commit import Written
 from mdsx.engines.spark import write
 from mdsx.format import filenames
+from tests.engines.test_clean import age
 from tools.servers.s3 import S3Server
 
 PARTS, BATCHES, BATCH = 4, 10, 50
@@ -132,6 +133,28 @@ def in_background(work: Callable[[], Written]) -> Iterator[Callable[[], Written]
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         yield lambda: future.result(WAIT)
+
+
+def check_two_attempts_at_once(save: Callable[[], Any], straggler: str, url: Path, folder: Path) -> None:
+    """Run `save`, a job that stalls (see `frame`) in part 3, with speculation: of two attempts that write, one counts.
+
+    `straggler`: whether the first attempt "stalls", or "continues" once the second one has begun.
+    """
+    with Watched(url) as watched, in_background(save) as saved:
+        wait_for(lambda: list(url.glob("part-00003-*/shard.*")))
+        (first,) = {path.parent.name for path in url.glob("part-00003-*/shard.*")}
+        if straggler == "continues":
+            wait_for(lambda: len(list(url.glob("part-00003-*"))) == 2)  # the other attempt has begun
+            (folder / "continue").touch()
+        saved()
+    check(url, watched)
+    if straggler == "stalls":
+        assert first not in folders(url)  # the other one counts
+    (folder / "continue").touch()
+    age(url)
+    mdsx.clean(url)  # what the attempt that does not count wrote after the end
+    check(url)
+    only_what_counts(url)
 
 
 def test_a_task_that_fails_is_repeated_and_leaves_nothing(spark: Any, tmp_path: Path) -> None:

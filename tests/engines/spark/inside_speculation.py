@@ -7,30 +7,11 @@ from typing import Any
 
 import pytest
 
-import mdsx
 from mdsx.engines.spark import write
-from tests.engines.spark.inside_faults import Watched, check, folders, frame, in_background, only_what_counts, wait_for
-from tests.engines.test_clean import age
+from tests.engines.spark.inside_faults import check_two_attempts_at_once, frame
 
 
 @pytest.mark.parametrize("straggler", ["stalls", "continues"])
 def test_of_two_attempts_that_write_at_once_one_counts(straggler: str, spark: Any, tmp_path: Path) -> None:
-    url = tmp_path / "out"
-    with (
-        Watched(url) as watched,
-        in_background(lambda: write(frame(spark, tmp_path, part=3), str(url), shard_size=50_000)) as written,
-    ):
-        wait_for(lambda: list(url.glob("part-00003-*/shard.*")))
-        (first,) = {path.parent.name for path in url.glob("part-00003-*/shard.*")}
-        if straggler == "continues":
-            wait_for(lambda: len(list(url.glob("part-00003-*"))) == 2)  # the other attempt has begun
-            (tmp_path / "continue").touch()
-        written()
-    check(url, watched)
-    if straggler == "stalls":
-        assert first not in folders(url)  # the other one counts
-    (tmp_path / "continue").touch()
-    age(url)
-    mdsx.clean(url)  # what the attempt that does not count wrote after the end
-    check(url)
-    only_what_counts(url)
+    url, rows = tmp_path / "out", frame(spark, tmp_path, part=3)
+    check_two_attempts_at_once(lambda: write(rows, str(url), shard_size=50_000), straggler, url, tmp_path)

@@ -98,3 +98,14 @@ def run_inside(tests: str, folder: Path, master: str, *settings: str, version: s
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, printed[-10_000:]
     return printed.splitlines()[-1]
+
+
+def run_speculating(tests: str, folder: Path, *options: str) -> str:
+    """Do what `run_inside` does in a cluster of two hosts: Spark starts no second attempt on a host where the first one
+    runs."""
+    environment = PeerEnvironment("spark")
+    environment.install()
+    speculate = ("spark.speculation=true", "spark.speculation.quantile=0.5", "spark.speculation.multiplier=1.1")
+    at_once = ("spark.locality.wait=0", "spark.executor.memory=1g", "spark.driver.host=127.0.0.1")
+    with cluster(environment, folder / "cluster") as master:
+        return run_inside(tests, folder, master, *options, *speculate, *at_once)

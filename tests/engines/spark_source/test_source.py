@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.spark.runs import CLUSTER, cluster, run_inside
-from tools.environment import PeerEnvironment
+from tests.engines.spark.runs import CLUSTER, run_inside, run_speculating
 
 HERE = "../spark_source"
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1000)]
@@ -24,14 +23,7 @@ def test_a_write_survives_faults(tmp_path: Path) -> None:
 
 
 def test_a_write_survives_speculation(tmp_path: Path) -> None:
-    """Spark starts no second attempt on a host where the first one runs."""
-    environment = PeerEnvironment("spark")
-    environment.install()
-    speculate = ("spark.speculation=true", "spark.speculation.quantile=0.5", "spark.speculation.multiplier=1.1")
-    at_once = ("spark.locality.wait=0", "spark.executor.memory=1g", "spark.driver.host=127.0.0.1")
-    with cluster(environment, tmp_path / "cluster") as master:
-        tests = f"{HERE}/inside_source_speculation.py"
-        assert "2 passed" in run_inside(tests, tmp_path, master, BATCHES, *speculate, *at_once)
+    assert "2 passed" in run_speculating(f"{HERE}/inside_source_speculation.py", tmp_path, BATCHES)
 
 
 def test_spark_3_has_no_such_sources(tmp_path: Path) -> None:
