@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them: `64MiB` is 64 * 2**20 bytes, `200GB` is 200 * 10**9, `12h` is 12 hours."""
+"""Sizes, ages and counts as people write them: `64MiB` is 64 * 2**20 bytes, `200GB` 200 * 10**9, `12h` 12 hours."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def parse_age(age: float | str, *, name: str = "age") -> float:
     if isinstance(age, int | float) and not isinstance(age, bool) and 0 <= age < math.inf:
         return float(age)
     raise UsageError(f"{name} is not an age", found=shown(age), hint="write it like 30m, 12h, 7d or 2w")
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 shard", "2,000 shards"."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def format_size(size: int) -> str:

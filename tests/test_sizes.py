@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdsx import UsageError
-from mdsx.sizes import format_size, parse_size
+from mdsx.sizes import format_count, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,7 @@ def test_a_shown_size_parses_to_three_digits(size: int) -> None:
 )
 def test_sizes_are_shown_in_three_digits(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    assert [format_count(number, "shard") for number in (0, 1, 2000)] == ["0 shards", "1 shard", "2,000 shards"]

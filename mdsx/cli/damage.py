@@ -19,10 +19,10 @@ from mdsx.cli.output import (
     print_json,
     storage_options,
 )
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
-    from mdsx.damage import Repair, ShardRepair
+    from mdsx.damage import Repair, ShardRepair, Verification
     from mdsx.progress import Progress
 
 
@@ -35,7 +35,7 @@ _LISTED = 1000  # damages or shards in JSON; all are counted
 
 
 def verify(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     threads: Annotated[int, typer.Option(min=1, max=256, help="Shards to check at once; each is held in memory.")] = 4,
     index: IndexOption = None,
     storage_option: StorageOption = None,
@@ -74,6 +74,7 @@ def verify(
                 "url": found.url,
                 "format": found.format,
                 "sound": found.ok,
+                "checks": found.checks,
                 "shards": found.shards,
                 "samples": found.samples,
                 "size": found.size,
@@ -84,28 +85,28 @@ def verify(
             }
         )
     else:
-        what = f"{found.samples:,} samples in {found.shards:,} shards, {format_size(found.size)}"
+        what = f"{_what(found)}, {format_size(found.size)}"
         if beside:
             names = ", ".join(beside[:_LINES]) + (", ..." if len(beside) > _LINES else "")
-            print(f"next to it: {_count(len(beside), 'file')} that the index does not name: {names}")
+            print(f"next to it: {format_count(len(beside), 'file')} that the index does not name: {names}")
         if not found.ok:
-            print(f"{_count(len(found), 'damage')} found in {what}: in {_count(len(files), 'file')}")
+            print(f"{format_count(len(found), 'damage')} found in {what}: in {format_count(len(files), 'file')}")
             if found.format in (None, OURS.name):
                 complain(f"`mdsx repair {url}` shows what can be kept, and leaves out the rest if asked to", kind="")
             else:
                 complain("copy the damaged files again from where they came, or write the dataset again", kind="")
         else:
-            print(f"sound: {what}")
+            print(f"sound: {what}; checked: {found.checks}")
     if not found.ok:
         raise typer.Exit(1)
 
 
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+def _what(found: Verification | Repair) -> str:
+    return f"{format_count(found.samples, 'sample')} in {format_count(found.shards, 'shard')}"
 
 
 def repair(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A dataset: a path, file:// or s3://.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A dataset: a path or a URL (docs/clouds.md).")],
     drop_damaged: Annotated[
         bool, typer.Option("--drop-damaged", help="Leave out lost samples; without it, nothing is dropped.")
     ] = False,
@@ -150,13 +151,13 @@ def repair(
 
 def _print_repair(done: Repair, dropping: bool, dry_run: bool) -> None:
     if not done.needed:
-        print(f"sound: {done.samples:,} samples in {done.shards:,} shards; nothing to repair")
+        print(f"sound: {_what(done)}; nothing to repair")
         return
     for shard in done.damaged:
         _print_shard(shard)
     if done.index != "sound":
         _print_index(done)
-    what = f"{done.samples:,} samples in {done.shards:,} shards"
+    what = _what(done)
     lost = _lost(done)
     if done.written:
         print(f"repaired: {what}; {lost}")
@@ -212,7 +213,7 @@ def _lost(done: Repair) -> str:
     unknown = sum(shard.samples is None for shard in done.damaged)
     lost = f"{done.lost_samples:,} lost" if done.lost_samples or not unknown else ""
     if unknown:
-        lost += f"{' and ' if lost else ''}{unknown:,} shards lost completely"
+        lost += f"{' and ' if lost else ''}{format_count(unknown, 'shard')} lost completely"
     return lost if done.lost_samples or unknown else "no sample is lost"
 
 

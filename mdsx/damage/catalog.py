@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from mdsx.errors import CorruptError, FormatError, MdsxError, MissingError, UsageError
+from mdsx.errors import CorruptError, ForbiddenError, FormatError, MdsxError, MissingError, UsageError
 from mdsx.format import Index, Schema, ShardEntry, build_index, filenames, parse_index, parse_json
 from mdsx.shards import check_one_attempt, read_index, refuse_foreign, retried, snapshots
 from mdsx.storage import Entry, Storage
@@ -80,15 +80,15 @@ def unnamed(storage: Storage) -> list[str]:
     """Return the files that look like shards, but are not in the index, so that nothing reads them.
 
     Examples are damaged shards that a repair replaced, and the shards of a part that was added after the merge. Return
-    an empty list if the index is damaged.
+    an empty list if the index is damaged, or if the storage cannot list.
     """
     try:
         index = read_index(storage)
-    except CorruptError:
+        names = {index.name(shard) for shard in range(len(index.counts))}
+        keys = (entry.key for prefix in _PREFIXES for entry in storage.list(prefix))
+        return [key for key in keys if filenames.parse_shard(key) and key not in names]
+    except (CorruptError, ForbiddenError, UsageError):
         return []
-    names = {index.name(shard) for shard in range(len(index.counts))}
-    keys = (entry.key for prefix in _PREFIXES for entry in storage.list(prefix))
-    return [key for key in keys if filenames.parse_shard(key) and key not in names]
 
 
 class _Named(Sequence[Place]):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from mdsx.errors import MdsxError, MissingError
 from mdsx.format import Ranges, filenames
+from mdsx.sizes import format_count
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -21,6 +22,7 @@ class Verification:
         shards: How many shards were checked.
         size: How many bytes were checked, as they are stored.
         damages: The damages, in the order of the shards.
+        checks: What could be checked, as `mdsx info` says it. Empty if the index is damaged.
     """
 
     url: str
@@ -29,6 +31,7 @@ class Verification:
     shards: int
     size: int
     damages: tuple[MdsxError, ...]
+    checks: str = ""
 
     @property
     def ok(self) -> bool:
@@ -42,7 +45,7 @@ class Verification:
         return len(self.damages)
 
     def __repr__(self) -> str:
-        checked = f"{self.samples:,} samples in {self.shards:,} shards"
+        checked = f"{format_count(self.samples, 'sample')} in {format_count(self.shards, 'shard')}"
         return f"<Verification of {self.url}: {_found(self.damages)} in {checked}>"
 
 

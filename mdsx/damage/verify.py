@@ -92,7 +92,7 @@ def verify_stored(
     if found := _damaged_snapshots(beside) if isinstance(index, Index) else ():
         damages += found
         watch(Progress(index.samples, size, of_size, of_shards, of_shards, tuple(found)))
-    return Verification(storage.url, index.format, index.samples, of_shards, size, tuple(damages))
+    return Verification(storage.url, index.format, index.samples, of_shards, size, tuple(damages), index.checks)
 
 
 def _damaged_snapshots(storage: Storage) -> Sequence[MdsxError]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cli.conftest import Run
+from tools.servers.http import HttpServer
 
 
 def flip(path: Path, place: int) -> None:
@@ -70,3 +71,10 @@ def test_files_missing_from_the_index_are_listed(run: Run, dataset: Path) -> Non
     assert status == 0
     assert out.splitlines()[0] == "next to it: 1 file that the index does not name: shard.00099.mdsx"
     assert json.loads(run("verify", dataset, "--json").out)["unnamed"] == ["shard.00099.mdsx"]
+
+
+def test_a_dataset_on_a_web_server_is_verified(run: Run, dataset: Path) -> None:
+    with HttpServer(dataset.parent) as server:  # which cannot list what is beside the shards
+        status, out, err = run("verify", server.url(dataset.name))
+    assert (status, err) == (0, "")
+    assert out.startswith("sound: 300 samples in ")

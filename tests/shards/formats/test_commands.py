@@ -50,7 +50,9 @@ def test_cat_prints_samples(run: Run, folder: Path) -> None:
 
 
 def test_verify_says_what_is_damaged_and_the_way_out(run: Run, subject: Subject, folder: Path) -> None:
-    assert run("verify", folder).out.startswith(f"sound: {COUNT} samples in {SHARDS} shards")
+    out = run("verify", folder).out
+    assert out.startswith(f"sound: {COUNT} samples in {SHARDS} shards")
+    assert out.endswith(f"; checked: {json.loads(run('info', folder, '--json').out)['checks']}\n")
     path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")
     path.write_bytes(path.read_bytes() + b"x")
     ran = run("verify", folder)
