@@ -26,7 +26,7 @@ from mdsx.sizes import parse_size
 from mdsx.storage import Storage, StorageOptions, answered, open_storage
 from mdsx.tars import printable
 from mdsx.warn import warn
-from mdsx.writer import Options, Writer, merge
+from mdsx.writer import Options, Writer, join_parts
 
 Kind = Literal["hf", "jsonl", "mds", "megatron", "parquet", "tar", "tfrecord"]
 
@@ -233,7 +233,7 @@ def convert_source(
     tally = total(workers.map(work, range(plan.parts), reporter, name="mdsx-convert", paths=paths))
     keep_skips(storage, tally)
     if plan.parts > 1:
-        merge(plan.out, storage_options=storage_options)
+        join_parts(storage, plan.parts, None, overwrite=False)
     _remove_plan(storage)
     return Conversion(storage.url, plan.columns, tally.samples, tally.skipped)
 

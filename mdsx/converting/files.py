@@ -186,12 +186,15 @@ def _expand_glob(url: str) -> list[str]:
 def local_files(folder: str, names: Iterable[str]) -> dict[str, File]:
     """Return the local files of one folder, by name."""
     storage = open_storage(folder)
-    return {name: _local_file(storage, os.path.join(folder, name), name) for name in names}
+    return {name: _local_file(storage, os.path.join(folder, name), name) for name in sorted(names)}
 
 
 def _local_file(storage: Storage, path: str, name: str) -> File:
     """Hash blocks at the beginning, at the end and evenly between: a rewritten file differs in some of them."""
-    piece = storage.get(name, stop=_BLOCK_SIZE)
+    try:
+        piece = storage.get(name, stop=_BLOCK_SIZE)
+    except MissingError:
+        raise MissingError("there is no such file", file=path, hint="check the name, and the range in braces") from None
     content, last = xxhash.xxh3_128(piece.data), max(piece.total - _BLOCK_SIZE, 0)
     for number in range(1, _BLOCKS):
         start = last * number // (_BLOCKS - 1)
@@ -204,7 +207,7 @@ def _remote_files(folder: str, names: Iterable[str], kind: FileKind, options: St
     storage = open_storage(folder, options)
     keys = {name: _key(folder, name) for name in names}
     entries = find_entries(storage, [*keys.values()])
-    for name in names:
+    for name in sorted(names):
         if keys[name] not in entries:
             hint = "globs are for local paths; name a range like {0000..0099}" if glob.has_magic(name) else None
             raise MissingError(f"there is no such {kind.name}", file=f"{storage.url}/{name}", hint=hint)

@@ -117,7 +117,7 @@ def _read_index(storage: Storage, cache: CacheDirectory | None) -> StoredIndex:
         message = "this is the index of WebDataset's tars: make one that mdsx reads"
         hint = f"`mdsx index tar {storage.url}`"
         raise UnsupportedError(message, file=file_of(storage, first), hint=hint)
-    message = f"no dataset is here: it has no {' or '.join(index_keys())}"
+    message = f"no dataset is here: it has none of {', '.join(index_keys())}"
     raise MissingError(message, file=storage.url, hint=_hint(storage))
 
 
@@ -164,6 +164,8 @@ def _hint(storage: Storage) -> str:
     if name in index_keys():
         return f"give the dataset's URL, without /{name}: {folder}"
     names = list(_names(storage))
+    if filenames.CONVERT_PLAN in names:
+        return "a conversion is or was at work here: run its command again, and it continues"
     for place in names:
         below, _, name = place.rpartition("/")
         if name in index_keys():

@@ -3,8 +3,8 @@ lengths."""
 
 from mdsx.writer.append import Appended, append
 from mdsx.writer.lengths import WrittenLengths, write_lengths
-from mdsx.writer.merge import merge
+from mdsx.writer.merge import join_parts, merge
 from mdsx.writer.resume import Options
 from mdsx.writer.writer import Writer
 
-__all__ = ["Appended", "Options", "Writer", "WrittenLengths", "append", "merge", "write_lengths"]
+__all__ = ["Appended", "Options", "Writer", "WrittenLengths", "append", "join_parts", "merge", "write_lengths"]

@@ -48,6 +48,14 @@ def merge(
         UsageError: There is an index already, a part differs from the first one, or there are too many shards.
     """
     storage = open_storage(url, storage_options, write=True)
+    if any(storage.list(filenames.CONVERT_PLAN)):
+        hint = "run its command again: it continues, and merges the parts itself"
+        raise UsageError("a conversion is or was at work here, and is not finished", file=storage.url, hint=hint)
+    join_parts(storage, parts, metadata, overwrite=overwrite)
+
+
+def join_parts(storage: Storage, parts: int | None, metadata: dict[str, Any] | None, *, overwrite: bool) -> None:
+    """Do what `merge` does, for a conversion too."""
     if not overwrite and any(entry.key == filenames.INDEX for entry in storage.list(filenames.INDEX)):
         hint = "pass overwrite=True or --overwrite to replace it"
         raise UsageError("there is an index already", file=f"{storage.url}/{filenames.INDEX}", hint=hint)

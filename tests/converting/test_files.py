@@ -41,6 +41,11 @@ def test_sources_keep_the_order_given(folder: Path) -> None:
     assert found([f"file://{folder}/val.tar"]) == [NAMES[2]]
 
 
+def test_the_first_missing_file_is_named(folder: Path) -> None:
+    with pytest.raises(MissingError, match=r"train-0002\.tar: there is no such file; check the name, and the range in"):
+        found([f"{folder}/train-{{0000..0009}}.tar"])
+
+
 def test_a_folder_means_the_files_that_an_index_would_have(tmp_path: Path) -> None:
     names = ["a.tar", "_year=2024/b.tar", ".hidden.tar", "_temporary/c.tar", "_d.tar", ".git/e.tar", "f/g.tar", "h.txt"]
     for name in names:

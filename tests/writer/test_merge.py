@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mdsx.dataset import Dataset
 from mdsx.errors import MissingError, UsageError
 from mdsx.format import parse_index
 from mdsx.format.index_writer import fingerprint
@@ -83,6 +84,15 @@ def test_no_parts_raise_missing_error(tmp_path: Path) -> None:
 def test_more_parts_than_expected_are_named(root: Path) -> None:
     with pytest.raises(UsageError, match=r"part-00002: there are more parts.*expected 2 parts"):
         merge(root, parts=2)
+
+
+def test_an_unfinished_conversion_is_not_merged(root: Path) -> None:
+    (root / "_convert").mkdir()
+    (root / "_convert" / "plan.json").write_text("{}")  # its last parts may be missing
+    with pytest.raises(UsageError, match="a conversion is or was at work here, and is not finished; run its command"):
+        merge(root)
+    with pytest.raises(MissingError, match="run its command again, and it continues"):
+        Dataset(root)
 
 
 def test_an_unfinished_part_is_named(root: Path) -> None:
