@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import mdsx
 from mdsx.cli import append, cache, clean, convert, damage, doctor, export, index, lengths, merge, show, simulate, view
@@ -17,8 +17,26 @@ from mdsx.cli.output import complain
 from mdsx.errors import MdsxError
 
 
+class _Command(TyperCommand):
+    """A command whose help does not show a type for flags, such as `--json <bool>`: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if getattr(getattr(error, "param", None), "name", None) == "sources" and hasattr(error, "message"):
+                error.message = "Give the sources, and after them the output."  # one argument alone counts as OUT
+            raise
+
+
 class _Commands(TyperGroup):
     """Runs a command. An expected error becomes one line on stderr, never a traceback."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_flags(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -31,6 +49,13 @@ class _Commands(TyperGroup):
             complain("interrupted")
             raise typer.Exit(130) from None
         return result
+
+
+def _without_types_of_flags(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
 class _CacheCommands(_Commands):
@@ -60,7 +85,7 @@ def _add(group: typer.Typer, command: Callable[..., None], example: str) -> None
     """Add a command. Its docstring is its help, with line breaks only between paragraphs."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    group.command(command.__name__, help=text, epilog=f"Example: {example}")(command)
+    group.command(command.__name__, cls=_Command, help=text, epilog=f"Example: {example}")(command)
 
 
 app = _typer(

@@ -12,7 +12,7 @@ APPEND_EXAMPLE = "mdsx append s3://bucket/corpus part-00007"
 
 
 def append(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     part: Annotated[
         str,
         typer.Argument(metavar="PART", help="The part's folder below it, part-NNNNN: a finished dataset of its own."),

@@ -12,7 +12,7 @@ import typer
 from mdsx.cli.output import Bar, IndexOption, Json, StorageOption, complain, print_json, storage_options
 from mdsx.errors import MdsxError, UsageError
 from mdsx.progress import Progress
-from mdsx.sizes import SECONDS, format_size, parse_age, parse_size
+from mdsx.sizes import SECONDS, format_count, format_size, parse_age, parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def show(dataset: OneDataset = None, cache: CacheOption = None, as_json: Json = 
 def _print_contents(found: Contents, datasets: Sequence[CachedDataset], now: float) -> None:
     total = sum(each.shards for each in found.datasets)
     limit = "" if found.limit is None else f", of at most {format_size(found.limit)}"
-    print(f"{found.directory}: {format_size(found.size)} in {_count(total, 'shard')}{limit}")
+    print(f"{found.directory}: {format_size(found.size)} in {format_count(total, 'shard')}{limit}")
     if datasets:
         print()
         _print_columns(
@@ -146,7 +146,7 @@ def prune(
     most = None if size is None else parse_size(size, name="--size")
     directory = _directory(cache)
     only = _fingerprints(directory, dataset)
-    _report(prune(directory, idle=idle, size=most, fingerprints=only, dry_run=dry_run), dry_run, as_json)
+    _report(prune(directory, idle=idle, size=most, fingerprints=only, dry_run=dry_run), dataset, dry_run, as_json)
 
 
 def clear(
@@ -163,15 +163,16 @@ def clear(
 
     directory = _directory(cache)
     only = _fingerprints(directory, dataset)
-    _report(clear(directory, fingerprints=only, dry_run=dry_run), dry_run, as_json)
+    _report(clear(directory, fingerprints=only, dry_run=dry_run), dataset, dry_run, as_json)
 
 
-def _report(found: Removal, dry_run: bool, as_json: bool) -> None:
+def _report(found: Removal, dataset: str | None, dry_run: bool, as_json: bool) -> None:
     if as_json:
         amounts = {"removed": found.removed, "held": found.held, "needed": found.needed, "left": found.left}
         print_json({"dry_run": dry_run, **{name: {"files": n.files, "size": n.size} for name, n in amounts.items()}})
         return
-    print(f"{'would remove' if dry_run else 'removed'} {_amount(found.removed)}; {_amount(found.left)} in the cache")
+    left = f"{_amount(found.left)} " + ("in the cache" if dataset is None else f"of {dataset} left")
+    print(f"{'would remove' if dry_run else 'removed'} {_amount(found.removed)}; {left}")
     if found.held.files:
         print(f"left {_amount(found.held)} that a process holds: see `mdsx cache`")
     if found.needed.files:
@@ -234,11 +235,11 @@ def warm(
     else:
         fetched = f"{done.fetched:,} fetched now, {format_size(done.fetched_size)}"
         there = "is" if done.shards == 1 else "are"
-        print(f"{done.cached:,} of {_count(done.shards, 'shard')} {there} in {opened.cache.directory}; {fetched}")
+        print(f"{done.cached:,} of {format_count(done.shards, 'shard')} {there} in {opened.cache.directory}; {fetched}")
     if done.busy:
-        complain(f"{_count(done.busy, 'shard')} left to another process, which is fetching them", kind="")
+        complain(f"{format_count(done.busy, 'shard')} left to another process, which is fetching them", kind="")
     if done.cached + done.busy < done.shards:
-        missing = _count(done.shards - done.cached - done.busy, "shard")
+        missing = format_count(done.shards - done.cached - done.busy, "shard")
         complain(f"no room for {missing}: what is cached was used within a day; see `mdsx cache prune`", kind="")
     if done.cached < done.shards:
         raise typer.Exit(1)
@@ -271,12 +272,8 @@ def _ago(seconds: float) -> str:
     return f"{max(0, int(seconds // SECONDS[unit]))} {unit} ago"
 
 
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def _amount(amount: Amount) -> str:
-    return f"{_count(amount.files, 'shard')} ({format_size(amount.size)})"
+    return f"{format_count(amount.files, 'shard')} ({format_size(amount.size)})"
 
 
 def _print_columns(rows: Sequence[Iterable[str]]) -> None:

@@ -26,7 +26,9 @@ _LISTED = 1000  # leftovers in JSON; all are counted
 
 
 def clean(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where Ray or Spark wrote: a path, file:// or s3://.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Where Ray or Spark wrote: a path or a URL (docs/clouds.md).")
+    ],
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Remove only what is older: 90m, 12h, 7d, 2w. A run is dead by then.")
     ] = "24h",
@@ -37,7 +39,8 @@ def clean(
     """Remove what runs of Ray and Spark that died have left, and nothing that a running one needs: attempts that are
     not part of the dataset, what is left of a dataset that was being replaced, and unfinished files.
 
-    A run is dead if its driver gave no sign of life for that long, and at least for an hour, by the storage's clock.
+    A run is dead if its driver gave no sign of life for as long as --older-than, and at least for an hour, by the
+    storage's clock.
     Attempts of a running run stay, whatever their age. What other writers have begun stays: they can resume it. If it
     is interrupted, run it again.
     """

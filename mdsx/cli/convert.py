@@ -104,7 +104,7 @@ def _convert(
     shard_size: Annotated[str, typer.Option(help="The largest size of an uncompressed shard.")] = "64MiB",
     compression: Annotated[str | None, typer.Option(help="zstd or zstd:LEVEL. Default: none.")] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="How many processes convert: 1, or all CPUs of a cluster.")
+        int | None, typer.Option(min=1, help="How many processes convert. Default: 1, or all CPUs of a cluster.")
     ] = None,
     engine: EngineOption = None,
     storage_option: StorageOption = None,

@@ -28,8 +28,10 @@ TAR_EXAMPLE = "mdsx export tar s3://bucket/pictures pictures --rename jpg=image 
 PARQUET_EXAMPLE = "mdsx export parquet s3://bucket/corpus s3://bucket/corpus-parquet --processes 8"
 JSONL_EXAMPLE = "mdsx export jsonl s3://bucket/corpus corpus --column text --compression zstd"
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="A dataset that mdsx reads: a path, file:// or s3://.")]
-Out = Annotated[str, typer.Argument(metavar="OUT", help="An empty folder for the files: a path, file:// or s3://.")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="A dataset that mdsx reads: a path or a URL (docs/clouds.md).")]
+Out = Annotated[
+    str, typer.Argument(metavar="OUT", help="An empty folder for the files: a path or a URL (docs/clouds.md).")
+]
 Column = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Export only this column; give it once for each column.")
 ]
@@ -38,7 +40,7 @@ Drop = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out 
 FileSize = Annotated[str, typer.Option(help="About how many bytes of the dataset a file has.")]
 FileSamples = Annotated[int | None, typer.Option(min=1, help="How many samples a file has, instead.")]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="How many files to make at once: 1, or all CPUs of a cluster.")
+    int | None, typer.Option(min=1, help="How many files to make at once. Default: 1, or all CPUs of a cluster.")
 ]
 OutOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="The same for the storage that is written.")

@@ -89,7 +89,7 @@ def tar(
         typer.Option("--from", metavar="INDEX", help="Energon's .nv-meta or a wids JSON to make the index of."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="How many processes read tars: 1, or all CPUs of a cluster.")
+        int | None, typer.Option(min=1, help="How many processes read tars. Default: 1, or all CPUs of a cluster.")
     ] = None,
     engine: EngineOption = None,
     force: _Force = False,

@@ -13,7 +13,7 @@ LENGTHS_EXAMPLE = "mdsx lengths s3://bucket/corpus --column tokens"
 
 
 def lengths(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     column: Annotated[
         str, typer.Option("--column", metavar="NAME", help="An array of one dimension, text, bytes, or an integer.")
     ],

@@ -9,6 +9,7 @@ import typer
 
 from mdsx.cli.output import Json, StorageOption, print_json, storage_options
 from mdsx.errors import UsageError, shown
+from mdsx.sizes import format_count
 
 MERGE_EXAMPLE = "mdsx merge s3://bucket/corpus"
 
@@ -41,7 +42,8 @@ def merge(
     if as_json:
         print_json({"url": storage.url, "samples": index.samples, "shards": len(index.counts)})
     else:
-        print(f"merged into {storage.url}: {index.samples:,} samples in {len(index.counts):,} shards")
+        counts = f"{format_count(index.samples, 'sample')} in {format_count(len(index.counts), 'shard')}"
+        print(f"merged into {storage.url}: {counts}")
 
 
 def _object(text: str) -> dict[str, Any]:

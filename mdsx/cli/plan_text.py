@@ -8,14 +8,15 @@ from typing import Any
 
 from mdsx.cli.output import print_table
 from mdsx.simulating import Cost, Report, words
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 
 def print_report(report: Report) -> None:
     """Print the tables of a report."""
     whole, settings = report.whole, report.settings
     about = "" if whole.exact else f" (+- {whole.error:.1%})"
-    print(f"{settings['data']}: {settings['samples']:,} samples in {settings['shards']:,} shards")
+    shards = format_count(settings["shards"], "shard")
+    print(f"{settings['data']}: {format_count(settings['samples'], 'sample')} in {shards}")
     _section(
         "an epoch on all nodes",
         [
@@ -55,8 +56,9 @@ def print_report(report: Report) -> None:
     _columns("simulated", heads, rows)
     if report.resume is not None:
         after = report.resume
+        nodes = f"{format_count(after.nodes, 'node')} ({format_count(after.world_size, 'rank')})"
         _section(
-            f"continued at half of the epoch on {after.nodes} nodes ({after.world_size} ranks)",
+            f"continued at half of the epoch on {nodes}",
             [
                 ("bytes to the epoch's end", format_size(after.bytes)),
                 ("with empty caches", format_size(after.cold_bytes)),

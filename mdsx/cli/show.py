@@ -19,7 +19,7 @@ _BATCH = 64  # samples read at once
 
 
 def info(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     index: IndexOption = None,
     snapshot: SnapshotOption = None,
     storage_option: StorageOption = None,
@@ -101,7 +101,7 @@ def _metadata_line(value: object) -> str:
 
 
 def cat(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path, file:// or s3://.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A finished dataset: a path or a URL (docs/clouds.md).")],
     start: Annotated[int, typer.Option(min=0, help="The first sample to show.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 10,
     column: Annotated[

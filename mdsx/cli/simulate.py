@@ -22,7 +22,7 @@ SIMULATE_EXAMPLE = "mdsx simulate s3://bucket/corpus --nodes 8 --ranks 8 --cache
 def simulate(
     url: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[URL]...", help="Datasets; several are mixed. None: give --samples, for made-up data."),
+        typer.Argument(metavar="URL", help="Datasets; several are mixed. None: give --samples, for made-up data."),
     ] = None,
     samples: Annotated[
         str | None, typer.Option(metavar="N", help="Make up a dataset of this many samples, such as 1e10.")
@@ -83,6 +83,8 @@ def simulate(
     from mdsx.simulating import Cluster, Loading, Prices, invented, labels_of, opened, page, simulate
 
     shuffle: bool | Shuffle = False if no_shuffle else Shuffle(lanes, shuffle_block)
+    if html is not None:
+        _check_page(html)
     if url and samples is not None:
         raise UsageError("give datasets or --samples, not both", found=f"{url[0]} and --samples {samples}")
     layout = _layout(pack, max_tokens, length)
@@ -99,8 +101,8 @@ def simulate(
             parse_size(text, name=name) for name, text in (("--sample-size", sample_size), ("--shard-size", shard_size))
         ]
         source = invented(_number(samples), *sizes, seed=seed, shuffle=shuffle)
-    rate = parse_size(link, name="--link")
-    cluster = Cluster(nodes, ranks, parse_size(cache, name="--cache"), rate or None, latency)
+    rate = None if link.strip() == "0" else parse_size(link, name="--link")
+    cluster = Cluster(nodes, ranks, parse_size(cache, name="--cache"), rate, latency)
     resume = None if resume_nodes is None else Cluster(resume_nodes, ranks, cluster.cache, cluster.rate, latency)
     report = simulate(
         source,
@@ -114,13 +116,24 @@ def simulate(
         watch=_watch,
     )
     if html is not None:
-        html.write_text(page(report), encoding="utf-8")
+        try:
+            html.write_text(page(report), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the page cannot be written: {error.strerror}", file=str(html)) from error
     if as_json:
         print(report.as_json())
         return
     print_report(report)
     if html is not None:
         print(f"the page with charts: {html}")
+
+
+def _check_page(path: Path) -> None:
+    """Raise UsageError before a long simulation if the page cannot be written."""
+    if path.is_dir():
+        raise UsageError("--html names a folder", file=str(path), hint="give the name of a file, such as plan.html")
+    if not path.absolute().parent.is_dir():
+        raise UsageError("--html is in a folder that does not exist", file=str(path), hint="create the folder first")
 
 
 def _layout(pack: int | None, max_tokens: int | None, length: str) -> Layout | None:

@@ -16,7 +16,7 @@ VIEW_EXAMPLE = "mdsx view s3://bucket/corpus"
 
 def view(
     urls: Annotated[
-        list[str], typer.Argument(metavar="URL...", help="Finished datasets. Several are also shown as one mixture.")
+        list[str], typer.Argument(metavar="URL", help="Finished datasets. Several are also shown as one mixture.")
     ],
     columns: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Show only these columns: their names, separated by commas.")

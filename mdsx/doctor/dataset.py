@@ -10,7 +10,7 @@ from mdsx.doctor.storage import list_all
 from mdsx.format import Reads, StoredIndex
 from mdsx.order import DatasetCourse, Order, Shuffle, better_lanes, lane_spread
 from mdsx.shards import OURS
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 from mdsx.storage import Storage
 
 _WRITE = 'write shards of 64 MiB: mdsx.Writer(shard_size="64MiB")'
@@ -56,7 +56,7 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
     size, raw = sum(index.sizes.tolist()), sum(index.raw_sizes.tolist())  # damaged ones exceed 64 bits
     shards = len(index.counts)
     packed = f", {format_size(raw)} uncompressed" if index.compression else ""
-    found = f"{index.samples:,} samples in {shards:,} shards, {format_size(size)}{packed}"
+    found = f"{format_count(index.samples, 'sample')} in {format_count(shards, 'shard')}, {format_size(size)}{packed}"
     if not index.samples:
         yield warning("index", found, "write samples: the dataset is empty")
         return
@@ -77,7 +77,9 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
         repair = " and `mdsx repair URL`" if index.format == OURS.name else ""
         yield problem("shards", found, f"copy the dataset again, or see `mdsx verify URL`{repair}")
     else:
-        found = f"all {len(seen):,} {kind} that were looked for are there, with the sizes that the index has"
+        looked = f"the {kind[:-1]}" if len(seen) == 1 else f"all {len(seen):,} {kind}"
+        there = "is there, with the size" if len(seen) == 1 else "are there, with the sizes"
+        found = f"{looked} that {'was' if len(seen) == 1 else 'were'} looked for {there} that the index has"
         yield ok("shards", found)
 
 
@@ -127,7 +129,7 @@ def recommend(index: StoredIndex, url: str, job: Job, room: int | None, director
     """Return lanes, block and cache limit for a job, with the reasons; `room` as for `plan`."""
     chosen = plan(index, job, room)
     total = sum(index.raw_sizes.tolist())
-    reasons = [f"a node reads {chosen.in_use:,} shards ({format_size(chosen.needed)}) at a time"]
+    reasons = [f"a node reads {format_count(chosen.in_use, 'shard')} ({format_size(chosen.needed)}) at a time"]
     if job.batch is not None and job.nodes > 1:
         spread = lane_spread(job.ranks * job.batch, lanes=chosen.lanes, world_size=job.nodes)
         shared = "no two nodes" if spread <= 1 else f"about {spread:.2g} nodes"

@@ -17,7 +17,7 @@ from mdsx.order import Order, better_lanes, integer, key
 from mdsx.simulating.orders import KEYS, drawn_in_blocks, most_in_use, shards_in_use
 from mdsx.simulating.permuted import drawn_below, permuted
 from mdsx.simulating.quality import distinct_in, exact_batches, repeated_in
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 _FEWEST_SHARDS = 2**13  # of the part of a dataset that is tried
 _MOST_SHARDS = 2**18
@@ -283,7 +283,7 @@ def _reasons(
 ) -> Iterator[str]:
     yield (
         f"With lanes={chosen.lanes} and shuffle_block={chosen.shuffle_block}, a batch of {job.batch_size:,} has "
-        f"samples of {chosen.distinct:,.0f} shards. An exact shuffle has {exact[0]:,.0f}."
+        f"samples of {format_count(round(chosen.distinct), 'shard')}. An exact shuffle has {exact[0]:,.0f}."
     )
     if chosen.enough:
         yield (
@@ -307,9 +307,10 @@ def _reasons(
     world = job.world_size
     if chosen.lanes % world == 0:
         own = chosen.lanes // world
-        yield f"Each of {world} ranks has {own} lane{'s' * (own > 1)} and reads shards of its own."
+        who = "The rank" if world == 1 else f"Each of {world} ranks"
+        yield f"{who} has {format_count(own, 'lane')} and reads shards of its own."
     elif chosen.lanes % job.nodes == 0:
         own = chosen.lanes // job.nodes
-        yield f"Each node has {own} lane{'s' * (own > 1)} and reads shards of its own, which its ranks share."
+        yield f"Each node has {format_count(own, 'lane')} and reads shards of its own, which its ranks share."
     else:
         yield f"{chosen.lanes} lanes cannot be divided among {job.nodes} nodes: nodes download the same shards."

@@ -50,6 +50,7 @@ class Simulation:
         if len(source.stored.cached) and cluster.cache < int(source.stored.cached.max()):
             raise UsageError(
                 "the cache cannot hold the largest shard",
+                hint=f"give --cache {int(source.stored.cached.max())} or more",
                 found=f"a limit of {cluster.cache} bytes, and a shard of {int(source.stored.cached.max())}",
             )
         self.source, self.cluster, self.loading = source, cluster, loading

@@ -16,6 +16,7 @@ from mdsx.shards import View
 from mdsx.simulating.quality import Labels
 from mdsx.simulating.settings import Cluster, Loading
 from mdsx.simulating.stored import Stored, made_up, stored_in
+from mdsx.sizes import format_count
 from mdsx.storage import StorageOptions
 from mdsx.stream import Batching, GroupSource, Layout, Steps
 
@@ -82,7 +83,8 @@ def opened(
     else:
         if weights is not None and len(weights) != len(urls):
             raise UsageError(
-                "each dataset of a mixture needs a weight", found=f"{len(weights)} for {len(urls)} datasets"
+                "each dataset of a mixture needs a weight",
+                found=f"{len(weights)} for {format_count(len(urls), 'dataset')}",
             )
         parts = [(url, weight) for url, weight in zip(urls, weights, strict=True)] if weights is not None else urls
         dataset = Mixture(parts, storage_options=storage_options)

@@ -35,6 +35,11 @@ def test_each_command_has_help_with_an_example(run: Run, command: list[str]) -> 
     assert f"Example: mdsx {' '.join(command)}".strip() in out
 
 
+def test_help_shows_no_type_for_flags(run: Run) -> None:
+    for command in ([], ["info"], ["convert", "tar"]):
+        assert "bool" not in run(*command, "--help").out.lower()
+
+
 WRONG = [
     "nonsense",
     "info",
@@ -55,6 +60,10 @@ def test_a_wrong_command_line_exits_with_status_2(run: Run, line: str) -> None:
     status, out, err = run(*line.split())
     assert (status, out) == (2, "")
     assert "Usage: mdsx" in err
+
+
+def test_a_conversion_without_an_output_is_explained(run: Run) -> None:
+    assert "Give the sources, and after them the output." in " ".join(run("convert", "tar", "only.tar").err.split())
 
 
 MISTAKES = [

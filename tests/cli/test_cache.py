@@ -55,7 +55,7 @@ def test_warm_then_show_then_clear(run: Run, url: str, directory: Path) -> None:
     status, out, err = run("cache", "clear", url)
     assert (status, err) == (0, "")
     assert out.startswith(f"removed {shards} shards (")
-    assert out.endswith("0 shards (0 B) in the cache\n")
+    assert out.endswith(f"0 shards (0 B) of {url} left\n")
     assert not list(directory.glob("*/*.mdsx"))
 
 

@@ -18,7 +18,7 @@ def test_it_prints_what_a_run_costs_and_waits_for(run: Run) -> None:
     assert "made up: 20,000 samples in 79 shards" in out
     for part in ("time to first batch", "steps that wait", "requests", "EUR", "shards in use at a time"):
         assert part in out
-    assert "continued at half of the epoch on 1 nodes (1 ranks)" in out
+    assert "continued at half of the epoch on 1 node (1 rank)" in out
     assert "quality of the shuffle, from the whole epoch" in out
 
 
@@ -43,6 +43,10 @@ def test_it_gives_the_same_plan_each_time(run: Run) -> None:
     assert run(*MADE_UP, "--json").out == run(*MADE_UP, "--json").out
 
 
+def test_a_link_of_0_has_no_limit(run: Run) -> None:
+    assert json.loads(run(*MADE_UP, "--link", 0, "--json").out)["settings"]["link"] is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -50,7 +54,9 @@ def test_it_gives_the_same_plan_each_time(run: Run) -> None:
         (("--samples", "many"), "--samples must be a whole number"),
         (("somewhere", "--samples", "10"), "give datasets or --samples, not both"),
         (("--samples", "10", "--pack", "10"), "need a dataset"),
-        (("--samples", "10", "--cache", "1kB"), "the cache cannot hold the largest shard"),
+        (("--samples", "10", "--cache", "1kB"), "shard of 1000000); give --cache 1000000 or more"),
+        (("--samples", "10", "--html", "."), "--html names a folder; give the name of a file"),
+        (("--samples", "10", "--html", "/nowhere/plan.html"), "--html is in a folder that does not exist"),
     ],
 )
 def test_what_does_not_fit_is_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
