@@ -2,7 +2,7 @@
 
 python examples/data.py write DATA
 torchrun --nproc-per-node 2 examples/trl_sft.py DATA RUN  # kill it at any time
-torchrun --nproc-per-node 4 examples/trl_sft.py DATA RUN  # it continues, on any number of ranks
+torchrun --nproc-per-node 4 examples/trl_sft.py DATA RUN  # it continues, on any number that divides 32
 python examples/data.py count RUN
 """
 

@@ -148,7 +148,8 @@ def __getattr__(name: str) -> object:  # heavy parts are imported when they are 
     if name in ("engines", "torch"):
         return importlib.import_module(f"mdsx.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module 'mdsx' has no attribute {name!r}")
+        place = ": it is in mdsx.torch" if name in ("StreamingDataLoader", "StreamingDataset") else ""
+        raise AttributeError(f"module 'mdsx' has no attribute {name!r}{place}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -267,7 +267,7 @@ def check_place(storage: Storage, mode: str) -> Piece | None:
     refuse_foreign(storage, "there is a dataset of another format already", hint="write to another place")
     found = _there(storage)
     if found is not None and mode == "create":
-        hint = "write to another place, or replace it (docs/engines.md)"
+        hint = 'write to another place, or replace it: mode="replace", or "overwrite" of format("mdsx")'
         raise UsageError("there is a dataset already", file=storage.url, hint=hint)
     for prefix in (filenames.WRITER_FOLDER, filenames.CONVERT_FOLDER):
         if any(storage.list(prefix)):

@@ -41,9 +41,10 @@ def columns_of(schema: Any) -> dict[str, str]:
 
 def check_names(schema: Any, columns: Iterable[str]) -> None:
     """Raise UsageError unless blocks with this schema have exactly these columns."""
-    if wrong := set(schema.names) ^ set(columns):
+    there, wanted = sorted(schema.names), sorted(columns)
+    if there != wanted:
         message, hint = "the columns of the Ray dataset are not those to write", "choose with ds.select_columns(...)"
-        raise UsageError(message, found=", ".join(sorted(wrong)), expected="the same names", hint=hint)
+        raise UsageError(message, found=", ".join(there), expected=", ".join(wanted), hint=hint)
 
 
 def _type_of(field: Any) -> tuple[ColumnType | None, bool]:

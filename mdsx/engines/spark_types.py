@@ -57,10 +57,10 @@ def check_columns(df: Any, columns: Mapping[str, str]) -> None:
     """Raise UsageError unless `columns` has the columns of `df`, with types that can hold their values."""
     schema = Schema.from_columns(columns)
     there = {name: kind for name, kind, _ in _fields(df)}
-    if wrong := there.keys() ^ set(columns):
+    if there.keys() != set(columns):
         message = "the columns of the DataFrame are not those to write"
         hint = "choose with df.select(...), and give the type of each column"
-        raise UsageError(message, found=", ".join(sorted(wrong)), expected="the same names", hint=hint)
+        raise UsageError(message, found=", ".join(sorted(there)), expected=", ".join(sorted(columns)), hint=hint)
     for column in schema.columns:
         try:
             _check_type(column.type, there[column.name])

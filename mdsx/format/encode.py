@@ -145,6 +145,8 @@ class Encoder:
         unknown = [name for name in given if name not in self._names]
         if missing:
             hint = "give None where it is null" if what == "sample" else None
+            if unknown:
+                hint = f"there is no column {_columns(unknown)}: check the name"
             raise SampleError(f"the {what} lacks columns", place=_columns(missing), found=_columns(given), hint=hint)
         if unknown:
             raise SampleError(

@@ -164,5 +164,5 @@ def refuse(data: memoryview, encoding: str, column: str) -> NoReturn:
     why = "pickles are never loaded, because they can run any program" if encoding == "pkl" else "this is not known"
     raise UnsupportedError(
         f"column {column!r} has the encoding {encoding!r}: {why}",
-        hint="leave the column out: give `columns` with the names of the others",
+        hint="leave the column out: columns= with the names of the others, or `mdsx convert mds --drop`",
     )

@@ -149,9 +149,9 @@ class Batching:
         if not self.samples:
             raise UsageError("the dataset has no samples, so its epochs have no batch")
         if self.count() == 0:
+            ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
             raise UsageError(
-                f"an epoch of {self.samples} samples has no batch of {self.batch_size} on each of "
-                f"{self.world_size} ranks",
+                f"an epoch of {self.samples} samples has no batch of {self.batch_size}{ranks}",
                 hint="give a smaller batch_size, or drop_last=False",
             )
         check_epoch(epoch, self.samples)

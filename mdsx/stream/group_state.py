@@ -109,7 +109,7 @@ def window_at(windows: Windows, position: int, window: int, taken: int) -> int:
         place="position",
         found=position - windows.start,
         expected=f"a multiple of {windows.size}",
-        hint="give batching= the window that the run had, or resume at the start of an epoch",
+        hint="give batching= the window that the run had, or none if it had none; or resume at the start of an epoch",
     )
 
 

@@ -163,9 +163,9 @@ class GroupBatching:
                     after = self.start(epoch + 1, None)
                     yield self._task(epoch, held._replace(next_epoch=epoch + 1, after=after))
                 elif not place.window and not place.taken:
+                    ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
                     raise UsageError(
-                        f"an epoch of {len(left.groups) if left else 0} groups has no batch of {self.rows} on each of "
-                        f"{self.world_size} ranks",
+                        f"an epoch of {len(left.groups) if left else 0} groups has no batch of {self.rows}{ranks}",
                         hint="give a smaller batch_size, drop_last=False, or epoch_steps=",
                     )
                 return

@@ -119,7 +119,10 @@ class OrderIdentity:
         known = {"epoch", "position", *self._fields(), "worker", "run", *(("phases",) if self.phases else ())}
         if unknown := [name for name in state if name not in known]:
             raise StateError(
-                "the state has an unknown field", place=shown(unknown[0]), expected=", ".join(sorted(known))
+                "the state has an unknown field",
+                place=shown(unknown[0]),
+                expected=", ".join(sorted(known)),
+                hint='give what state_dict() returned, such as saved["data"] of a checkpoint that holds more',
             )
         epoch, position = (number_of(state, name) for name in ("epoch", "position"))
         if (epoch + 2) * self.epoch_samples >= MAX_SAMPLES:  # positions of the order count over all epochs

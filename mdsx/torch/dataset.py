@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 from weakref import WeakSet
 
 import numpy as np
@@ -254,6 +254,11 @@ class StreamingDataset(IterableDataset[Any]):
         repeats = not resumed and (self._data.shuffle or bool(self._data.phases))
         if self._starts.started(iterator, repeats=repeats):
             self._data.warn_of_costs(self._batching())
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise UsageError: a StreamingDataset is read in its own order."""
+        hint = "mdsx.Dataset(url)[i] reads a sample, mdsx.Dataset(url).take(numbers) many"
+        raise UsageError("a StreamingDataset is read in its order, not by number", hint=hint)
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()

@@ -101,7 +101,8 @@ class StreamingDataLoader(BatchLoader):
         **options: Unpack[LoaderOptions],
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
-            raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__)
+            hint = "give StreamingDataset(url), or StreamingDataset(dataset) of an mdsx.Dataset or mdsx.Mixture"
+            raise UsageError("the dataset is not a StreamingDataset", found=type(dataset).__name__, hint=hint)
         batch_size = rows_of(batch_size, batching, epoch_steps, collate_fn, uneven)
         if dataset._batch_size is not None and dataset._batch_size != batch_size:
             raise UsageError("batch_size differs from the dataset's", found=batch_size, expected=dataset._batch_size)

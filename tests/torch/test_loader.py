@@ -100,6 +100,15 @@ def test_every_column_of_every_sample_arrives_complete(local_url: str) -> None:
 # --- the ends of an epoch
 
 
+def test_a_streaming_dataset_is_not_read_by_number(local_url: str) -> None:
+    with pytest.raises(mdsx.UsageError, match=r"not by number; mdsx\.Dataset\(url\)\[i\] reads a sample"):
+        StreamingDataset(local_url)[0]
+    with pytest.raises(mdsx.UsageError, match=r"found Dataset\); give StreamingDataset\(url\)"):
+        StreamingDataLoader(mdsx.Dataset(local_url), batch_size=2)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"StreamingDataset': it is in mdsx\.torch"):
+        mdsx.StreamingDataset  # noqa: B018
+
+
 def test_len_and_remaining_and_epoch(local_url: str) -> None:
     loader = StreamingDataLoader(StreamingDataset(local_url), batch_size=100)
     assert (len(loader), loader.remaining, loader.epoch) == (10, 10, 0)

@@ -116,7 +116,7 @@ class HttpStorage(RemoteStorage):
 
     def _error(self, status: int, text: str, headers: Mapping[str, str], file: str) -> Exception:
         """Return the error for an answer with another status than asked for."""
-        what = f"the server answered {status} {shortened(text)}".strip()
+        what = f"the server answered {status} {shortened(text).removeprefix(str(status)).strip()}".strip()
         if status in (404, 410):
             return MissingError(f"it is not there: {what}", file=file)
         if status in (401, 403):
