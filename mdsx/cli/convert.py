@@ -24,7 +24,7 @@ from mdsx.cli.output import (
     storage_options,
 )
 from mdsx.progress import Progress
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
     from mdsx.converting import Conversion, ConversionProgress
@@ -327,15 +327,17 @@ class _Printer(LongCall):
                 }
             )
         elif conversion.already:
-            print(f"{conversion.url} was finished before: {conversion.samples:,} samples{skipped}; nothing to do")
+            print(
+                f"{conversion.url} was finished before: {format_count(conversion.samples, 'sample')}{skipped}; nothing to do"
+            )
         else:
-            print(f"{conversion.samples:,} samples in {conversion.url}{skipped}")
+            print(f"{format_count(conversion.samples, 'sample')} in {conversion.url}{skipped}")
 
 
 def _print_plan(progress: ConversionProgress) -> None:
     parts = f", in {progress.parts} parts" if progress.parts > 1 else ""
     what = "tar" if progress.kind == "tar" else "file"
-    files = f"1 {what}" if progress.files == 1 else f"{progress.files:,} {what}s"
+    files = format_count(progress.files, what)
     print(f"{files}, {format_size(progress.of_size)}, to {progress.url}{parts}; columns:")
     print_table(progress.columns.items(), indent="  ")
     sys.stdout.flush()  # so that it precedes the skips in a log of both streams

@@ -19,7 +19,7 @@ from mdsx.cli.output import (
     storage_options,
 )
 from mdsx.progress import Progress
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
     from mdsx.exporting import Export, ExportProgress
@@ -185,7 +185,7 @@ class _Printer(LongCall):
         super().watch(progress)
 
     def conclude(self, export: Export) -> None:
-        files = "1 file" if len(export.files) == 1 else f"{len(export.files):,} files"
+        files = format_count(len(export.files), "file")
         if self._as_json:
             print_json(
                 {
@@ -199,13 +199,15 @@ class _Printer(LongCall):
                 }
             )
         elif export.already:
-            print(f"{export.url} was finished before: {export.samples:,} samples in {files}; nothing to do")
+            print(
+                f"{export.url} was finished before: {format_count(export.samples, 'sample')} in {files}; nothing to do"
+            )
         else:
-            print(f"{export.samples:,} samples in {files} in {export.url}")
+            print(f"{format_count(export.samples, 'sample')} in {files} in {export.url}")
 
 
 def _print_plan(progress: ExportProgress) -> None:
-    files = "1 file" if progress.files == 1 else f"{progress.files:,} files"
+    files = format_count(progress.files, "file")
     print(f"{format_size(progress.of_size)}, to {files} in {progress.url}; columns:")
     width = max(map(len, progress.columns.values()))
     rows = ((name, f"{kind:{width}}  {progress.forms[name]}") for name, kind in progress.columns.items())

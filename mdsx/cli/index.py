@@ -10,7 +10,7 @@ from mdsx.cli.columns import parse_declared, parse_renames
 from mdsx.cli.convert import KeyUntil
 from mdsx.cli.output import EngineOption, Json, LongCall, StorageOption, print_json, print_table, storage_options
 from mdsx.progress import Progress
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 if TYPE_CHECKING:
     from mdsx.indexing import Indexed, IndexedTars
@@ -62,8 +62,9 @@ def parquet(
     if as_json:
         print_json({**_facts(found), "warnings": call.warnings})
         return
-    files = "1 file" if found.files == 1 else f"{found.files:,} files"
-    print(f"{found.samples:,} rows in {found.shards:,} row groups of {files}, {format_size(found.size)}; columns:")
+    files = format_count(found.files, "file")
+    rows = f"{format_count(found.samples, 'row')} in {format_count(found.shards, 'row group')}"
+    print(f"{rows} of {files}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
     print(f"the dataset is {found.url}" + (f", with index={index!r}" if index else ""))
 
@@ -128,9 +129,9 @@ def tar(
     if as_json:
         print_json({**_tar_facts(found), "warnings": call.warnings})
         return
-    tars = "1 tar" if found.tars == 1 else f"{found.tars:,} tars"
     unchanged = found.tars - found.read
-    print(f"{found.samples:,} samples in {tars}, {format_size(found.size)}; columns:")
+    tars = format_count(found.tars, "tar")
+    print(f"{format_count(found.samples, 'sample')} in {tars}, {format_size(found.size)}; columns:")
     print_table(found.columns.items(), indent="  ")
     if unchanged:
         print(f"{unchanged:,} of the tars were indexed before, and have not changed")

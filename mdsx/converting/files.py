@@ -194,7 +194,7 @@ def _local_file(storage: Storage, path: str, name: str) -> File:
     try:
         piece = storage.get(name, stop=_BLOCK_SIZE)
     except MissingError:
-        raise MissingError("there is no such file", file=path, hint="check the name, and the range in braces") from None
+        raise MissingError("there is no such file", file=path, hint="check the name") from None
     content, last = xxhash.xxh3_128(piece.data), max(piece.total - _BLOCK_SIZE, 0)
     for number in range(1, _BLOCKS):
         start = last * number // (_BLOCKS - 1)

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError
+from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
 from mdsx.format import filenames
 from mdsx.process import exhausted
 from mdsx.storage.base import Choose, Entry, Piece, Sink, check_key
@@ -322,6 +322,8 @@ def _errors(path: Path) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("it is not there", file=str(path)) from error
+    except FileExistsError as error:
+        raise UsageError("a file has the name of a folder", file=str(path), hint="write to another place") from error
     except PermissionError as error:
         raise ForbiddenError(f"not allowed: {error.strerror}", file=str(path), hint="check its permissions") from error
     except OSError as error:

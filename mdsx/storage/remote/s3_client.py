@@ -39,6 +39,7 @@ _FOR_NOW |= {"ConditionalRequestConflict"}  # another write of the same object i
 _LIMITED = {"SlowDown", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"}
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}  # the codes of several servers
 _CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role, as for any boto3 program"
+_NONE_HINT = f"{_CREDENTIALS_HINT}; or the option anonymous, for a public bucket"
 _PERMISSION = "the credentials are valid, but lack a permission: s3:ListBucket on the bucket, s3:GetObject to read, "
 _PERMISSION += "s3:PutObject and s3:DeleteObject to write"
 _EXPIRED = "get new temporary credentials, for example with `aws sso login`"
@@ -159,7 +160,7 @@ def identity_of(options: S3Options) -> str:
         found = session.get_credentials()
         key = found.get_frozen_credentials().access_key if found else ""
     if found is None:
-        raise ForbiddenError("boto3 finds no credentials", hint=f"{_CREDENTIALS_HINT}; or the option anonymous")
+        raise ForbiddenError("boto3 finds no credentials", hint=_NONE_HINT)
     source = _SOURCES.get(found.method, found.method)
     if found.method not in ("explicit", "env") and session.profile_name != "default":
         source += f", profile {session.profile_name}"
@@ -252,7 +253,7 @@ def _translated(error: Exception, file: str) -> Exception:
     if isinstance(error, boto.ClientError):
         return _client_error(error.response, file)
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.TokenRetrievalError):
-        return ForbiddenError(f"no credentials: {error}", file=file, hint=_CREDENTIALS_HINT)
+        return ForbiddenError(f"no credentials: {error}", file=file, hint=_NONE_HINT)
     broken = (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError)
     if isinstance(error, boto.ConnectionError) and not isinstance(error, broken):  # not what came through it
         hint = "check AWS_ENDPOINT_URL; the option connect_timeout retries a first contact for longer"
