@@ -314,6 +314,7 @@ class _Printer(LongCall):
         if conversion.skipped > self._skipped:  # a finished conversion has kept only the first skips of each unit
             complain(f"{conversion.skipped - self._skipped:,} more", kind="skipped: ")
         skipped = f", {conversion.skipped:,} skipped" if conversion.skipped else ""
+        samples = format_count(conversion.samples, "sample")
         if self._as_json:
             print_json(
                 {
@@ -327,11 +328,9 @@ class _Printer(LongCall):
                 }
             )
         elif conversion.already:
-            print(
-                f"{conversion.url} was finished before: {format_count(conversion.samples, 'sample')}{skipped}; nothing to do"
-            )
+            print(f"{conversion.url} was finished before: {samples}{skipped}; nothing to do")
         else:
-            print(f"{format_count(conversion.samples, 'sample')} in {conversion.url}{skipped}")
+            print(f"{samples} in {conversion.url}{skipped}")
 
 
 def _print_plan(progress: ConversionProgress) -> None:
