@@ -13,6 +13,8 @@ from mdsx.arrow.plain import first_null, list_lengths, nulls, numpy_items, plain
 from mdsx.arrow.types import is_list
 from mdsx.format import MAX_SPAN, ColumnType, Refused, dimensions_encoder, to_items
 
+NULLS_INSIDE = "declare the column as json, which has null inside of lists"
+
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
@@ -112,7 +114,8 @@ def _check_shapes(kind: ColumnType, shapes: NDArray[np.int64], valid: NDArray[np
 
 def _check_no_null(here: Any, shapes: NDArray[np.int64]) -> None:
     if here.null_count:
-        raise Refused("no null inside of an array", "None", at=_place(first_null(here), shapes))
+        place = _place(first_null(here), shapes)
+        raise Refused("no null inside of an array", "None", at=place, hint=NULLS_INSIDE)
 
 
 def _place(item: int, shapes: NDArray[np.int64]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.arrow.arrays import arrays, numbers
+from mdsx.arrow.arrays import NULLS_INSIDE, arrays, numbers
 from mdsx.arrow.library import pa
 from mdsx.arrow.plain import binary_parts, check_text, first_null, items_of, list_lengths, nulls, plain, python_values
 from mdsx.arrow.types import is_binary, is_list, is_string
@@ -124,8 +124,12 @@ def _lists(kind: ColumnType, array: Any) -> Any:
     counts = list_lengths(array) if is_list(array.type) else np.zeros(len(array), np.int64)
     item = ColumnType(kind.base)
     first = edges_of(counts)
+    inside = array.flatten() if is_list(array.type) else array[:0]
     with items_of(first):
-        items = encode_column(item, array.flatten() if is_list(array.type) else array[:0])
+        if inside.null_count:
+            hint = NULLS_INSIDE if kind.base == "str" else NULLS_INSIDE.replace("json", "msgpack")
+            raise Refused(kind.base, describe(None), at=(first_null(inside),), hint=hint)
+        items = encode_column(item, inside)
     data, edges = binary_parts(items)
     null = nulls(array)
     there = first[:-1] if null is None else first[:-1][~null]

@@ -58,7 +58,8 @@ def arrow_columns(data: Any) -> dict[str, str]:
     table of types.
 
     Raises:
-        UsageError: No column type can hold a type of the data: unions, and intervals of months.
+        UsageError: No column type can hold a type of the data: unions, intervals of months, and structs with two
+            fields of one name.
     """
     found = {}
     for name, values in _columns_of(data).items():

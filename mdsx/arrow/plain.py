@@ -45,7 +45,7 @@ def plain(array: Any) -> Any:
     if is_file(type):
         return plain(_file_bytes(array))
     if is_list_view(type):
-        return array.cast(pa.large_list(type.field(0)) if str(type).startswith("large") else pa.list_(type.field(0)))
+        return _lists_of_view(array)
     wanted = plain_type(type)
     return array if type == wanted else array.cast(wanted)
 
@@ -85,6 +85,17 @@ def list_lengths(array: Any) -> NDArray[np.int64]:
     if array.null_count:
         lengths[nulls(array)] = 0
     return lengths
+
+
+def _lists_of_view(array: Any) -> Any:
+    """Return a list view as lists. pyarrow's cast may return lists that lack the last offset."""
+    sizes, null = numpy_items(array.sizes).astype(np.int64), nulls(array)
+    if null is not None:
+        sizes[null] = 0
+    edges = np.concatenate((np.zeros(1, np.int64), sizes.cumsum()))
+    return pa.LargeListArray.from_arrays(
+        pa.array(edges), array.flatten(), mask=None if null is None else pa.array(null)
+    )
 
 
 def _offsets(array: Any) -> NDArray[Any]:
@@ -137,7 +148,8 @@ def _check_utf8(value: Any) -> None:
 def python_values(array: Any) -> list[Any]:
     """Return the values as Python objects, None for null: for nested types, whose values become JSON or MessagePack.
 
-    Maps with keys of str become dicts, others lists of pairs. Raise Refused for a map that has a key twice.
+    Maps with keys of str become dicts, others lists of pairs. Raise Refused for a map that has a key twice, or a struct
+    that has two fields of one name.
     """
     json = is_json(array.type)
     array = plain(array)
@@ -145,6 +157,8 @@ def python_values(array: Any) -> list[Any]:
     if pa.types.is_struct(type):
         fields = [python_values(field) for field in array.flatten()]
         names = [field.name for field in type]
+        if len(array) and len(set(names)) < len(names):
+            raise Refused("a struct without duplicate names", names)
         rows: list[Any] = [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)]
         return _with_nulls(array, rows or [{} for _ in range(len(array))])
     if pa.types.is_map(type):

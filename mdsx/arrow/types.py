@@ -33,7 +33,7 @@ def column_type(type: Any, *, nullable: bool) -> ColumnType:
 
     `nullable`: whether there may be nulls among the values. Columns without nulls can be fixed-size, so say True only
     where there are nulls. A column of Arrow's null type is always nullable. Raise UsageError for a type that no column
-    can hold: unions, and intervals of months.
+    can hold: unions, intervals of months, and structs with two fields of one name.
     """
     base, shape = _column_type(type)
     kind = ColumnType(base, shape, nullable or pa.types.is_null(plain_type(type)))
@@ -156,7 +156,10 @@ def _number(type: Any, given: Any) -> str:
 
 
 def _has_bytes(type: Any) -> bool:
-    """Return whether there are bytes anywhere inside a nested type. Raise UsageError for a union."""
+    """Return whether there are bytes anywhere inside a nested type.
+
+    Raise UsageError for a union, and for a struct with two fields of one name.
+    """
     type = plain_type(type)
     if pa.types.is_union(type) or pa.types.is_interval(type):
         raise _no_type(type)
@@ -165,12 +168,15 @@ def _has_bytes(type: Any) -> bool:
     if is_list(type):
         return _has_bytes(type.value_type)
     if pa.types.is_struct(type):
+        if len({field.name for field in type}) < type.num_fields:
+            raise _no_type(type, "two of its fields have one name")
         return sum(_has_bytes(field.type) for field in type) > 0  # asks all of them, because one may be a union
     return is_binary(type)
 
 
-def _no_type(type: Any) -> UsageError:
-    return UsageError(f"there is no column type for Arrow's {type}", hint="cast the column, or leave it out")
+def _no_type(type: Any, reason: str | None = None) -> UsageError:
+    message, hint = f"there is no column type for Arrow's {type}", "cast the column, or leave it out"
+    return UsageError(message, found=reason, hint=hint)
 
 
 _LEAVES: dict[str, Callable[[], Any]] = {

@@ -15,7 +15,7 @@ from mdsx.converting.files import File
 from mdsx.converting.naming import Naming
 from mdsx.converting.source import Asked, Block, Found, Source, Unit
 from mdsx.errors import FormatError, MdsxError, SampleError, UsageError, shown
-from mdsx.format import ColumnType, Schema, StoredIndex
+from mdsx.format import ColumnType, Refused, Schema, StoredIndex, batch_error
 from mdsx.shards import Columns, Excerpt, Shards, View, download_shard, read_index
 from mdsx.storage import Storage, StorageOptions, open_storage
 
@@ -83,10 +83,31 @@ class MdsFiles(Source):
         try:
             for first, samples, values in self._blocks(unit):
                 count(unit.size * samples // max(int(self._dataset(unit.file).index.counts[unit.start]), 1))
-                chosen = {new: _writable(values[old], columns[new]) for old, new in self._names.items()}
-                yield Block(chosen, samples, partial(_place, unit.start, first))
+                given = {new: values[old] for old, new in self._names.items()}
+                try:
+                    chosen = {new: _writable(given[new], columns[new]) for new in given}
+                    yield Block(chosen, samples, partial(_place, unit.start, first))
+                except Refused:
+                    yield from self._one_by_one(unit, first, samples, given, columns)
         except FormatError as error:
             yield error
+
+    def _one_by_one(
+        self, unit: Unit, first: int, samples: int, given: Columns, columns: Mapping[str, str]
+    ) -> Iterator[Found | MdsxError]:
+        """Yield the samples of a block in which the values of at least one cannot be written."""
+        for sample in range(samples):
+            place, found = (unit.start, first + sample), dict[str, Any]()
+            for new, values in given.items():
+                try:
+                    found[new] = _writable(values[sample : sample + 1], columns[new])[0]
+                except Refused as refused:
+                    refused.at = ()
+                    error = batch_error(Schema.from_columns({new: columns[new]}).columns[0], refused)
+                    yield self.refused(unit, place, error)
+                    break
+            else:
+                yield Found(found, place)
 
     def _blocks(self, unit: Unit, most: int = _BLOCK_SAMPLES) -> Iterator[tuple[int, int, Columns]]:
         """Yield the number of the first sample, how many there are, and their columns, of successive blocks."""
@@ -168,11 +189,16 @@ def _kind_of(value: Any) -> str | None:
 
 
 def _writable(values: Any, kind: str) -> Any:
-    """Return the values of a column as a writer of this type takes them: decimals as text, images as PNG files."""
+    """Return the values of a column as a writer of this type takes them: decimals as text, images as PNG files.
+
+    Raise Refused for an image that PNG cannot hold.
+    """
     if not isinstance(values, list):
         return values
     if kind == "str":
         return [str(value) if isinstance(value, int) else _plain(value) for value in values]
+    if kind.removesuffix("?") in ("json", "msgpack"):  # they have lists, not arrays
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     return [_plain(value) for value in values] if any(map(_is_foreign, values)) else values
 
 
@@ -189,8 +215,18 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    if hasattr(value, "save"):
-        data = BytesIO()
-        value.save(data, "PNG")
-        return data.getvalue()
-    return value
+    return _png(value) if hasattr(value, "save") else value
+
+
+def _png(image: Any) -> bytes:
+    """Return an image of Pillow as a PNG file with the same pixels. Raise Refused if there is none."""
+    data = BytesIO()
+    if image.mode == "P":  # MDS has no palettes: Pillow shows grey, but saves the image as if it had one colour
+        image = image.copy()
+        image.putpalette([level for level in range(256) for _ in "RGB"])
+    try:
+        image.save(data, "PNG")
+    except (OSError, ValueError) as error:
+        hint = "leave the column out, or write the images in another way, with mdsx.build"
+        raise Refused("an image that PNG can hold", f"one of mode {image.mode}: {error}", hint=hint) from None
+    return data.getvalue()

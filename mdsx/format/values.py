@@ -169,6 +169,8 @@ def _encode_str(value: object) -> bytes:
         raise Refused("text without surrogates", describe(value)) from None
 
 
+_NO_NAN = "JSON has no NaN and no infinity: declare the column as msgpack, or write null"
+
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -178,7 +180,8 @@ def _encode_json(value: object) -> bytes:
         if isinstance(value, dict | list | tuple):
             check_keys(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refused("a JSON value", f"{describe(value)}: {error}") from None
+        hint = _NO_NAN if "float" in str(error) else None
+        raise Refused("a JSON value", f"{describe(value)}: {error}", hint=hint) from None
     return data
 
 

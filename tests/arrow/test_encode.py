@@ -169,6 +169,22 @@ def test_nested_values_become_json_with_the_same_rules() -> None:
     assert refusal("json", pa.array(["1", "{"], pa.json_())).place == "sample 1 of the batch, column 'x'"
 
 
+@pytest.mark.parametrize("view", [pa.list_view(pa.int8()), pa.large_list_view(pa.int8())], ids=str)
+def test_list_views_have_the_values_that_they_show(view: Any) -> None:
+    values = [[1], [2, 3], None, [], [4, 5]]
+    array = pa.array(values, view)
+    for part in (array, array[1:4], array.take(pa.array([4, 0, 2, 1, 4]))):
+        same({"x": "int8[*]?"}, {"x": part}, {"x": part.to_pylist()})
+        same({"x": "json?"}, {"x": part}, {"x": part.to_pylist()})
+
+
+def test_a_struct_with_two_fields_of_one_name_is_refused() -> None:
+    """As a dict it would lose one of them."""
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    assert "duplicate names" in str(refusal("json", twice))
+    assert "duplicate names" in str(refusal("msgpack", pa.ListArray.from_arrays(pa.array([0, 1]), twice)))
+
+
 def test_empty_lists_from_java_have_no_offsets() -> None:
     """As Spark writes an array inside of arrays that are all empty."""
     inner = pa.ListArray.from_buffers(
@@ -210,7 +226,12 @@ def test_bytes_under_a_null_are_not_stored() -> None:
         ("bytes", pa.array(["a"]), "column 'x'", "found Arrow's string"),
         ("jpeg", pa.array([JPEG, b"GIF"]), "sample 1 of the batch, column 'x'", "found b'GIF'"),
         ("jpeg[*]", pa.array([[], [JPEG, b"GIF"]]), "sample 1 of the batch, column 'x'", "found b'GIF' at [1]"),
-        ("int8[*]", pa.array([[1], [2, None]]), "sample 1 of the batch, column 'x'", "None at [1]"),
+        (
+            "int8[*]",
+            pa.array([[1], [2, None]]),
+            "sample 1 of the batch, column 'x'",
+            "None at [1]); declare the column as",
+        ),
         ("int8[*]", pa.array([[1], [2, 300]]), "sample 1 of the batch, column 'x'", "found 300 at [1]"),
         ("int8[2]", pa.array([[1, 2], [2]]), "sample 1 of the batch, column 'x'", "shape [2], found shape [1]"),
         ("int8[2]", pa.array([1]), "column 'x'", "lists of shape [2]"),
@@ -218,7 +239,13 @@ def test_bytes_under_a_null_are_not_stored() -> None:
         ("int8[*,*]", pa.array([[[1], [2]], [[1], [2, 3]]]), "sample 1 of the batch, column 'x'", "items of one shape"),
         ("int8[*,*]", pa.array([[[1]], [[1], None]]), "sample 1 of the batch, column 'x'", "None at [1]"),
         ("int8[*,2]", pa.array([[[1, 2]], [[1, 2], [3, 300]]]), "sample 1 of the batch, column 'x'", "300 at [1, 1]"),
-        ("str[*]", pa.array([["a"], ["b", None]]), "sample 1 of the batch, column 'x'", "None at [1]"),
+        (
+            "str[*]",
+            pa.array([["a"], ["b", None]]),
+            "sample 1 of the batch, column 'x'",
+            "at [1]); declare the column as json",
+        ),
+        ("bytes[*]", pa.array([[b"a"], [None]]), "sample 1 of the batch, column 'x'", "declare the column as msgpack"),
         ("str[*]", pa.array(["a"]), "column 'x'", "found Arrow's string"),
         (
             "msgpack",
@@ -226,7 +253,7 @@ def test_bytes_under_a_null_are_not_stored() -> None:
             "sample 1 of the batch, column 'x'",
             "at [1]",
         ),
-        ("json", pa.array([1.0, float("nan")]), "sample 1 of the batch, column 'x'", "a JSON value"),
+        ("json", pa.array([1.0, float("nan")]), "sample 1 of the batch, column 'x'", "declare the column as msgpack"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named(kind: str, array: Any, place: str, words: str) -> None:

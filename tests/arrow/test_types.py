@@ -81,6 +81,7 @@ def test_each_arrow_type_has_a_column_type(given: Any, expected: str) -> None:
         pa.dense_union([pa.field("a", pa.int8())]),
         pa.struct([("b", pa.binary()), ("u", pa.dense_union([pa.field("a", pa.int8())]))]),
         pa.list_(pa.int64(), 2**30),
+        pa.list_(pa.struct([("a", pa.int8()), ("a", pa.string())])),
     ],
     ids=str,
 )

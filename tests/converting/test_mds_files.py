@@ -75,9 +75,26 @@ def test_images_become_png_files_of_the_same_pixels(tmp_path: Path) -> None:
     assert [decoded(one, like) for one, like in zip(found, place, strict=True)] == [plain(like) for like in place]
 
 
+def test_an_image_that_png_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    """The golden images have the modes RGB, L, 1, RGBA, P, I;16 and F; MDS has no palettes, so P is grey."""
+    pytest.importorskip("PIL")
+    source = GOLDEN / "encoding-pil"
+    with pytest.raises(SampleError, match=r"shard 0, sample 6, column 'x'.*PNG can hold.*mode F.*leave the column out"):
+        mdsx.convert("mds", str(source), tmp_path / "strict")
+    made = mdsx.convert("mds", str(source), tmp_path / "out", on_error="skip")
+    assert (made.samples, made.skipped) == (6, 1)
+    place = [sample["x"] for sample in Dataset(source, cache=tmp_path / "cache")][:6]
+    found = [sample["x"] for sample in Dataset(tmp_path / "out")]
+    assert [decoded(one, like) for one, like in zip(found, place, strict=True)] == [plain(like) for like in place]
+
+
 def test_arrays_of_different_dimensions_need_a_declared_type(tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match=r"column 'x': no column type fits .*float32\[\*,\*\].*--drop x"):
-        mdsx.convert("mds", str(GOLDEN / "encoding-ndarray-float32"), tmp_path / "out")
+    source = str(GOLDEN / "encoding-ndarray-float32")
+    with pytest.raises(SampleError, match=r"column 'x': no column type fits .*float32\[\*,\*\].*--drop x.*'msgpack'"):
+        mdsx.convert("mds", source, tmp_path / "out")
+    mdsx.convert("mds", source, tmp_path / "out", columns={"x": "msgpack"})
+    place = [sample["x"].tolist() for sample in Dataset(source, cache=tmp_path / "cache")]
+    assert [sample["x"] for sample in Dataset(tmp_path / "out")] == place
 
 
 def test_several_datasets_become_one_with_any_number_of_processes(tmp_path: Path) -> None:
