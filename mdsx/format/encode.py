@@ -261,15 +261,9 @@ class ShardBuilder:
         self._heap = [bytes(shard.heap)]
         self._heap_size = len(shard.heap)
 
-    def finish(self) -> memoryview:
+    def finish(self) -> bytes:
         """Return the bytes of the shard, and begin an empty one."""
-        self._reserve(raw_size(self.schema, self.samples, self._heap_size))
-        image, (head, *blocks) = self._image, self.pieces()
-        place = len(head)
-        for block in blocks:
-            image[place : place + len(block)] = np.frombuffer(block, np.uint8)
-            place += len(block)
-        return image[:place].data
+        return b"".join(self.pieces())
 
     def pieces(self) -> list[bytes | memoryview]:
         """Return the bytes of the shard without joining them, and begin an empty one: all that is before the heap, then
@@ -343,7 +337,6 @@ class ShardBuilder:
             heap = b"".join(pieces)
             self._heap.append(heap)
             return pieces if width == 1 else cut(heap, stops)
-        # copied only once, into the finished shard
         heaps = pieces if width == 1 else list(map(b"".join, zip(*[iter(pieces)] * width, strict=True)))
         self._heap += heaps
         return heaps

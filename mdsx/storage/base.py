@@ -75,8 +75,11 @@ class Storage(Protocol):
         """
         ...
 
-    def put(self, key: str, data: Buffer) -> None:
-        """Store an object. It is complete and durable when this returns, and not visible before."""
+    def put(self, key: str, *pieces: Buffer) -> None:
+        """Store an object: the bytes of `pieces`, one after the other.
+
+        It is complete and durable when this returns, and not visible before.
+        """
 
     def create(self, key: str, data: Buffer) -> None:
         """Store an object, as `put` does, where there is none.

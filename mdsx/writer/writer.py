@@ -224,7 +224,7 @@ class Writer:
 
     def _close_shard(self) -> None:
         samples = self._builder.samples
-        self._uploads.put(self._builder.finish(), samples)
+        self._uploads.put(self._builder.pieces(), samples)
         if self._replacing:
             self._uploads.drain()
             self._replacing = False

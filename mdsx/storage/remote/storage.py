@@ -91,8 +91,8 @@ class RemoteStorage(ABC):
                     tries.progressed()
                 tries.failed(failure)
 
-    def put(self, key: str, data: Buffer) -> None:
-        self._store(key, data, None)
+    def put(self, key: str, *pieces: Buffer) -> None:
+        self._store(key, pieces[0] if len(pieces) == 1 else b"".join(pieces), None)
 
     def create(self, key: str, data: Buffer) -> None:
         file = self._file(key)
