@@ -53,7 +53,7 @@ def test_a_range_is_half_open_and_ends_with_the_object(storage: Storage) -> None
 
 
 def test_an_object_is_put_in_one_piece_or_several(storage: Storage) -> None:
-    pieces = [b"", b"head", memoryview(bytearray(b"rows")), b"", bytes(2**20), b"end"]
+    pieces: list[bytes | memoryview] = [b"", b"head", memoryview(bytearray(b"rows")), b"", bytes(2**20), b"end"]
     storage.put("several", *pieces)
     storage.put("none")
     assert storage.get("several").data == b"".join(pieces)
