@@ -8,12 +8,15 @@ the positions that it reads; the machine advances none. Times are seconds of any
   the reader continues: otherwise two processes could evict each other's shards for ever.
 - Closing: a shard is closed after the blocks that draw on it. In a small cache others are closed too, the least
   recently used first, so that this process holds at most `share` bytes beside what it reads.
+- Waiting: a reader waits for shards that come soon. It reads samples of slow ones by range, but only a small part of what
+  it reads in an epoch: all these bytes come once more with the shards, and slow them down.
 - Eviction: the vector, in seconds, is what the cache needs to evict the shards that are needed last.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable
 from enum import Enum
@@ -89,9 +92,10 @@ class ShardMachine:
         samples: int,
         look_ahead: int,
         share: int,
+        twice: float = math.inf,
     ) -> None:
         """`sizes`: bytes of each shard in its cache, 0 for one read in place; `mine`: the shards to bring;
-        `samples`: samples of an epoch."""
+        `samples`: samples of an epoch; `twice`: bytes of an epoch that may be read by range while their shards come."""
         self._next_needs = next_needs
         self._sizes, self._mine, self._samples = sizes, mine & (sizes > 0), samples
         self._look_ahead, self._share = look_ahead, share
@@ -108,6 +112,7 @@ class ShardMachine:
         self._ahead: dict[int, int] = {}  # shard -> need: tried, and needed later
         self._ahead_bytes = 0
         self.blocked = True  # until the reader continues
+        self._twice, self._ranged, self._ranged_in = twice, 0.0, 0  # bytes read by range, and in which epoch
         self._received = 0  # bytes
         self._busy = self._busy_since = 0.0  # seconds in which shards were under way
 
@@ -174,6 +179,17 @@ class ShardMachine:
         size += max((int(self._sizes[shard]) for shard in elsewhere), default=0)
         busy = self._busy + (now - self._busy_since if self.under_way else 0.0)
         return busy <= _UNJUDGED or not self._received or size * busy <= _PATIENCE * self._received
+
+    def may_range(self, size: float) -> bool:
+        """Return whether `size` bytes may be read by range although their shards come."""
+        epoch = self._at // max(self._samples, 1)
+        if epoch != self._ranged_in:
+            self._ranged, self._ranged_in = 0.0, epoch
+        return self._ranged + size <= self._twice
+
+    def ranged(self, size: float) -> None:
+        """Note that `size` bytes are read by range."""
+        self._ranged += size
 
     def close(self) -> list[int]:
         """Return the open shards, for the reader to close at its end."""

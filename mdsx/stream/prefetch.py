@@ -27,6 +27,7 @@ from mdsx.warn import warn
 _LOOK_AHEAD = 2**30  # bytes of shards to bring ahead of their need, in each process
 _SHARDS_AHEAD = 64  # more gain nothing
 _LONGEST_WAIT = 30.0  # seconds
+_TWICE = 1 / 400  # of the bytes of an epoch: what may be read by range while the shards come. Headers and gaps add to it
 _LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards come
 _LOOK_ELSEWHERE = 0.02  # seconds after which it looks for a shard that another process brings
 
@@ -69,9 +70,14 @@ class Prefetcher:
             shared.changed.notify_all()
             shared.ask()
 
-    def wait_for(self, shards: Sequence[int]) -> None:
+    def ranged(self, size: float) -> None:
+        """Note that the reader reads `size` bytes by range without waiting for their shards."""
+        with self._shared.changed:
+            self._shared.machine.ranged(size)
+
+    def wait_for(self, shards: Sequence[int], size: float = 0.0) -> None:
         """Wait until none of `shards`, which are needed now, is under way, here or in another process, or until that
-        takes too long."""
+        takes too long. `size`: bytes that the reader would read of them by range."""
         shared, deadline = self._shared, self._shared.now() + _LONGEST_WAIT
         machine = shared.machine
         with shared.changed:
@@ -82,7 +88,9 @@ class Prefetcher:
                 now = shared.now()
                 if not here and not elsewhere:
                     return
-                if now > deadline or not machine.is_worth_waiting(here, now, elsewhere=elsewhere):
+                slow = not machine.is_worth_waiting(here, now, elsewhere=elsewhere)
+                if now > deadline or (slow and machine.may_range(size)):
+                    machine.ranged(size)
                     return
                 shared.changed.wait(_LOOK_ELSEWHERE if elsewhere else _LOOK_AGAIN)
 
@@ -199,6 +207,7 @@ def prefetcher_of(
         samples=course.samples,
         look_ahead=_look_ahead(view, course, batching, limit, processes),
         share=limit // (2 * processes),
+        twice=_TWICE * int(view.raw_sizes.sum()) / max(processes, batching.world_size),
     )
     return Prefetcher(view, machine, scheduler)
 

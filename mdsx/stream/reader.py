@@ -303,14 +303,18 @@ class RankReader:
         if runtime.damaged and (known := [shard for shard, _ in groups if shard in runtime.damaged]):
             raise CorruptError("the shard is damaged, as was found before", file=view.file(known[0]))
         missing = [shard for shard, _ in groups if not view.open(shard, whole=True)]
-        if missing and runtime.prefetcher is not None and runtime.begun:
-            runtime.prefetcher.wait_for(missing)
         absent, sizes = set(missing), {shard: len(group) for shard, group in groups}
+        size_of = view.mean_sizes.item
+        if missing and runtime.prefetcher is not None:
+            size = sum(sizes[shard] * size_of(shard) for shard in missing)
+            if runtime.begun:
+                runtime.prefetcher.wait_for(missing, size)
+            else:
+                runtime.prefetcher.ranged(size)
         absent -= {shard for shard in missing if self._open(runtime.prefetcher, shard, sizes[shard])}
         asked = [(shard, group) for shard, group in groups if shard in absent]
         fetched = runtime.pool.map(lambda pair: view.select(*pair), asked)  # starts all of them now
         found = [(shard, next(fetched) if shard in absent else view.select(shard, group)) for shard, group in groups]
-        size_of = view.mean_sizes.item
         count(Counter.READ_BYTES, round(sum(number * size_of(shard) for shard, number in sizes.items())))
         if runtime.prefetcher is not None:
             cached = [shard for shard in sizes if shard not in absent and view.cached(shard)]

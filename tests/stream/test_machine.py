@@ -166,6 +166,21 @@ def test_a_shard_of_another_rank_is_not_prefetched() -> None:
     assert brought(found) == [0, 9, 1, 2]
 
 
+def test_little_is_read_by_range_while_shards_come() -> None:
+    """All bytes that readers do not wait for are read twice. So each epoch has a limit for them."""
+    order = DatasetCourse(Order([SAMPLES] * SHARDS, shuffle=False))
+    sizes, mine, epoch = np.full(SHARDS, SIZE), np.ones(SHARDS, np.bool_), order.samples
+    found = ShardMachine(
+        order.next_needs, sizes, mine, Pace(), samples=epoch, look_ahead=SIZE, share=10**9, twice=100.0
+    )
+    found.reading(0, 20, [0], 0.0)
+    found.ranged(60.0)
+    assert found.may_range(40.0)
+    assert not found.may_range(41.0)
+    found.reading(epoch, epoch + 20, [0], 1.0)
+    assert found.may_range(100.0)
+
+
 def test_the_pace_is_that_of_the_last_epoch() -> None:
     pace = Pace()
     pace.reached(0, 0.0, 1000)

@@ -6,6 +6,7 @@ The cache and the network are not tested here: shards go into a list with limite
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections.abc import Callable
 from typing import ClassVar, cast
@@ -80,9 +81,11 @@ def next_needs(position: int, shards: NDArray[np.int64] | None) -> NDArray[np.in
     return later + position - place
 
 
-def prefetcher(brought: Brought, look_ahead: int = 3000) -> Prefetcher:
+def prefetcher(brought: Brought, look_ahead: int = 3000, twice: float = math.inf) -> Prefetcher:
     sizes, mine = np.full(SHARDS, 1000), np.ones(SHARDS, np.bool_)
-    machine = ShardMachine(next_needs, sizes, mine, Pace(), samples=SAMPLES, look_ahead=look_ahead, share=10**9)
+    machine = ShardMachine(
+        next_needs, sizes, mine, Pace(), samples=SAMPLES, look_ahead=look_ahead, share=10**9, twice=twice
+    )
     return Prefetcher(cast(View, brought), machine)
 
 
@@ -246,6 +249,27 @@ def test_nobody_waits_for_a_slow_download(monkeypatch: pytest.MonkeyPatch) -> No
     prefetch.wait_for([0, 1, 2, 3])
     assert not brought.shards
     brought.held.set()
+    prefetch.close()
+
+
+def test_a_reader_waits_for_a_slow_download_after_it_read_much_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdsx.stream.machine._PATIENCE", 0.0)
+    monkeypatch.setattr("mdsx.stream.machine._UNJUDGED", 0.0)
+    brought = Brought()
+    brought.held = threading.Event()
+    prefetch = prefetcher(brought, twice=100.0)
+    prefetch.ranged(50.0)  # the first batch
+    reading(prefetch, 0, 35)
+    prefetch._shared.machine.received(1)  # so that it knows how slow they come
+    prefetch.wait_for([0, 1, 2, 3], 50.0)
+    assert not brought.shards
+    waits = threading.Thread(target=prefetch.wait_for, args=([0, 1, 2, 3], 1.0))
+    waits.start()
+    waits.join(0.05)
+    assert waits.is_alive()
+    brought.held.set()
+    waits.join(PATIENCE)
+    assert not waits.is_alive()
     prefetch.close()
 
 
