@@ -8,8 +8,8 @@ the positions that it reads; the machine advances none. Times are seconds of any
   the reader continues: otherwise two processes could evict each other's shards for ever.
 - Closing: a shard is closed after the blocks that draw on it. In a small cache others are closed too, the least
   recently used first, so that this process holds at most `share` bytes beside what it reads.
-- Waiting: a reader waits for shards that come soon. It reads samples of slow ones by range, but only a small part of what
-  it reads in an epoch: all these bytes come once more with the shards, and slow them down.
+- Waiting: a reader waits for shards that come soon. It reads samples of slow ones by range, but only a small part of
+  what it reads in an epoch: all these bytes come once more with the shards, and slow them down.
 - Eviction: the vector, in seconds, is what the cache needs to evict the shards that are needed last.
 """
 

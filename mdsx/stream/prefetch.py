@@ -27,7 +27,7 @@ from mdsx.warn import warn
 _LOOK_AHEAD = 2**30  # bytes of shards to bring ahead of their need, in each process
 _SHARDS_AHEAD = 64  # more gain nothing
 _LONGEST_WAIT = 30.0  # seconds
-_TWICE = 1 / 400  # of the bytes of an epoch: what may be read by range while the shards come. Headers and gaps add to it
+_TWICE = 1 / 400  # of an epoch's bytes may be read by range while their shards come; headers and gaps add to that
 _LOOK_AGAIN = 1.0  # seconds after which a wait checks how fast shards come
 _LOOK_ELSEWHERE = 0.02  # seconds after which it looks for a shard that another process brings
 
