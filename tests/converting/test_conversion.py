@@ -515,12 +515,12 @@ from mdsx.storage import local
 
 put, left = local.LocalStorage.put, int(sys.argv[1])
 
-def deadly(self, key, data):
+def deadly(self, key, *pieces):
     global left
     left -= 1
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    put(self, key, data)
+    put(self, key, *pieces)
 
 local.LocalStorage.put = deadly
 mdsx.convert("tar", [sys.argv[2]], sys.argv[3], shard_size="3KB", on_error="skip")
