@@ -28,6 +28,7 @@ from mdsx.format.rows import NULL as NULL_LENGTH
 from mdsx.format.schema import Column, Schema
 from mdsx.format.shard import ShardView, build_header, raw_size
 from mdsx.format.values import NULL, as_sequence, dimensions_encoder, value_encoder
+from mdsx.pieces import Pieces
 
 _AT_ONCE = 2**20  # bytes of rows that are filled and then hashed together, while they are in the processor's cache
 _FIRST_IMAGE = 2**26
@@ -263,11 +264,10 @@ class ShardBuilder:
 
     def finish(self) -> bytes:
         """Return the bytes of the shard, and begin an empty one."""
-        return b"".join(self.pieces())
+        return bytes(self.pieces().joined())
 
-    def pieces(self) -> list[bytes | memoryview]:
-        """Return the bytes of the shard without joining them, and begin an empty one: all that is before the heap, then
-        the heap's blocks."""
+    def pieces(self) -> Pieces:
+        """Return the bytes of the shard without joining them, and begin an empty one."""
         size = raw_size(self.schema, self.samples, 0)
         self._reserve(size)
         image = self._image[:size]
@@ -276,7 +276,7 @@ class ShardBuilder:
         rows["checksum"] ^= np.uint64(key)
         header = build_header(self.schema, self.samples, self._heap_size, key)
         image[: len(header)] = np.frombuffer(header, np.uint8)
-        found = [image.data, *self._heap]
+        found = Pieces(image.data, *self._heap)
         self._start_over()
         return found
 

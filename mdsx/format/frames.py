@@ -19,6 +19,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from mdsx.errors import CorruptError
+from mdsx.pieces import Pieces
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -59,12 +60,12 @@ def seek_table_size(raw_size: _Size) -> _Size:
     return TABLE_HEAD.size + 8 * frame_count(raw_size) + _TABLE_FOOT.size
 
 
-def compress(raw: Buffer, level: int = 3) -> bytes:
+def compress(raw: Buffer | Pieces, level: int = 3) -> bytes:
     """Return the compressed shard. The same libzstd and level give the same bytes."""
-    view = memoryview(raw).cast("B")
+    pieces = raw if isinstance(raw, Pieces) else Pieces(raw)
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
-    frames = [compressor.compress(view[at : at + FRAME_SIZE]) for at in range(0, len(view), FRAME_SIZE)]
-    return b"".join((*frames, _seek_table([len(frame) for frame in frames], len(view))))
+    frames = [compressor.compress(part.joined()) for part in pieces.cut(FRAME_SIZE)]
+    return b"".join((*frames, _seek_table([len(frame) for frame in frames], len(pieces))))
 
 
 def decompress_frame(frame: Buffer, *, expected_size: int, file: str | None = None, place: str | None = None) -> bytes:

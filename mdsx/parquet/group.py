@@ -40,7 +40,7 @@ def chosen_leaves(footer: Footer, schema: Schema) -> list[int]:
 
 def build_shard(
     footer: Footer, group: int, schema: Schema, ranges: Sequence[Range], parts: Sequence[memoryview], name: bytes
-) -> list[bytes | memoryview]:
+) -> list[Buffer]:
     """Return the raw bytes of a row group with the columns of `schema`, in pieces.
 
     `parts` are the bytes of the `ranges` of its column chunks, `name` the hash that names the result in the cache.
@@ -64,10 +64,8 @@ def build_shard(
     if builder.samples != footer.rows(group):
         message = "its column chunks have another number of rows than the footer says"
         raise CorruptError(message, file=file, place=place, found=builder.samples, expected=footer.rows(group))
-    pieces, hasher = builder.pieces(), xxhash.xxh3_128()
-    for piece in pieces:
-        hasher.update(piece)
-    return [*pieces, name, hasher.digest()]
+    shard = builder.pieces()
+    return [*shard, name, shard.digest()]
 
 
 def _too_large(file: str, place: str) -> UnsupportedError:

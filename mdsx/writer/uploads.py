@@ -10,13 +10,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
 
-import xxhash
-
 from mdsx.format import MAX_SHARDS, ShardEntry, check_shard_count, compress, header_row_key
+from mdsx.pieces import Pieces
 from mdsx.storage import Storage
 from mdsx.writer.resume import JOURNALED, Folder, Options
-
-Block = bytes | memoryview
 
 _THREADS = 4
 _MOST_BYTES = 2**29
@@ -36,9 +33,9 @@ class Uploads:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="mdsx-writer")
         self.error: BaseException | None = None
 
-    def put(self, pieces: list[Block], samples: int) -> None:
-        """Store the next shard, the bytes of `pieces`, in the background. Raise the error of an earlier one."""
-        size = sum(map(len, pieces))
+    def put(self, raw: Pieces, samples: int) -> None:
+        """Store the next shard in the background. Raise the error of an earlier one."""
+        size = len(raw)
         with self._changed:
             self._changed.wait_for(lambda: self.error or not self._in_flight or self._has_room(size))
             if self.error:
@@ -47,7 +44,7 @@ class Uploads:
             self._entries.append(None)
             self._in_flight += 1
             self._bytes += size
-        self._pool.submit(self._run, number, pieces, size, samples)
+        self._pool.submit(self._run, number, raw, samples)
 
     def check_room(self) -> None:
         """Raise UsageError if the dataset already has the largest number of shards."""
@@ -75,37 +72,30 @@ class Uploads:
     def _has_room(self, size: int) -> bool:
         return self._in_flight < _THREADS and self._bytes + size <= _MOST_BYTES
 
-    def _run(self, number: int, pieces: list[Block], size: int, samples: int) -> None:
+    def _run(self, number: int, raw: Pieces, samples: int) -> None:
         try:
-            self._store(number, pieces, size, samples)
+            self._store(number, raw, samples)
         except BaseException as error:
             with self._changed:
                 self.error = self.error or error
         finally:
             with self._changed:
                 self._in_flight -= 1
-                self._bytes -= size
+                self._bytes -= len(raw)
                 self._changed.notify_all()
 
-    def _store(self, number: int, pieces: list[Block], size: int, samples: int) -> None:
+    def _store(self, number: int, raw: Pieces, samples: int) -> None:
         level, key = self._options.level, self._options.shard_key(number)
-        raw_hash, row_key = _hash(pieces), header_row_key(pieces[0])
-        stored_hash, stored_size = raw_hash, size
-        if level is not None:
-            pieces = [compress(pieces[0] if len(pieces) == 1 else b"".join(pieces), level)]
-            stored_hash, stored_size = _hash(pieces), len(pieces[0])
+        stored = raw if level is None else Pieces(compress(raw, level))
+        raw_hash = raw.digest().hex()
+        stored_hash = raw_hash if level is None else stored.digest().hex()
         self._folder.check_owner()  # a job that was taken for dead must not overwrite its successor's shards
-        self._storage.put(key, *pieces)
+        self._storage.put(key, *stored)
         first = number // JOURNALED * JOURNALED
         with self._changed:
-            self._entries[number] = ShardEntry(key, samples, row_key, stored_size, stored_hash, size, raw_hash)
+            self._entries[number] = ShardEntry(
+                key, samples, header_row_key(next(iter(raw))), len(stored), stored_hash, len(raw), raw_hash
+            )
             journaled = [entry for entry in self._entries[first : first + JOURNALED] if entry is not None]
         if len(journaled) == JOURNALED:
             self._folder.write_journal(number // JOURNALED, journaled)
-
-
-def _hash(pieces: list[Block]) -> str:
-    hasher = xxhash.xxh3_128()
-    for piece in pieces:
-        hasher.update(piece)
-    return hasher.hexdigest()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import mdsx
+from mdsx.pieces import Pieces
 from mdsx.storage import Storage, open_storage
 from tests.forks import forked
 
@@ -107,7 +108,7 @@ def test_azure_checks_the_condition_of_a_create(az_url: str) -> None:
     storage: Any = open_storage(az_url)
     storage.put("key", DATA)
     with pytest.raises(mdsx.ChangedError, match="key"):
-        storage._store("key", b"late", "")
+        storage._store("key", Pieces(b"late"), "")
     assert storage.get("key").data == DATA
 
 
@@ -169,7 +170,7 @@ def test_azure_checks_the_condition_of_a_replace(az_url: str) -> None:
     etag = storage.get("key").etag
     storage.put("key", DATA[:9])
     with pytest.raises(mdsx.ChangedError, match="key"):
-        storage._store("key", b"late", etag)
+        storage._store("key", Pieces(b"late"), etag)
     assert storage.get("key").data == DATA[:9]
 
 

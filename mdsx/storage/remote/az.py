@@ -14,19 +14,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlencode
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, UsageError
+from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.az_account import Account, AzOptions, find_account
 from mdsx.storage.remote.http import HttpStorage, shortened
 from mdsx.storage.remote.storage import bucket_and_prefix, following, split
 from mdsx.storage.retry import TransientError, contact
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in blocks of this size
 _MOST_BLOCKS = 50_000
@@ -63,34 +60,33 @@ class AzStorage(HttpStorage):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_held": None}
 
-    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
-        view = memoryview(data).cast("B")
+    def _store(self, key: str, data: Pieces, etag: str | None) -> None:
         file, url, condition = self._file(key), self._blob(key), _condition(etag)
-        if len(view) <= MULTIPART:
-            self._put(file, url, view, {"x-ms-blob-type": "BlockBlob", **condition})
+        if len(data) <= MULTIPART:
+            self._put(file, url, data, {"x-ms-blob-type": "BlockBlob", **condition})
             return
         try:
-            self._put_blocks(file, url, view, condition)
+            self._put_blocks(file, url, data, condition)
         except TransportError as error:  # another upload of the same object discards blocks
             if "InvalidBlockList" not in error.message:
                 raise
-            self._put_blocks(file, url, view, condition)
+            self._put_blocks(file, url, data, condition)
 
-    def _put_blocks(self, file: str, url: str, view: memoryview, condition: dict[str, str]) -> None:
-        size = max(MULTIPART, -(-len(view) // _MOST_BLOCKS))
+    def _put_blocks(self, file: str, url: str, data: Pieces, condition: dict[str, str]) -> None:
+        size = max(MULTIPART, -(-len(data) // _MOST_BLOCKS))
         upload = os.urandom(8).hex()  # so that no other upload's blocks are taken for ours
         blocks: list[str] = []
-        for start in range(0, len(view), size):
+        for part in data.cut(size):
             block = b64encode(f"{upload}-{len(blocks):05}".encode()).decode()
             query = urlencode({"comp": "block", "blockid": block})
-            self._put(file, f"{url}?{query}", view[start : start + size])
+            self._put(file, f"{url}?{query}", part)
             blocks.append(f"<Latest>{block}</Latest>")
         text = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{"".join(blocks)}</BlockList>'.encode()
-        self._put(file, f"{url}?comp=blocklist", memoryview(text), condition)
+        self._put(file, f"{url}?comp=blocklist", Pieces(text), condition)
 
-    def _put(self, file: str, url: str, view: memoryview, headers: Mapping[str, str] | None = None) -> None:
-        headers = {"Content-Length": str(len(view)), "Content-Type": "application/octet-stream", **(headers or {})}
-        self._ask(file, "PUT", url, headers=headers, body=view)
+    def _put(self, file: str, url: str, data: Pieces, headers: Mapping[str, str] | None = None) -> None:
+        headers = {"Content-Length": str(len(data)), "Content-Type": "application/octet-stream", **(headers or {})}
+        self._ask(file, "PUT", url, headers=headers, body=data)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Yield the blobs in the order of their keys: a hierarchical namespace lists folder by folder."""

@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from mdsx.errors import ForbiddenError, MissingError, TransportError, UsageError
+from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, MissingBucketError, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import errors
@@ -24,9 +25,6 @@ from mdsx.storage.remote.gs_credentials import WAY_OUT, Credentials, GsOptions, 
 from mdsx.storage.remote.http import HttpStorage, asked_pause, shortened
 from mdsx.storage.remote.storage import bucket_and_prefix, following, split
 from mdsx.storage.retry import TransientError, Tries, tried
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size, which must be a multiple of 256 KiB
 _GOOGLE = "https://storage.googleapis.com"
@@ -75,29 +73,28 @@ class GsStorage(HttpStorage):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_held": None}
 
-    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
-        view = memoryview(data).cast("B")
-        if len(view) <= MULTIPART:
+    def _store(self, key: str, data: Pieces, etag: str | None) -> None:
+        if len(data) <= MULTIPART:
             url = self._uploading("media", key, etag)
-            self._ask(self._file(key), "POST", url, headers={"Content-Type": _BYTES}, body=view)
+            self._ask(self._file(key), "POST", url, headers={"Content-Type": _BYTES}, body=data)
             return
         try:
-            self._put_parts(key, view, etag)
+            self._put_parts(key, data, etag)
         except MissingBucketError:
             raise
         except MissingError:  # the server has lost the session
-            self._put_parts(key, view, etag)
+            self._put_parts(key, data, etag)
 
-    def _put_parts(self, key: str, view: memoryview, etag: str | None) -> None:
+    def _put_parts(self, key: str, data: Pieces, etag: str | None) -> None:
         """Upload in a session, which the server forgets after a week if it stays unfinished."""
-        file, total = self._file(key), len(view)
+        file, total = self._file(key), len(data)
         announced = {"X-Upload-Content-Type": _BYTES, "X-Upload-Content-Length": str(total)}
         _, started = self._ask(file, "POST", self._uploading("resumable", key, etag), headers=announced)
         session = started.get("Location") or ""
         kept, known, stored, tries = 0, True, False, Tries(self._limit)
         while not stored:
             stop = min(kept + MULTIPART, total)
-            place, part = (f"{kept}-{stop - 1}", view[kept:stop]) if known else ("*", view[:0])
+            place, part = (f"{kept}-{stop - 1}", data[kept:stop]) if known else ("*", data[:0])
             try:
                 headers = {"Content-Range": f"bytes {place}/{total}"}
                 response = self._send(file, "PUT", session, headers=headers, body=part, accepted=(200, 201, 308))
@@ -191,7 +188,7 @@ class GsStorage(HttpStorage):
             self._held = shared_credentials(self._options.credentials)
         return self._held
 
-    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
+    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
         """Retry with another token if the server refuses one that it may have taken before."""
         response = super()._sent(method, url, headers, file=file, body=body)
         if response.status == 401 and "Authorization" in headers and not self._options.token:

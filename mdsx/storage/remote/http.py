@@ -11,12 +11,13 @@ import ssl
 import threading
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError
+from mdsx.pieces import Pieces
 from mdsx.process import at_fork
 from mdsx.storage.base import Choose
 from mdsx.storage.remote import answer as limits
@@ -48,7 +49,7 @@ class HttpStorage(RemoteStorage):
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
-        body: Buffer | None = None,
+        body: Pieces | None = None,
         accepted: Collection[int] = (200, 201, 202, 204, 206),
     ) -> Any:
         """Return urllib3's open response. Raise an MdsxError or a TransientError; retry nothing."""
@@ -89,15 +90,14 @@ class HttpStorage(RemoteStorage):
         """Return the URL and the headers with credentials. Raise ForbiddenError if there are none."""
         return url, headers
 
-    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
+    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
         """Return urllib3's open response to one request, without retries and redirects. Raise TransientError."""
         from urllib3 import Timeout
 
-        pieces: list[memoryview] | None = None
+        pieces: Iterator[memoryview] | None = None
         if body is not None:
-            view = memoryview(body).cast("B")
-            headers = {**headers, "Content-Length": str(len(view))}
-            pieces = [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)]
+            headers = {**headers, "Content-Length": str(len(body))}
+            pieces = (part.joined() for part in body.cut(_PIECE))
         with errors(file, self.way_out):
             return pool(url).request(
                 method,
@@ -138,7 +138,7 @@ class ReadOnlyStorage(HttpStorage):
 
     instead: str
 
-    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
+    def _store(self, key: str, data: Pieces, etag: str | None) -> None:
         self._refuse(key)
 
     def create(self, key: str, data: Buffer) -> None:

@@ -11,18 +11,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from mdsx.errors import ForbiddenError, MissingError
+from mdsx.pieces import Pieces
 from mdsx.storage.base import Choose, Entry, check_key
 from mdsx.storage.options import StorageOptions, parsed
 from mdsx.storage.remote.answer import Answer
 from mdsx.storage.remote.s3_client import REGION, Client, S3Options, errors, identity_of, retire, shared_client
 from mdsx.storage.remote.storage import RemoteStorage, bucket_and_prefix, covering, following, ranged
 from mdsx.storage.retry import tried
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 MULTIPART = 64 * 2**20  # bytes; larger objects are uploaded in parts of this size
 _MOST_PARTS = 10_000
@@ -46,27 +44,25 @@ class S3Storage(RemoteStorage):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_held": None}
 
-    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
-        view = memoryview(data).cast("B")
+    def _store(self, key: str, data: Pieces, etag: str | None) -> None:
         file, where = self._file(key), self._where(key)
         condition: dict[str, Any] = {"IfMatch": etag} if etag else {} if etag is None else {"IfNoneMatch": "*"}
-        if len(view) <= MULTIPART:
-            self._ask(file, "put_object", view, **where, **condition)
+        if len(data) <= MULTIPART:
+            self._ask(file, "put_object", data, **where, **condition)
             return
         try:
-            self._put_parts(file, where, view, condition)
+            self._put_parts(file, where, data, condition)
         except MissingError as error:  # if the answer to its completion was lost, a retry finds no upload
             if "NoSuchUpload" not in str(error):
                 raise
-            self._put_parts(file, where, view, condition)
+            self._put_parts(file, where, data, condition)
 
-    def _put_parts(self, file: str, where: dict[str, Any], view: memoryview, condition: dict[str, Any]) -> None:
-        size = max(MULTIPART, -(-len(view) // _MOST_PARTS))
+    def _put_parts(self, file: str, where: dict[str, Any], data: Pieces, condition: dict[str, Any]) -> None:
+        size = max(MULTIPART, -(-len(data) // _MOST_PARTS))
         upload = {**where, "UploadId": self._ask(file, "create_multipart_upload", **where)["UploadId"]}
         try:
             parts = []
-            for number, start in enumerate(range(0, len(view), size), 1):
-                part = view[start : start + size]
+            for number, part in enumerate(data.cut(size), 1):
                 answer = self._ask(file, "upload_part", part, **upload, PartNumber=number)
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
             self._ask(file, "complete_multipart_upload", **upload, **condition, MultipartUpload={"Parts": parts})
@@ -127,7 +123,7 @@ class S3Storage(RemoteStorage):
         bucket = headers.get(REGION)
         return (self._client.boto.meta.region_name, bucket) if bucket else None
 
-    def _ask(self, file: str, verb: str, body: memoryview | None = None, **options: Any) -> Any:
+    def _ask(self, file: str, verb: str, body: Pieces | None = None, **options: Any) -> Any:
         """Return the answer to the client's `verb`."""
 
         def ask() -> Any:
@@ -191,14 +187,14 @@ _CREDENTIALS = "boto3 finds AWS_ACCESS_KEY_ID, a profile or a role"
 
 
 class _Body(io.RawIOBase):
-    """A memory view as a file, to upload it without a copy."""
+    """Bytes as a file, to upload them without a copy."""
 
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
+    def __init__(self, data: Pieces) -> None:
+        self._data = data
         self._at = 0
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self._data)
 
     def readable(self) -> bool:
         return True
@@ -207,17 +203,18 @@ class _Body(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, len(self._view))[whence]
+        self._at = offset + (0, self._at, len(self._data))[whence]
         return self._at
 
     def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        part = self._view[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+        first = self._at
+        for piece in self._data[first : first + len(buffer)]:
+            buffer[self._at - first : self._at - first + len(piece)] = piece
+            self._at += len(piece)
+        return self._at - first
 
 
 def _seconds(date: datetime | None) -> float:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from mdsx.errors import ChangedError, ForbiddenError, MissingError, TransportError, TruncatedError, UsageError, shown
+from mdsx.pieces import Pieces
 from mdsx.process import REQUESTS, Share, at_fork
 from mdsx.storage.base import MissingBucketError, Piece, Sink, check_key
 from mdsx.storage.remote import answer as limits
@@ -92,7 +93,7 @@ class RemoteStorage(ABC):
                 tries.failed(failure)
 
     def put(self, key: str, *pieces: Buffer) -> None:
-        self._store(key, pieces[0] if len(pieces) == 1 else b"".join(pieces), None)
+        self._store(key, Pieces(*pieces), None)
 
     def create(self, key: str, data: Buffer) -> None:
         file = self._file(key)
@@ -100,7 +101,7 @@ class RemoteStorage(ABC):
             with suppress(MissingError):
                 self.get(key, stop=1)  # some servers ignore the condition of a PUT
                 raise ChangedError("there is such an object already", file=file)
-            self._store(key, data, "")
+            self._store(key, Pieces(data), "")
         except ChangedError as error:
             if not self._has(key, data):  # otherwise the answer to our own PUT was lost
                 raise ChangedError("there is such an object already", file=file) from error
@@ -108,7 +109,7 @@ class RemoteStorage(ABC):
     def replace(self, key: str, data: Buffer, *, etag: str) -> None:
         try:
             self.get(key, stop=1, etag=etag)  # some servers ignore the condition of a PUT
-            self._store(key, data, etag or None)
+            self._store(key, Pieces(data), etag or None)
         except MissingBucketError:
             raise
         except (ChangedError, MissingError) as error:
@@ -166,7 +167,7 @@ class RemoteStorage(ABC):
         """Request bytes [start, stop), of the object with `etag` if one is given; return the open answer."""
 
     @abstractmethod
-    def _store(self, key: str, data: Buffer, etag: str | None) -> None:
+    def _store(self, key: str, data: Pieces, etag: str | None) -> None:
         """Store an object; with `etag`, only in place of the object that has it, or where there is none if it is "".
 
         Raise ChangedError if that is not so."""

@@ -6,17 +6,15 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from mdsx.errors import TransportError, UsageError, hide
+from mdsx.pieces import Pieces
 from mdsx.storage.base import Entry, check_key
 from mdsx.storage.options import Options, StorageOptions, parsed, secret
 from mdsx.storage.remote.http import REDIRECTS, ReadOnlyStorage
 from mdsx.storage.remote.storage import split
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 _HOST = re.compile(r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")  # with one of these, urllib3 would quote all escapes again
@@ -68,7 +66,7 @@ class WebStorage(ReadOnlyStorage):
         for text in (self._query.removeprefix("?"), self._credentials.partition(" ")[2]):
             hide(text)
 
-    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Buffer | None) -> Any:
+    def _sent(self, method: str, url: str, headers: Mapping[str, str], *, file: str, body: Pieces | None) -> Any:
         """Follow redirects, with credentials only to the same server, or from its http:// to its https://."""
         for _ in range(_HOPS):
             response = super()._sent(method, url, headers, file=file, body=body)

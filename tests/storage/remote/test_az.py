@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import mdsx
+from mdsx.pieces import Pieces
 from mdsx.storage import MissingBucketError, open_storage, retry, throttle
 from mdsx.storage.remote import az as az_module
 from mdsx.storage.remote import az_identity
@@ -90,7 +91,7 @@ def test_folders_are_not_listed_as_objects(storage: AzStorage) -> None:
     storage.put("folder/key", b"1")
     url = storage._blob("folder")
     headers = {"Content-Length": "0", "x-ms-blob-type": "BlockBlob", "x-ms-meta-hdi_isfolder": "true"}
-    storage._ask("folder", "PUT", url, headers=headers, body=b"")
+    storage._ask("folder", "PUT", url, headers=headers, body=Pieces())
     assert [entry.key for entry in storage.list()] == ["folder/key"]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import mdsx
+from mdsx.pieces import Pieces
 from mdsx.storage import Storage, open_storage, retry, throttle
 from mdsx.storage.remote import gs as gs_module
 from mdsx.storage.remote import gs_credentials
@@ -292,7 +293,7 @@ def test_bytes_are_read_as_they_are_stored(gs_url: str) -> None:
     storage = open_storage(f"{gs_url}/set")
     assert isinstance(storage, gs_module.GsStorage)
     zipped = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03K\x04\x00C\xbe\xb7\xe8\x01\x00\x00\x00"
-    storage._ask("key", "POST", storage._uploading("media", "key", None) + "&contentEncoding=gzip", body=zipped)
+    storage._ask("key", "POST", storage._uploading("media", "key", None) + "&contentEncoding=gzip", body=Pieces(zipped))
     assert storage.get("key").data == zipped
     assert storage.get("key", start=2, stop=5).data == zipped[2:5]
 
@@ -344,7 +345,7 @@ def test_a_replace_depends_on_the_generation(google: Google, monkeypatch: pytest
     monkeypatch.setattr(gs_module, "MULTIPART", 400)
     storage: Any = open_to_all(google)
     with pytest.raises(mdsx.ChangedError, match="set/key"):
-        storage._store("key", bytes(size), "6")  # as if another one had come after the first look
+        storage._store("key", Pieces(bytes(size)), "6")  # as if another one had come after the first look
     storage.replace("key", bytes(size), etag="7")
     assert google.objects["set/key"][1] == bytes(size)
     assert storage._has("key", bytes(size))  # so a retry after a lost answer succeeds

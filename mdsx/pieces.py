@@ -1,0 +1,55 @@
+"""Bytes that lie in several buffers, as one sequence, so that a shard is stored without a second copy in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import xxhash
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Pieces:
+    """The bytes of `buffers`, one after the other. A slice shares them; only `joined` may copy."""
+
+    def __init__(self, *buffers: Buffer) -> None:
+        self._views = [view for buffer in buffers if len(view := memoryview(buffer).cast("B"))]
+        self._stops = list(accumulate(map(len, self._views)))
+
+    def __len__(self) -> int:
+        return self._stops[-1] if self._stops else 0
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self._views)
+
+    def __getitem__(self, part: slice) -> Pieces:
+        """Return bytes [start, stop)."""
+        start, stop, _ = part.indices(len(self))
+        found = []
+        for number in range(bisect_right(self._stops, start), len(self._views)):
+            view = self._views[number]
+            first = self._stops[number] - len(view)
+            if first >= stop:
+                break
+            found.append(view[max(start - first, 0) : stop - first])
+        return Pieces(*found)
+
+    def cut(self, size: int) -> Iterator[Pieces]:
+        """Yield them in parts of `size` bytes; the last part has the rest."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def joined(self) -> memoryview:
+        """Return the bytes in one buffer: a copy only if they are in several."""
+        return self._views[0] if len(self._views) == 1 else memoryview(b"".join(self._views))
+
+    def digest(self) -> bytes:
+        """Return their XXH3-128, 16 bytes."""
+        hasher = xxhash.xxh3_128()
+        for view in self._views:
+            hasher.update(view)
+        return hasher.digest()
