@@ -9,7 +9,7 @@ import typer
 
 from mdsx.cli.output import IndexOption, Json, SnapshotOption, StorageOption, print_json, print_table, storage_options
 from mdsx.errors import UsageError, shown
-from mdsx.sizes import format_size
+from mdsx.sizes import format_count, format_size
 
 INFO_EXAMPLE = "mdsx info s3://bucket/corpus"
 CAT_EXAMPLE = "mdsx cat s3://bucket/corpus --start 1000 --count 3"
@@ -42,7 +42,7 @@ def info(
     shards = f"{len(found.counts):,}"
     if len(found.counts) and found.reads(0) is Reads.GROUPS:
         files = len({found.name(shard) for shard in range(len(found.counts))})
-        shards += f" in {files:,} file" + "s" * (files != 1)
+        shards += f" in {format_count(files, 'file')}"
     if as_json:
         print_json(
             {

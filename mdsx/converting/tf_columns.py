@@ -27,6 +27,7 @@ import numpy as np
 from mdsx.converting.tf_example import Feature, Values
 from mdsx.errors import CorruptError
 from mdsx.format import IMAGES, ColumnType, parse_json, value_decoder
+from mdsx.sizes import format_count
 
 Reader = Callable[[Values], Any]
 
@@ -156,7 +157,7 @@ def describe(feature: Feature) -> str:
     """Return what a feature has, for messages."""
     kind, values = feature
     name = {"bytes": "bytes_list", "float32": "float_list", "int64": "int64_list"}[kind]
-    return f"{name} of {len(values):,} value{'s' * (len(values) != 1)}"
+    return f"{name} of {format_count(len(values), 'value')}"
 
 
 def unfit(error: ValueError | CorruptError) -> str:

@@ -157,4 +157,4 @@ class Repair:
 
 
 def _found(damages: tuple[MdsxError, ...]) -> str:
-    return "1 damage" if len(damages) == 1 else f"{len(damages):,} damages" if damages else "no damage"
+    return format_count(len(damages), "damage") if damages else "no damage"

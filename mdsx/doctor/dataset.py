@@ -77,10 +77,9 @@ def check_dataset(storage: Storage, index: StoredIndex, latency: float) -> Itera
         repair = " and `mdsx repair URL`" if index.format == OURS.name else ""
         yield problem("shards", found, f"copy the dataset again, or see `mdsx verify URL`{repair}")
     else:
-        looked = f"the {kind[:-1]}" if len(seen) == 1 else f"all {len(seen):,} {kind}"
-        there = "is there, with the size" if len(seen) == 1 else "are there, with the sizes"
-        found = f"{looked} that {'was' if len(seen) == 1 else 'were'} looked for {there} that the index has"
-        yield ok("shards", found)
+        all_there = f"all {len(seen):,} {kind} that were looked for are there, with the sizes that the index has"
+        one_there = f"the {kind[:-1]} that was looked for is there, with the size that the index has"
+        yield ok("shards", one_there if len(seen) == 1 else all_there)
 
 
 def _sizes(index: StoredIndex, latency: float) -> Finding:

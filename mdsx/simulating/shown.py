@@ -9,6 +9,7 @@ from mdsx.simulating import words
 from mdsx.simulating.arguments import command, python
 from mdsx.simulating.report import Report
 from mdsx.simulating.verdict import findings, headline, kinds
+from mdsx.sizes import format_count
 
 _NAMES = {
     "mdsx": "mdsx, as simulated",
@@ -66,16 +67,12 @@ def _subject(report: Report) -> str:
     link = f"a link of {words.size(some['link'])}/s" if some.get("link") else "a link without a limit"
     data = "Made-up data" if some["data"] == "made up" else str(some["data"])
     stored = f"{words.size(some['bytes'])} in {words.count(some['shards'])} shards"
-    readers = f"{_many(some['nodes'], 'node')} with {_many(some['ranks'], 'rank')} each"
+    readers = f"{format_count(some['nodes'], 'node')} with {format_count(some['ranks'], 'rank')} each"
     return (
         f"{data}: {words.count(some['samples'])} samples of {words.size(some['sample_bytes'])} ({stored}), read by "
         f"{readers}. A step takes {words.count(some['global_batch'])} samples and {words.seconds(some['step'])}. "
         f"Each node has {link} and a cache of {words.size(some['cache'])}."
     )
-
-
-def _many(number: int, name: str) -> str:
-    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def _figures(report: Report) -> list[dict[str, str]]:

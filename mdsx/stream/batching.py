@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mdsx.errors import UsageError, shown
 from mdsx.order import Course, better_lanes, lane_spread
+from mdsx.sizes import format_count
 from mdsx.stream.layouts import RankGroups
 from mdsx.warn import warn
 
@@ -149,11 +150,8 @@ class Batching:
         if not self.samples:
             raise UsageError("the dataset has no samples, so its epochs have no batch")
         if self.count() == 0:
-            ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
-            raise UsageError(
-                f"an epoch of {self.samples} samples has no batch of {self.batch_size}{ranks}",
-                hint="give a smaller batch_size, or drop_last=False",
-            )
+            hint = "give a smaller batch_size, or drop_last=False"
+            raise no_batch(self.samples, "sample", of=self.batch_size, ranks=self.world_size, hint=hint)
         check_epoch(epoch, self.samples)
 
     def start(self, epoch: int, before: Place) -> int:
@@ -212,6 +210,12 @@ def run_length(number: int, workers: int, most: int) -> int:
     """Return how many batches the run with this number has, of those that `workers` get in turn: each gets one at
     first, then twice as many each time."""
     return min(1 << min(number // workers, 30), most)
+
+
+def no_batch(count: int, noun: str, *, of: int, ranks: int, hint: str) -> UsageError:
+    """Return the error that an epoch of `count` samples or groups has no batch of `of` samples on each rank."""
+    each = f" on each of {ranks} ranks" if ranks > 1 else ""
+    return UsageError(f"an epoch of {format_count(count, noun)} has no batch of {of}{each}", hint=hint)
 
 
 def check_epoch(epoch: int, samples: int) -> None:

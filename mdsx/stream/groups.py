@@ -16,7 +16,7 @@ from mdsx.errors import UsageError
 from mdsx.order import Course, GroupSequence
 from mdsx.process import Counters, work_for
 from mdsx.stream.background import Background
-from mdsx.stream.batching import GroupStep, RankShare, Task, check_epoch
+from mdsx.stream.batching import GroupStep, RankShare, Task, check_epoch, no_batch
 from mdsx.stream.planning import Block, Planner, cut_steps
 
 _BLOCKS_AHEAD = 1  # besides the one being planned and the one being read
@@ -163,11 +163,9 @@ class GroupBatching:
                     after = self.start(epoch + 1, None)
                     yield self._task(epoch, held._replace(next_epoch=epoch + 1, after=after))
                 elif not place.window and not place.taken:
-                    ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
-                    raise UsageError(
-                        f"an epoch of {len(left.groups) if left else 0} groups has no batch of {self.rows}{ranks}",
-                        hint="give a smaller batch_size, drop_last=False, or epoch_steps=",
-                    )
+                    count = len(left.groups) if left else 0
+                    hint = "give a smaller batch_size, drop_last=False, or epoch_steps="
+                    raise no_batch(count, "group", of=self.rows, ranks=self.world_size, hint=hint)
                 return
             left = block if left is None else left.followed_by(block)
             steps = self._cut_steps(epoch, left, self.size)
