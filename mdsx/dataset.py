@@ -288,7 +288,7 @@ class Dataset:
         if numbers.size == 0 and numbers.ndim == 1:
             return np.zeros(0, np.int64)
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.ma.is_masked(places):
-            hint = "for a mask, give np.flatnonzero(mask)" if numbers.dtype.kind == "b" else None
+            hint = "for a mask, give np.flatnonzero(mask)" if numbers.dtype.kind == "b" else self._way_to_column(places)
             message = "samples are asked for by integer, slice, or list of integers"
             raise UsageError(message, found=shown(places), hint=hint)
         count = len(self)
@@ -298,6 +298,12 @@ class Dataset:
         if bad.any():
             raise OutOfRangeError(f"sample {numbers[bad][0]} is out of range", file=self.url, expected=f"below {count}")
         return np.where(asked < 0, asked + count, asked)
+
+    def _way_to_column(self, place: object) -> str | None:
+        """Return how to read a column, if `place` is the name of one."""
+        if not isinstance(place, str) or place not in self.columns:
+            return None
+        return f"ds[0][{place!r}] is a value of this column, ds.take(range(100))[{place!r}] has those of 100 samples"
 
     def _columns(self, numbers: NDArray[np.int64]) -> Columns:
         return self._view.present(self._stored(numbers))

@@ -304,6 +304,16 @@ def test_masks_raise_with_advice(local_url: str) -> None:
             mdsx.Dataset(local_url)[mask]
 
 
+def test_the_error_for_the_name_of_a_column_shows_how_to_read_it(local_url: str) -> None:
+    dataset = mdsx.Dataset(local_url)
+    name = next(iter(dataset.columns))
+    with pytest.raises(mdsx.UsageError, match=rf"; .*ds\.take\(range\(100\)\)\['{name}'\]"):
+        dataset[name]  # type: ignore[index]
+    with pytest.raises(mdsx.UsageError) as raised:
+        dataset["lost"]  # type: ignore[index]
+    assert raised.value.hint is None
+
+
 def test_other_indices_raise_usage_error(local_url: str) -> None:
     import torch
 

@@ -254,7 +254,7 @@ class HuggingFace(Source):
         refused = super().refused(unit, place, error)
         column = (refused.place or "").rpartition("column ")[2]
         hint = next((_hint(name, place) for name in place.columns if repr(name) == column), None)
-        found, expected, hint = error.found, error.expected, hint or error.hint
+        found, expected, hint = error.found, error.expected, hint or refused.hint
         return SampleError(
             error.message, file=refused.file, place=refused.place, found=found, expected=expected, hint=hint
         )

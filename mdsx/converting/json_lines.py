@@ -232,7 +232,7 @@ class JsonLines(Source):
         column = (refused.place or "").rpartition("column ")[2]
         values = place.reader.values(place.line)
         hint = next((place.reader.hint(name, value) for name, value in values.items() if repr(name) == column), None)
-        found, expected, hint = error.found, error.expected, hint or error.hint
+        found, expected, hint = error.found, error.expected, hint or refused.hint
         return SampleError(
             error.message, file=refused.file, place=refused.place, found=found, expected=expected, hint=hint
         )

@@ -102,7 +102,8 @@ class Source(ABC):
         """Return the writer's error for the values of a sample in terms of the source."""
         column = (error.place or "").removeprefix("sample 0 of the batch, ")  # it was a block of one
         where = ", ".join(filter(None, (self.place_of(place), column)))
-        found, expected, hint = error.found, error.expected, error.hint
+        found, expected = error.found, error.expected
+        hint = error.hint or "--column NAME=TYPE declares another type, --drop NAME leaves the column out"
         return SampleError(
             error.message, file=self.files[unit.file].url, place=where, found=found, expected=expected, hint=hint
         )

@@ -180,7 +180,7 @@ def _encode_json(value: object) -> bytes:
         if isinstance(value, dict | list | tuple):
             check_keys(value)
     except (TypeError, ValueError, RecursionError) as error:
-        hint = _NO_NAN if "float" in str(error) else None
+        hint = _NO_NAN if "Out of range float" in str(error) else None  # another error may name a type, such as float32
         raise Refused("a JSON value", f"{describe(value)}: {error}", hint=hint) from None
     return data
 

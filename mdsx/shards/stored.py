@@ -92,14 +92,13 @@ def download_shard(
     try:
         _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
     except (ChangedError, TruncatedError) as error:
-        raise type(error)(
-            error.message,
-            file=error.file,
-            place=error.place,
-            found=error.found,
-            expected=error.expected,
-            hint=error.hint or _REPLACED,
-        ) from error
+        raise _replaced(error) from error
+
+
+def _replaced(error: ChangedError | TruncatedError) -> ChangedError | TruncatedError:
+    """Return the error with what to do if the object was replaced."""
+    found, expected, hint = error.found, error.expected, error.hint or _REPLACED
+    return type(error)(error.message, file=error.file, place=error.place, found=found, expected=expected, hint=hint)
 
 
 def _write_group(found: StoredObject, index: StoredIndex, shard: int, write: Callable[[bytes], object]) -> None:
@@ -380,8 +379,11 @@ class StoredObject:
     def _get(self, span: Request) -> memoryview:
         if span.start == span.stop:
             return memoryview(b"")
-        with in_flight():
-            piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self.etag)
+        try:
+            with in_flight():
+                piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self.etag)
+        except (ChangedError, TruncatedError) as error:
+            raise _replaced(error) from error
         count(Counter.DOWNLOADED, len(piece.data))
         if piece.total != self._size:
             raise ChangedError(

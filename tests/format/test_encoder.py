@@ -226,6 +226,14 @@ def test_an_unprintable_integer_raises() -> None:
     assert "4300 digits" in str(refusal("json", 10**5000))
 
 
+@pytest.mark.parametrize("value", [np.float32(1), {"a": [np.float64("nan")]}, float("inf"), {"a": np.float16(1)}])
+def test_the_hint_about_nan_is_only_given_for_nan_and_infinities(value: object) -> None:
+    not_finite = "nan" in repr(value) or "inf" in repr(value)
+    with pytest.raises(SampleError, match="a JSON value") as raised:
+        Encoder(Schema.from_columns({"x": "json"})).sample({"x": value})
+    assert ("no NaN" in (raised.value.hint or "")) == not_finite
+
+
 def test_a_circular_or_bottomless_json_value_is_refused() -> None:
     circle: list[object] = []
     circle.append(circle)

@@ -190,7 +190,7 @@ def replaced(folder: Path) -> Path:
     return folder / "1.parquet"
 
 
-@pytest.mark.parametrize("how", ["grew", "shrank", "same size", "only its data", "deleted"])
+@pytest.mark.parametrize("how", ["grew", "shrank", "much shorter", "same size", "only its data", "deleted"])
 def test_a_file_that_changed_is_an_error_that_says_to_index_again(tmp_path: Path, how: str) -> None:
     path = replaced(tmp_path)
     before = path.read_bytes()
@@ -198,6 +198,8 @@ def test_a_file_that_changed_is_an_error_that_says_to_index_again(tmp_path: Path
         pq.write_table(table(50, 120), path, row_group_size=25)
     elif how == "shrank":
         path.write_bytes(before[:-100])
+    elif how == "much shorter":
+        pq.write_table(table(50, 51).select(["id"]), path)
     elif how == "same size":
         path.write_bytes(before[:-20] + bytes([before[-20] ^ 1]) + before[-19:])
     elif how == "deleted":
@@ -206,13 +208,27 @@ def test_a_file_that_changed_is_an_error_that_says_to_index_again(tmp_path: Path
         path.write_bytes(b"PAR1" + os.urandom(len(before) - 2000) + before[-1996:])
     data = mdsx.Dataset(tmp_path, cache=tmp_path / "cache")
     assert data[49]["id"] == 49
-    kind = {"deleted": mdsx.MissingError, "only its data": mdsx.CorruptError}.get(how, mdsx.ChangedError)
+    kinds = {"deleted": mdsx.MissingError, "only its data": mdsx.CorruptError, "much shorter": mdsx.TruncatedError}
+    kind = kinds.get(how, mdsx.ChangedError)
     with pytest.raises(kind, match=r"1\.parquet") as raised:
         data[50]
-    if kind is mdsx.ChangedError:
+    if kind in (mdsx.ChangedError, mdsx.TruncatedError):
         assert "mdsx index parquet" in str(raised.value)
     (problem, *_) = mdsx.verify(tmp_path)
     assert "1.parquet" in str(problem)
+
+
+def test_a_value_that_does_not_fit_its_declared_type_is_an_error_with_the_way_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(2000)}), tmp_path / "0.parquet", row_group_size=1500)
+    with pytest.raises(
+        mdsx.CorruptError, match=r"sample 128 .*does not fit int8 .*; .*`mdsx index parquet` again, with"
+    ):
+        mdsx.index_parquet(tmp_path, columns={"id": "int8"})  # it looks at the first rows
+    pq.write_table(pa.table({"id": [number // 10 for number in range(2000)]}), tmp_path / "0.parquet")
+    mdsx.index_parquet(tmp_path, columns={"id": "int8"})
+    data = mdsx.Dataset(tmp_path, cache=tmp_path / "cache")
+    with pytest.raises(mdsx.CorruptError, match=r"does not fit int8 .*; .*`mdsx index parquet` again, with --column"):
+        data[0]
 
 
 def test_a_file_replaced_after_its_footer_was_read_is_an_error(tmp_path: Path) -> None:

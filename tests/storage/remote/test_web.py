@@ -336,7 +336,7 @@ def test_the_debug_lines_of_other_packages_show_no_secret(url: str, caplog: pyte
     options = {
         "h": {},
         "a": {"sas_token": "sv=1&sig=PLANTED-signature"},
-        "s": {"access_key_id": "KEY", "secret_access_key": "SECRET", "region": "x", "token": "PLANTED-token"},
+        "s": {"access_key_id": "KEY", "secret_access_key": "a-secret-key", "region": "x", "token": "PLANTED-token"},
     }[url[0]]
     with caplog.at_level("DEBUG"), answering(lambda request: send(request, 200, DATA)) as endpoint:
         if options:
