@@ -112,7 +112,7 @@ class ShardMachine:
         self._ahead: dict[int, int] = {}  # shard -> need: tried, and needed later
         self._ahead_bytes = 0
         self.blocked = True  # until the reader continues
-        self._twice, self._ranged, self._ranged_in = twice, 0.0, 0  # bytes read by range, and in which epoch
+        self._twice, self._ranged = twice, 0.0  # bytes of this epoch that were read by range
         self._received = 0  # bytes
         self._busy = self._busy_since = 0.0  # seconds in which shards were under way
 
@@ -126,6 +126,9 @@ class ShardMachine:
         """Note that the reader reads positions `start` to `stop`, with `shards`."""
         if self.jumps(start):
             self._begin(start)
+        samples = max(self._samples, 1)
+        if self._first >= 0 and start // samples != self._first // samples:  # the first run is noted once it was read
+            self._ranged = 0.0
         self._first = self._at = start
         self._stop = stop
         self._wanted = {shard for shard in shards if self._sizes[shard] and not self._tried[shard]}
@@ -182,9 +185,6 @@ class ShardMachine:
 
     def may_range(self, size: float) -> bool:
         """Return whether `size` bytes may be read by range although their shards come."""
-        epoch = self._at // max(self._samples, 1)
-        if epoch != self._ranged_in:
-            self._ranged, self._ranged_in = 0.0, epoch
         return self._ranged + size <= self._twice
 
     def ranged(self, size: float) -> None:

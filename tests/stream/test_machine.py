@@ -177,8 +177,27 @@ def test_little_is_read_by_range_while_shards_come() -> None:
     found.ranged(60.0)
     assert found.may_range(40.0)
     assert not found.may_range(41.0)
-    found.reading(epoch, epoch + 20, [0], 1.0)
-    assert found.may_range(100.0)
+    found.reading(epoch - 20, epoch, [0], 1.0)
+    assert not found.may_range(41.0)
+    found.reading(epoch, epoch + 20, [0], 2.0)
+    found.ranged(60.0)
+    found.reading(epoch + 20, epoch + 40, [1], 3.0)
+    assert found.may_range(40.0)
+    assert not found.may_range(41.0)
+
+
+def test_the_first_batch_counts_as_read_by_range() -> None:
+    """It never waits: the machine learns of it before it learns which positions are read."""
+    order = DatasetCourse(Order([SAMPLES] * SHARDS, shuffle=False))
+    sizes, mine, epoch = np.full(SHARDS, SIZE), np.ones(SHARDS, np.bool_), order.samples
+    for start in (0, 20, epoch, epoch + 20):
+        found = ShardMachine(
+            order.next_needs, sizes, mine, Pace(), samples=epoch, look_ahead=SIZE, share=10**9, twice=100.0
+        )
+        found.ranged(60.0)
+        found.reading(start, start + 20, [0], 0.0)
+        assert found.may_range(40.0)
+        assert not found.may_range(41.0)
 
 
 def test_the_pace_is_that_of_the_last_epoch() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import gc
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, cast
 
 import numpy as np
@@ -97,6 +98,18 @@ def read(prefetch: Prefetcher, start: int, stop: int) -> None:
     """Act as a reader that reads positions [start, stop)."""
     reading(prefetch, start, stop)
     prefetch.consumed(stop, [])
+
+
+@contextmanager
+def waits(prefetch: Prefetcher, shards: list[int], size: float = 0.0) -> Iterator[None]:
+    """Check that a reader waits for `shards` until the body has run, and then no longer."""
+    waiting = threading.Thread(target=prefetch.wait_for, args=(shards, size))
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    yield
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
 
 
 def idle(prefetch: Prefetcher) -> None:
@@ -200,13 +213,8 @@ def test_a_reader_can_wait_for_a_download() -> None:
     brought.held = threading.Event()
     prefetch = prefetcher(brought)
     reading(prefetch, 0, 35)
-    waits = threading.Thread(target=prefetch.wait_for, args=([0, 1, 2, 3],))
-    waits.start()
-    waits.join(0.05)
-    assert waits.is_alive()
-    brought.held.set()
-    waits.join(PATIENCE)
-    assert not waits.is_alive()
+    with waits(prefetch, [0, 1, 2, 3]):
+        brought.held.set()
     assert set(brought.shards) >= {0, 1, 2, 3}
     prefetch.wait_for([0, 3, 9])  # here, or not needed now: nothing to wait for
     prefetch.close()
@@ -218,13 +226,8 @@ def test_a_reader_waits_for_a_download_of_another_process() -> None:
     reading(prefetch, 0, 35)
     prefetch.wait_for([0, 1, 2, 3])
     brought.elsewhere = {9}
-    waits = threading.Thread(target=prefetch.wait_for, args=([9],))
-    waits.start()
-    waits.join(0.05)
-    assert waits.is_alive()
-    brought.elsewhere = set()
-    waits.join(PATIENCE)
-    assert not waits.is_alive()
+    with waits(prefetch, [9]):
+        brought.elsewhere = set()
     prefetch.close()
 
 
@@ -263,13 +266,8 @@ def test_a_reader_waits_for_a_slow_download_after_it_read_much_by_range(monkeypa
     prefetch._shared.machine.received(1)  # so that it knows how slow they come
     prefetch.wait_for([0, 1, 2, 3], 50.0)
     assert not brought.shards
-    waits = threading.Thread(target=prefetch.wait_for, args=([0, 1, 2, 3], 1.0))
-    waits.start()
-    waits.join(0.05)
-    assert waits.is_alive()
-    brought.held.set()
-    waits.join(PATIENCE)
-    assert not waits.is_alive()
+    with waits(prefetch, [0, 1, 2, 3], 1.0):
+        brought.held.set()
     prefetch.close()
 
 
