@@ -14,13 +14,16 @@ from mdsx.loader.assembly import (
 )
 from mdsx.loader.batches import BatchLoader, rows_of
 from mdsx.loader.collation import Uneven, join_samples
+from mdsx.loader.course import course_of, view_of
 from mdsx.loader.loader import Loader, LoaderOptions
-from mdsx.loader.rank_data import RankData, batches_together, course_of, rank_data, view_of
+from mdsx.loader.making import BatchMaker
+from mdsx.loader.rank_data import RankData, batches_together, rank_data
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.loader.stats import Stats
 
 __all__ = [
     "BatchLoader",
+    "BatchMaker",
     "Collate",
     "Kit",
     "Loader",

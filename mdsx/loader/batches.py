@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakSet, ref
@@ -76,12 +77,10 @@ class BatchLoader:
         if uneven not in ("empty", "repeat"):
             raise UsageError("uneven must be 'empty' or 'repeat'", found=shown(uneven))
         self._data, self._run = data.copy(), copy(run)
-        self._data.uneven = uneven
         if on_error not in ("raise", "skip"):
             raise UsageError("on_error must be 'raise' or 'skip'", found=shown(on_error))
-        self._data.on_error = on_error
         self._max_skipped = checked_share(max_skipped, on_error)
-        self._data.collate = collate_fn
+        self._data.maker = replace(self._data.maker, collate=collate_fn, uneven=uneven, on_error=on_error)
         if batching is not None:
             self._data.group(batching, epoch_steps)
             self._run = self._run_of_groups(run)
@@ -89,7 +88,7 @@ class BatchLoader:
         self._meter = Meter()
         if (
             uneven == "repeat"
-            and not self._data.per_sample
+            and not self._data.maker.per_sample
             and any(column.name == VALID for column in data.view.schema.columns)
         ):
             raise UsageError(f"there is a column {VALID!r}, which uneven='repeat' adds", hint="rename it by columns=")
@@ -255,7 +254,7 @@ class BatchLoader:
             return
         position = self._run.coming[1]
         size = batching.last_size(position)
-        if self.collate_fn is None or self._data.uneven == "repeat" or self._checked_tail:
+        if self.collate_fn is None or self._data.maker.uneven == "repeat" or self._checked_tail:
             return
         if 0 < size < batching.world_size:
             self._data.check_empty(self._run.coming[0], batching.samples - size)
@@ -311,11 +310,11 @@ def prepared(
     data: RankData, batching: Steps, tasks: Iterable[Task], meter: Meter, threads: int = 1
 ) -> Generator[tuple[Task, Any], None, None]:
     """Yield tasks with their batches, prepared ahead in a thread, one of `threads`."""
-    reader = data.reader(batching, threads if threads > 1 else 0, stand_in=data.needs_stand_ins)
+    reader = data.reader(batching, threads if threads > 1 else 0, stand_in=data.maker.needs_stand_ins)
     return batches_ahead(
         reader,
         tasks,
-        partial(data.assembled, reader),
+        partial(data.maker.assembled, reader),
         meter=meter,
         batch_bytes=data.batch_bytes(batching),
         together=data.together(batching),

@@ -1,4 +1,4 @@
-"""One rank's view of a dataset: its number, which samples in which order, and how batches are made.
+"""One rank's view of a dataset: its number, and which samples it reads in which order.
 
 It has no position.
 """
@@ -7,42 +7,24 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mdsx.dataset import Dataset
 from mdsx.errors import CorruptError, ForbiddenError, MissingError, UsageError, shown
-from mdsx.loader.assembly import (
-    Collate,
-    Kit,
-    OnError,
-    PackedBatch,
-    Transform,
-    assemble,
-    assemble_sound,
-    check_empty,
-    failed_in_collate,
-    failed_in_transform,
-    pack_run,
-    pack_transformed,
-    presented_groups,
-)
-from mdsx.loader.collation import Uneven
+from mdsx.loader.assembly import Kit, Transform, check_empty, failed_in_collate, failed_in_transform
+from mdsx.loader.course import course_of, view_of
+from mdsx.loader.making import BatchMaker
 from mdsx.loader.ranks import RankOptions, Ranks
 from mdsx.mixture import Mixture, add_phase
 from mdsx.order import (
     ORDER_VERSION,
     AllSamples,
-    Course,
-    DatasetCourse,
     MixtureCourse,
-    MixtureOrder,
-    Order,
     Phases,
     Shuffle,
     Weight,
@@ -118,18 +100,13 @@ class RankData:
         self.seed, self.shuffle = int(seed), bool(shuffle)
         if transform is not None and not callable(transform):
             raise UsageError("transform must be a function of a sample", found=shown(transform))
-        self.transform = transform
         self.info: SampleInfo | None = None
         seeds = transform is not None and takes_generator(transform)
         if seeds or info_column is not None:
             self.info = SampleInfo(view, self.course.epoch_samples, self.seed, column=info_column, seeds=seeds)
         self.zero_copy = zero_copy
-        self.kit = kit
-        self.uneven: Uneven = "empty"
-        self.on_error: OnError = "raise"
-        self.collate: Collate | None = None
+        self.maker = BatchMaker(kit, view.schema, transform)
         self.groups: GroupSource | None = None
-        self.packing: Packing | None = None  # makes batches of groups, if no collate_fn does
         self._ranks = ranks
         self._pace = Pace()
 
@@ -161,7 +138,7 @@ class RankData:
             return self
         kept = dataset.with_excerpt(replace(excerpt, shards=shards, subset=AllSamples(shards.index.counts)))
         data = RankData(kept, view_of(kept, self._made_with["columns"]), **self._made_with)
-        data.uneven, data.on_error, data.collate = self.uneven, self.on_error, self.collate
+        data.maker = replace(self.maker, schema=data.view.schema)
         if self.groups is not None:
             layout = self.groups.layout
             if not isinstance(layout.length, str):
@@ -187,10 +164,11 @@ class RankData:
             hint = "leave out run= of the mixture, or batching= of the loader"
             raise UsageError("a mixture in runs cannot be grouped", found=f"run={self.course.run}", hint=hint)
         self.groups = GroupSource(self.view, layout, epoch_steps, seed=self.seed, shuffle=self.shuffle)
-        if self.collate is None:
+        if self.maker.collate is None:
             length_column = layout.length if isinstance(layout.length, str) else None
             info = self.info.column if self.info is not None else None
-            self.packing = Packing(self.view.schema, layout, length_column, info)
+            packing = Packing(self.view.schema, layout, length_column, info)
+            self.maker = replace(self.maker, packing=packing)
 
     @property
     def ranks(self) -> tuple[int, int]:
@@ -304,9 +282,9 @@ class RankData:
             pace=self._pace,
             processes=processes,
             views=views,
-            stored=self.packing is not None and self.transform is None,
+            stored=self.maker.takes_stored,
             stand_in=stand_in,
-            skip=self.on_error == "skip",
+            skip=self.maker.on_error == "skip",
             info=self.info,
         )
 
@@ -316,96 +294,27 @@ class RankData:
             warn_of_small_cache(self.view, self.course, ranks_here=self._ranks.here, world_size=batching.world_size)
             warn_of_spread(self.course, batching)
 
-    @property
-    def per_sample(self) -> bool:
-        """Whether samples are made one by one, not columns."""
-        return self.transform is not None or self.collate is not None
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether each batch is completed where it is read."""
-        return self.per_sample or self.uneven == "repeat"
-
-    @property
-    def needs_stand_ins(self) -> bool:
-        """Whether a rank without samples needs one to make its batch."""
-        return self.one_by_one and self.packing is None
-
-    def for_worker(self) -> RankData:
-        """Return what a worker process needs: it makes batches, and plans none."""
-        data = self.copy()
-        data.groups = None
-        return data
-
     def batch_bytes(self, batching: Steps) -> int:
         """Return the average bytes of a batch, at least 1; of packed ones, the most."""
-        if self.packing is not None and isinstance(batching, GroupBatching):
-            value = sum(kind.nbytes for kind in self.packing.types.values()) + _IDS
-            return batching.rows * self.packing.layout.capacity * value
+        packing = self.maker.packing
+        if packing is not None and isinstance(batching, GroupBatching):
+            value = sum(kind.nbytes for kind in packing.types.values()) + _IDS
+            return batching.rows * packing.layout.capacity * value
         return max(self.view.sample_bytes * batching.step_samples // batching.world_size, 1)
 
     def together(self, batching: Steps) -> int:
         """Return how many batches to hand over together: each handover costs as much as copying 100 kB."""
-        return 1 if self.one_by_one else batches_together(self.batch_bytes(batching))
-
-    def assemble(self, batch: Batch) -> Any:
-        """Return `batch` as a training loop gets it."""
-        return assemble(self.kit, self.view.schema, batch, self.transform, self.collate, self.uneven)
-
-    def packed(self, reader: RankReader, run: list[Task]) -> Iterator[PackedBatch]:
-        """Yield the batch of groups of each task; before a batch's error, those before it."""
-        assert self.packing is not None
-        if self.transform is not None:
-            skip = self.on_error == "skip"
-            for task, batch in zip(run, reader.read_each(run), strict=True):
-                stand_ins = partial(reader.stand_ins, task)
-                yield pack_transformed(self.view.schema, batch, self.transform, self.packing, stand_ins, skip=skip)
-            return
-        done = 0
-        try:
-            for made in pack_run(next(reader.read(run, joined=True)), self.packing):
-                yield made  # one by one, while it is in the processor's cache
-                done += 1
-            return
-        except Exception as error:
-            damaged = self.on_error == "skip" and isinstance(error, CorruptError)
-            if len(run) == 1 and not damaged:
-                raise
-        if len(run) == 1:
-            yield from pack_run(reader.read_sound(run[0]), self.packing)
-            return
-        for task in run[done:]:
-            yield from self.packed(reader, [task])
-
-    def presented_groups(self, batch: PackedBatch) -> Any:
-        """Return a batch of groups as arrays and lists, or a Short."""
-        assert self.packing is not None
-        kinds = {} if self.transform else self.packing.kinds
-        return presented_groups(self.kit, batch, kinds, self.packing.layout)
-
-    def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
-        """Yield for each task of a run what a loader gets: a batch, or Short."""
-        if self.packing is not None:
-            yield from map(self.presented_groups, self.packed(reader, run))
-            return
-        if self.on_error == "raise":
-            yield from (self.assemble(batch) for batch in reader.read_each(run))
-            return
-        for task, batch in zip(run, reader.read_each(run), strict=True):
-            stand_ins = partial(reader.stand_ins, task)
-            yield assemble_sound(
-                self.kit, self.view.schema, batch, self.transform, self.collate, self.uneven, stand_ins
-            )
+        return 1 if self.maker.one_by_one else batches_together(self.batch_bytes(batching))
 
     def skip_cures(self, error: Exception, task: Task, batching: Steps) -> bool:
         """Return whether on_error="skip" would leave out what raised `error`."""
-        if self.on_error == "skip" or failed_in_collate(error):
+        if self.maker.on_error == "skip" or failed_in_collate(error):
             return False
         if failed_in_transform(error):
             return True
         if not isinstance(error, CorruptError):
             return False
-        reader = self.reader(batching, stand_in=self.needs_stand_ins)
+        reader = self.reader(batching, stand_in=self.maker.needs_stand_ins)
         try:  # samples may be damaged, or the whole shard wrong
             reader.read_sound(task)
         except Exception:
@@ -424,13 +333,13 @@ class RankData:
             found = [(shard, self.view.select(shard, group)) for shard, group in groups]
             (columns,) = self.view.gather(found, places, [1])
         except CorruptError:
-            if self.on_error == "skip":  # its own batch handles it
+            if self.maker.on_error == "skip":  # its own batch handles it
                 return
             raise
         added = NOTHING_ADDED if self.info is None else self.info.of(positions, shards, samples)
         batch = Batch(columns, positions, shards, samples, True, **added.to(columns, slice(None)))
-        assert self.collate is not None
-        check_empty(self.view.schema, batch, self.transform, self.collate)
+        assert self.maker.collate is not None
+        check_empty(self.view.schema, batch, self.maker.transform, self.maker.collate)
 
 
 def batches_together(batch_bytes: int) -> int:
@@ -479,37 +388,3 @@ def rank_data(
         kit=kit,
         columns=columns,
     )
-
-
-def view_of(dataset: Dataset | Mixture, columns: ColumnChoice | None = None, cache: CacheLike = None) -> View:
-    """Return what a run reads of `dataset`. `cache`: for the datasets that a mixture opens."""
-    if isinstance(dataset, Mixture):
-        return dataset.view(columns, cache)
-    return View([dataset.excerpt if columns is None else dataset.excerpt.choose(columns)])
-
-
-def course_of(
-    dataset: Dataset | Mixture,
-    view: View,
-    seed: int,
-    shuffle: bool | Shuffle,
-    epoch_samples: int | None,
-) -> Course:
-    """Return the course of a run that reads `view` of `dataset`. Raise UsageError for invalid arguments."""
-    chosen = shuffle if isinstance(shuffle, Shuffle) else Shuffle()
-    lanes, shuffle_block = chosen.lanes, chosen.shuffle_block
-    if epoch_samples is None and isinstance(dataset, Mixture):
-        epoch_samples = dataset.epoch_samples
-    if not isinstance(dataset, Mixture) or not dataset.phases:
-        order = Order(view.counts, seed=seed, shuffle=bool(shuffle), lanes=lanes, shuffle_block=shuffle_block)
-        return DatasetCourse(order, epoch_samples)
-    if not shuffle:
-        raise UsageError(
-            "a mixture with proportions is shuffled", hint="for shuffle=False, give its components without proportions"
-        )
-    counts = [excerpt.subset.counts for excerpt in view.excerpts]
-    (_, weights), *later = dataset.phases
-    order_of_all = MixtureOrder(
-        counts, weights, seed=seed, lanes=lanes, shuffle_block=shuffle_block, phases=later, run=dataset.run
-    )
-    return MixtureCourse(order_of_all, view.firsts, epoch_samples)

@@ -285,7 +285,7 @@ class StreamingDataset(IterableDataset[Any]):
             self._share = WorkerShare(worker, workers, origin, batching.global_batch)
         tasks = enumerate(batching.tasks(epoch, position), (position - origin) // batching.global_batch)
         mine = (task for number, task in tasks if number % workers == worker)
-        stand_in = self._batch_size is not None and self._data.transform is not None
+        stand_in = self._batch_size is not None and self._data.maker.transform is not None
         if get_worker_info() is None or not self._starts.seen:  # else the main process has warned
             self._data.warn_of_costs(batching)
         reader = self._data.reader(batching, workers, stand_in=stand_in)
@@ -298,7 +298,7 @@ class StreamingDataset(IterableDataset[Any]):
     def _results(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
         """Yield each task's result: its batch; or a sample, or NOTHING on a rank beyond the tail."""
         if self._batch_size is not None:
-            yield from (self._data.assemble(batch) for batch in reader.read_each(run))
+            yield from (self._data.maker.assemble(batch) for batch in reader.read_each(run))
             return
         try:
             batch = next(reader.read(run, joined=True))
@@ -308,7 +308,7 @@ class StreamingDataset(IterableDataset[Any]):
             for task in run:  # yield the samples before the error first
                 yield from self._results(reader, [task])
             return
-        samples = transformed(self._data.view.schema, batch, self._data.transform)
+        samples = transformed(self._data.view.schema, batch, self._data.maker.transform)
         for share in reader.shares(run):
             yield next(samples) if share else NOTHING
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from mdsx.errors import CorruptError, UsageError
-from mdsx.loader import PackedBatch, RankData, Short, presented, presented_info, skipped_lines
+from mdsx.loader import BatchMaker, PackedBatch, RankData, Short, presented, presented_info, skipped_lines
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import Columns, joined
 from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task, run_length
@@ -111,16 +111,16 @@ class Workers:
         """Start new processes unless they persist: the old ones may still write to their slots. `start`: the position
         from which on they read."""
         if self._started is None or self._batching != batching or not self._started[0].persistent_workers:
-            packs = data.packing is not None
+            packs = data.maker.packing is not None
             size = data.together(batching)
             slots = None
-            if packs or not data.one_by_one:
+            if packs or not data.maker.one_by_one:
                 slots = Slots(self._number * _SLOTS, _slot_bytes(data, batching, size))
             asks = _Asks(self._number, size, slots)
             data.warn_of_costs(batching)
             views = not packs and (slots is not None or data.zero_copy)
-            reader = data.reader(batching, self._number, views=views, stand_in=data.needs_stand_ins)
-            worker = _Worker(data.for_worker(), reader, slots)
+            reader = data.reader(batching, self._number, views=views, stand_in=data.maker.needs_stand_ins)
+            worker = _Worker(data.maker, reader, slots)
             memory = SharedMemory(self._number * _ROW)
             self._counted = _Counted.before(self._counted, memory)
             options = {**self._options, "worker_init_fn": _BeginWorker(self._options.get("worker_init_fn"), memory)}
@@ -163,7 +163,7 @@ def _rows(memory: SharedMemory) -> memoryview:
 def _slot_bytes(data: RankData, batching: Steps, batches: int) -> int:
     """Return room for a run: its fixed-size columns, and one and a half times its average encoded bytes; or for batches
     of groups."""
-    if data.packing is not None:
+    if data.maker.packing is not None:
         return batches * (data.batch_bytes(batching) + _PAGE)
     columns = [column.type for column in data.view.schema.columns]
     samples = batching.step_samples // batching.world_size + 1
@@ -211,18 +211,18 @@ class _Asks:
             for (number, name), values in columns.items():
                 cut[number][name] = values
             for task, packed, own in zip(run, answer.packed, cut, strict=False):
-                yield task, data.presented_groups(packed._replace(columns=own))
+                yield task, data.maker.presented_groups(packed._replace(columns=own))
             return
         info = data.info.column if data.info is not None else None
         columns = {
-            **presented(data.kit, data.view.schema, columns),
+            **presented(data.maker.kit, data.view.schema, columns),
             **({info: columns[info]} if info is not None else {}),
         }
         edges = pairwise(accumulate(answer.sizes, initial=0))
         for task, (start, stop), skipped in zip(run, edges, answer.skipped or repeat(()), strict=False):
             batch = {name: values[start:stop] for name, values in columns.items()}
             if info is not None:
-                batch[info] = presented_info(data.kit, batch[info])
+                batch[info] = presented_info(data.maker.kit, batch[info])
             yield task, Short(batch, skipped) if skipped else batch
 
     def __iter__(self) -> Iterator[_Ask]:
@@ -299,8 +299,8 @@ class _Answer(NamedTuple):
 class _Worker(TorchDataset[_Answer]):
     """The dataset of a worker process: maps each _Ask to its _Answer."""
 
-    def __init__(self, data: RankData, reader: RankReader, slots: Slots | None) -> None:
-        self._data, self._reader, self._slots = data, reader, slots
+    def __init__(self, maker: BatchMaker, reader: RankReader, slots: Slots | None) -> None:
+        self._maker, self._reader, self._slots = maker, reader, slots
 
     def __getitem__(self, ask: _Ask) -> _Answer:
         try:
@@ -313,13 +313,13 @@ class _Worker(TorchDataset[_Answer]):
     def _answer(self, ask: _Ask) -> _Answer:
         run, slots = ask.run, self._slots
         if slots is None:
-            return _Answer(_packed(next(self._data.assembled(self._reader, run))))
-        if self._data.packing is not None:
+            return _Answer(_packed(next(self._maker.assembled(self._reader, run))))
+        if self._maker.packing is not None:
             return self._groups(ask, slots)
         try:
             columns = next(self._reader.read(run, joined=True)).columns
         except Exception as error:
-            if self._data.on_error == "skip" and isinstance(error, CorruptError):
+            if self._maker.on_error == "skip" and isinstance(error, CorruptError):
                 return self._sound(ask)
             if len(run) == 1:
                 raise
@@ -331,7 +331,7 @@ class _Worker(TorchDataset[_Answer]):
         """Return the batches of groups of a run; after an error, those before it."""
         batches = list[PackedBatch]()
         try:
-            batches += self._data.packed(self._reader, ask.run)
+            batches += self._maker.packed(self._reader, ask.run)
         except Exception:
             if not batches:
                 raise

@@ -1,0 +1,107 @@
+"""How a rank makes its batches of what it has read: arrays and lists, samples through `transform` and `collate_fn`, or
+groups. It has no order and no position, so worker processes have one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mdsx.errors import CorruptError
+from mdsx.format import Schema
+from mdsx.loader.assembly import (
+    Collate,
+    Kit,
+    OnError,
+    PackedBatch,
+    Transform,
+    assemble,
+    assemble_sound,
+    pack_run,
+    pack_transformed,
+    presented_groups,
+)
+from mdsx.loader.collation import Uneven
+from mdsx.stream import Batch, Packing, RankReader, Task
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMaker:
+    """Makes batches of samples with this schema. `packing` makes those of groups, if no `collate` does."""
+
+    kit: Kit
+    schema: Schema
+    transform: Transform | None
+    collate: Collate | None = None
+    uneven: Uneven = "empty"
+    on_error: OnError = "raise"
+    packing: Packing | None = None
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether samples are made one by one, not columns."""
+        return self.transform is not None or self.collate is not None
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each batch is completed where it is read."""
+        return self.per_sample or self.uneven == "repeat"
+
+    @property
+    def needs_stand_ins(self) -> bool:
+        """Whether a rank without samples needs one to make its batch."""
+        return self.one_by_one and self.packing is None
+
+    @property
+    def takes_stored(self) -> bool:
+        """Whether it takes columns as they are stored."""
+        return self.packing is not None and self.transform is None
+
+    def assemble(self, batch: Batch) -> Any:
+        """Return `batch` as a training loop gets it."""
+        return assemble(self.kit, self.schema, batch, self.transform, self.collate, self.uneven)
+
+    def assembled(self, reader: RankReader, run: list[Task]) -> Iterator[Any]:
+        """Yield for each task of a run what a loader gets: a batch, or Short."""
+        if self.packing is not None:
+            yield from map(self.presented_groups, self.packed(reader, run))
+            return
+        if self.on_error == "raise":
+            yield from map(self.assemble, reader.read_each(run))
+            return
+        for task, batch in zip(run, reader.read_each(run), strict=True):
+            stand_ins = partial(reader.stand_ins, task)
+            yield assemble_sound(self.kit, self.schema, batch, self.transform, self.collate, self.uneven, stand_ins)
+
+    def packed(self, reader: RankReader, run: list[Task]) -> Iterator[PackedBatch]:
+        """Yield the batch of groups of each task; before a batch's error, those before it."""
+        assert self.packing is not None
+        if self.transform is not None:
+            skip = self.on_error == "skip"
+            for task, batch in zip(run, reader.read_each(run), strict=True):
+                stand_ins = partial(reader.stand_ins, task)
+                yield pack_transformed(self.schema, batch, self.transform, self.packing, stand_ins, skip=skip)
+            return
+        done = 0
+        try:
+            for made in pack_run(next(reader.read(run, joined=True)), self.packing):
+                yield made  # one by one, while it is in the processor's cache
+                done += 1
+            return
+        except Exception as error:
+            damaged = self.on_error == "skip" and isinstance(error, CorruptError)
+            if len(run) == 1 and not damaged:
+                raise
+        if len(run) == 1:
+            yield from pack_run(reader.read_sound(run[0]), self.packing)
+            return
+        for task in run[done:]:
+            yield from self.packed(reader, [task])
+
+    def presented_groups(self, batch: PackedBatch) -> Any:
+        """Return a batch of groups as arrays and lists, or a Short."""
+        assert self.packing is not None
+        kinds = {} if self.transform else self.packing.kinds
+        return presented_groups(self.kit, batch, kinds, self.packing.layout)
