@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--scratch", metavar="DIR", help="keep and reuse the datasets that are written there")
     add("--load", action="append", default=[], metavar="FILE", help="reuse results of earlier --json")
     add("--json", metavar="FILE", help="write every figure of every round")
-    add("--markdown", action="store_true", help="write docs/benchmarks.md and README.md's table")
+    add("--markdown", action="store_true", help="write docs/benchmarks.md; without SUBJECT, also README.md's table")
 
     text = "Run, kill and resume data loaders, and count the samples that they lost and repeated."
     add = tool("conformance.command", text, "mdsx is not exact in some cell")

@@ -19,7 +19,7 @@ import pytest
 from tools import pages, workloads
 from tools.__main__ import parse, run
 from tools.bench import measure
-from tools.bench.report import Report, load, write_pages
+from tools.bench.report import Report, load, update_tables, write_pages
 from tools.bench.run import Runner, _environments
 from tools.bench.subject import Contestant, Goal, Subject, number
 from tools.bench.subjects import all_subjects
@@ -276,7 +276,7 @@ class TestReport:
         assert of.contestants == report.subjects[0].contestants
         assert "2026-01-01, commit abc, 3 rounds" in of.origin
         again = replace(report, subjects=(of,), commit="def", date="2026-02-02")
-        assert f"From {of.origin}: s." in again.about()  # figures keep their commit
+        assert f"Measured {of.origin}." in again.markdown()  # figures keep their commit
         assert json.loads(report.to_json())["subjects"][0]["verdicts"][0]["word"] == "met"
 
     def test_pages_change_only_between_their_marks(self, tmp_path: Path) -> None:
@@ -290,6 +290,26 @@ class TestReport:
         assert written.startswith("top\n")
         assert written.endswith("end\n")
         assert "twice LitData" in written
+
+    def test_a_run_of_some_subjects_leaves_the_others_as_they_are(self, tmp_path: Path) -> None:
+        (tmp_path / "docs").mkdir()
+        page = tmp_path / "docs" / "benchmarks.md"
+        page.write_text(
+            "<!-- bench: goals -->\n| another | 3 x | met |\n| twice LitData | 1 x | **missed** |\n"
+            "<!-- end of bench: goals -->\n<!-- bench: tables -->\n"
+            "<!-- bench: s -->\nold\n<!-- end of bench: s -->\n<!-- bench: t -->\nkept\n<!-- end of bench: t -->\n"
+            "<!-- end of bench: tables -->\n"
+        )
+        report = self.report()
+        new = replace(report.subjects[0], name="new", goals=())
+        update_tables(replace(report, subjects=(*report.subjects, new)), tmp_path)
+        written = page.read_text()
+        assert "-->\n| another | 3 x | met |\n| twice LitData | 123 x, goal ≥ 2 | met |\n<!--" in written
+        assert written.endswith("<!-- end of bench: new -->\n<!-- end of bench: tables -->\n")
+        assert "| **mdsx** | 123,000 | 100 .. 200,000 |" in written
+        assert "Measured 2026-01-01, commit abc, 3 rounds" in written
+        assert "old" not in written
+        assert "-->\nkept\n<!--" in written
 
 
 class TestSubjects:

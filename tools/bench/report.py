@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from statistics import median
@@ -42,12 +43,10 @@ class Report:
     seconds: float
 
     def markdown(self) -> str:
-        return "\n".join(map(section, self.subjects))
+        return "\n".join(map(_marked, self.subjects))
 
     def goals(self) -> str:
-        verdicts = [verdict for subject in self.subjects for verdict in subject.verdicts()]
-        words = [each.word if each.word == "met" else f"**{each.word}**" for each in verdicts]
-        rows = [[each.goal, each.measured, word] for each, word in zip(verdicts, words, strict=True)]
+        rows = [row for subject in self.subjects for row in _goal_rows(subject)]
         return table(("goal", "measured", ""), rows, (1,))
 
     def about(self) -> str:
@@ -55,11 +54,7 @@ class Report:
         versions = ", ".join(f"{name} {value}" for name, value in self.versions.items())
         size = "" if self.scale == 1 else f" At {self.scale:g} of the full size."
         run = f"{self.date}, commit {self.commit or 'unknown'}, medians of {self.rounds} rounds.{size} {machine}."
-        origins: dict[str, list[str]] = {}
-        for subject in self.subjects:
-            origins.setdefault(subject.origin, []).append(subject.name)
-        earlier = [f"From {origin}: {', '.join(names)}." for origin, names in origins.items() if origin]
-        return " ".join([run, *earlier, f"{versions}."]) + "\n"
+        return f"{run}\nTables of other runs say so. {versions}.\n"
 
     def summary(self, names: Sequence[str]) -> str:
         """The best of each loader in some subjects, in Markdown."""
@@ -87,21 +82,36 @@ def load(path: Path, subjects: Sequence[Subject]) -> None:
     """Give subjects the figures that they have in a JSON file. Those that were renamed since have none."""
     whole = json.loads(path.read_text())
     found = {each["name"]: each for each in whole["subjects"]}
-    here = f"{whole['machine'].get('processor', '')}, load before {whole['machine'].get('load before', 'unknown')}"
-    run = f"{whole['date']}, commit {whole['commit'] or 'unknown'}, {whole['rounds']} rounds, {here}"
     for subject in (each for each in subjects if each.name in found):
         known = {each["name"]: each for each in found[subject.name]["contestants"]}
         for contestant in subject.contestants:
             its = known.get(contestant.name, {"rounds": [], "failure": "left out"})
             contestant.rounds, contestant.failure = its["rounds"], its["failure"]
-        subject.origin = found[subject.name]["origin"] or run
+        subject.origin = found[subject.name]["origin"] or _run(whole)
+
+
+def _run(report: Mapping[str, Any]) -> str:
+    """Return in a line which run the fields of a report are of."""
+    machine, size = report["machine"], "" if report["scale"] == 1 else f"at {report['scale']:g} of the full size, "
+    here = f"{machine.get('processor', '')}, load before {machine.get('load before', 'unknown')}"
+    return f"{report['date']}, commit {report['commit'] or 'unknown'}, {report['rounds']} rounds, {size}{here}"
+
+
+def _marked(subject: Subject) -> str:
+    return f"<!-- bench: {subject.name} -->\n{section(subject)}<!-- end of bench: {subject.name} -->\n"
+
+
+def _goal_rows(subject: Subject) -> list[list[str]]:
+    verdicts = subject.verdicts()
+    return [[each.goal, each.measured, each.word if each.word == "met" else f"**{each.word}**"] for each in verdicts]
 
 
 def section(subject: Subject) -> str:
     """A subject in Markdown: its table, followed by its goals."""
     heads = ("", subject.unit or subject.figure, "min .. max", *subject.more, "")
     made = table(heads, [_cells(subject, each) for each in subject.contestants], range(1, len(heads) - 1))
-    note = f"`python3 -m tools bench {subject.name}`. {subject.note}".strip()
+    measured = f"Measured {subject.origin}. " if subject.origin else ""
+    note = f"`python3 -m tools bench {subject.name}`. {measured}{subject.note}".strip()
     goals = "".join(f"- {each.goal}: {each.word} ({each.measured})\n" for each in subject.verdicts())
     return f"### {subject.title}\n\n{made}\n{note}\n" + (f"\n{goals}" if goals else "")
 
@@ -115,6 +125,28 @@ def _cells(subject: Subject, contestant: Contestant) -> list[str]:
     spread = f"{number(min(values))} .. {number(max(values))}" if values else ""
     remark = contestant.failure or ("" if values else "no figure")
     return [f"{mark}{contestant.name}{mark}", middle or "-", spread, *more, remark]
+
+
+def update_tables(report: Report, root: Path = ROOT) -> None:
+    """Replace the tables and goals of these subjects only, or add them. Pictures and README.md's table stay."""
+    page = root / "docs" / "benchmarks.md"
+    for subject in report.subjects:
+        own = replace(subject, origin=subject.origin or _run(vars(report)))
+        if f"<!-- bench: {subject.name} -->" not in page.read_text():
+            _add(page, "tables", "\n" + _marked(own))
+        put_between_marks(page, "bench", subject.name, section(own))
+        for row in _goal_rows(subject):
+            line, text = f"| {' | '.join(row)} |", page.read_text()
+            before = re.search(rf"^\| {re.escape(row[0])} \|.*$", text, re.MULTILINE)
+            if before is None:
+                _add(page, "goals", f"{line}\n")
+            else:
+                page.write_text(text.replace(before[0], line))
+
+
+def _add(page: Path, name: str, text: str) -> None:
+    end = f"<!-- end of bench: {name} -->"
+    page.write_text(page.read_text().replace(end, text + end))
 
 
 def write_pages(report: Report, root: Path = ROOT) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tools import pages
 from tools.bench.measure import Figures
-from tools.bench.report import Report, load, section, write_pages
+from tools.bench.report import Report, load, section, update_tables, write_pages
 from tools.bench.subject import Contestant, Subject
 from tools.bench.subjects import all_subjects
 from tools.console import Console, temporary_directory
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         Path(given.json).write_bytes(report.to_json())
     if given.markdown:
-        write_pages(report)
+        (write_pages if len(chosen) == len(all_subjects(given.scale)) else update_tables)(report)
     return int(any(each.failure and each.kind == "mdsx" for subject in chosen for each in subject.contestants))
 
 
