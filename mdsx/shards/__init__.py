@@ -1,6 +1,7 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
+from mdsx.shards.announcer import Announcer, shards_of
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, Excerpt
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
@@ -11,12 +12,13 @@ from mdsx.shards.lengths import Lengths, column_of, lengths_of, stored_lengths, 
 from mdsx.shards.scan import scan
 from mdsx.shards.shards import Shards
 from mdsx.shards.side_objects import with_side_object
-from mdsx.shards.stored import coalesce, download_shard, inspect_shard, retried, stream_shard
+from mdsx.shards.stored import coalesce, download_shard, gap_in, inspect_shard, retried, stream_shard
 from mdsx.shards.view import View
 from mdsx.shards.warm import Warmed, warm
 
 __all__ = [
     "OURS",
+    "Announcer",
     "ColumnChoice",
     "Columns",
     "Excerpt",
@@ -35,6 +37,7 @@ __all__ = [
     "column_of",
     "download_shard",
     "format_of",
+    "gap_in",
     "index_keys",
     "inspect_shard",
     "joined",
@@ -45,6 +48,7 @@ __all__ = [
     "refuse_foreign",
     "retried",
     "scan",
+    "shards_of",
     "snapshots",
     "split",
     "stored_lengths",

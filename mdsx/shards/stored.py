@@ -41,6 +41,8 @@ from mdsx.process import REQUESTS, Counter, Share, count, in_flight
 from mdsx.storage import Storage, file_of
 
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
+_SMALL_GAP = 16 * 1024  # the same in small objects, of which a few ranges would else read most
+_GAPS = 64  # such gaps in an object
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
 _WHOLE = 2  # shards held in memory
 
@@ -324,7 +326,12 @@ class Request:
     serves: tuple[int, ...]
 
 
-def coalesce(ranges: Sequence[Range], gap: int = _GAP) -> list[Request]:
+def gap_in(size: int) -> int:
+    """Return the gap, in bytes, over which ranges of an object of that size are read together."""
+    return min(_GAP, max(_SMALL_GAP, size // _GAPS))
+
+
+def coalesce(ranges: Sequence[Range], gap: int) -> list[Request]:
     """Return the fewest requests for all `ranges`, joining those that are at most `gap` bytes apart."""
     spans: list[Request] = []
     serves: list[int] = []
@@ -357,7 +364,7 @@ class StoredObject:
         """That of the object, once something of it was read; None if the storage has none."""
 
     def read(self, ranges: Sequence[Range]) -> list[memoryview]:
-        spans = coalesce(ranges)
+        spans = coalesce(ranges, gap_in(self._size))
         fetch = map if len(spans) == 1 else self._pool.map  # one request need not change threads
         parts = list(fetch(self._get, spans))
         found: list[memoryview] = [memoryview(b"")] * len(ranges)

@@ -7,6 +7,7 @@ and `stored` which ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from mdsx.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import Schema, Selection
 from mdsx.order import by_value
+from mdsx.shards.announcer import Announcer, CacheAnnouncer, Folder, shards_of
 from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.joins import Join, SideNeeds
@@ -118,6 +120,15 @@ class View:
                 if fingerprint == known:
                     slices.append(numbers)
         return {folder: (names, slices) for folder, (_, names, slices) in found.items()}
+
+    def announcer(self, mine: NDArray[np.bool_]) -> Announcer:
+        """Return an announcer of when a reader needs the shards in `mine`, bool [all shards]."""
+        caches = {part.shards.cache_folder: part.shards.cache for part in self.parts if part.shards.cache is not None}
+        folders = {}
+        for name, (names, slices) in self.cache_folders.items():
+            shards = shards_of(names, reduce(np.logical_or, [mine[part] for part in slices]))
+            folders[name] = Folder(caches[name], names, shards)
+        return CacheAnnouncer(folders)
 
     def bytes_of(self, shards: int) -> int:
         """Return about how many bytes that many main shards have, with the shards of the sides that they need."""

@@ -5,11 +5,16 @@ The rules of admission are those of `CacheDirectory.fetch`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mdsx.simulating.clock import World
-from mdsx.storage.cache import Cached, Evictor, Needs, Verdict, filenames
+from mdsx.storage.cache import Announced, Cached, Evictor, Needs, ShardNames, Verdict, filenames
 
 _SCANNED = 4e-6  # seconds that a scan takes for each file, on a common disk: candidates are kept in proportion
 
@@ -28,6 +33,7 @@ class Node:
     def __init__(self, world: World, limit: int) -> None:
         self.world, self.limit = world, limit
         self.files: dict[str, _File] = {}
+        self.announced: dict[str, dict[int, Announced]] = {}  # by folder, then by reader
         self.total = self.peak = 0
 
     def add(self, path: str, size: int) -> None:
@@ -64,6 +70,9 @@ class NodeFiles:
         self._spent += _SCANNED * len(files)
         return [Cached(path, file.size, file.needed) for path, file in files.items()]
 
+    def announced(self) -> Mapping[str, Sequence[Announced]]:
+        return {folder: [*readers.values()] for folder, readers in self._node.announced.items()}
+
     def look_at(self, path: str) -> Cached | None:
         file = self._node.files.get(path)
         return None if file is None else Cached(path, file.size, file.needed)
@@ -87,27 +96,45 @@ class NodeFiles:
         return self._node.world.now + self._spent
 
 
+class NodeAnnouncer:
+    """The announcer of a reader, on a simulated node (see shards/announcer.py)."""
+
+    def __init__(self, node: Node, folder: str, names: ShardNames, shards: NDArray[np.int64]) -> None:
+        """`shards`: those that it reads, by their heads."""
+        self._readers = node.announced.setdefault(folder, {})
+        self._folder, self._shards = folder, shards
+        self._announced = Announced(np.zeros(1), names.heads(shards), np.full(len(shards), math.inf))
+
+    def announce(self, needs: Needs) -> None:
+        self._announced.seconds[:] = needs[self._folder].seconds[self._shards]
+        self._announced.epoch[0] = needs[self._folder].epoch
+        self._readers[id(self)] = self._announced
+
+    def withdraw(self) -> None:
+        self._readers.pop(id(self), None)
+
+
 class ProcessCache:
     """The cache of a node, as one process uses it. Files have the paths that the real cache gives them."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self.node = node
         self._evictor = Evictor(NodeFiles(node))
 
     @property
     def limit(self) -> int:
-        return self._node.limit
+        return self.node.limit
 
     def holds(self, path: str) -> bool:
         """Return whether the whole file is there."""
-        return path in self._node.files
+        return path in self.node.files
 
     def is_being_made(self, path: str) -> bool:
-        return filenames.unfinished(path) in self._node.files
+        return filenames.unfinished(path) in self.node.files
 
     def open(self, path: str) -> bool:
         """Lease the file. Return whether it is there."""
-        file = self._node.files.get(path)
+        file = self.node.files.get(path)
         if file is None:
             return False
         file.leases += 1
@@ -115,11 +142,11 @@ class ProcessCache:
         return True
 
     def release(self, path: str) -> None:
-        self._node.files[path].leases -= 1
+        self.node.files[path].leases -= 1
 
     def admit(self, path: str, size: int, needed_in: float, needs: Needs) -> Verdict | None:
         """Begin to make a file that is not there. Return None if that is possible, else why not."""
-        node = self._node
+        node = self.node
         if self.is_being_made(path):
             return Verdict.BUSY
         total = self._evictor.make_room(node.total, size, node.limit, needed_in, needs)
@@ -130,7 +157,7 @@ class ProcessCache:
 
     def publish(self, path: str, needed_in: float) -> None:
         """Finish a file that `admit` began."""
-        self._node.finish(path)
+        self.node.finish(path)
         self.date(path, needed_in)
 
     def touch(self, path: str, needed_in: float) -> None:

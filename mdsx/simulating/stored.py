@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mdsx.errors import UsageError
 from mdsx.format import FRAME_SIZE, Index, Reads, seek_table_size
 from mdsx.mds import MdsIndex
-from mdsx.shards import View, coalesce
+from mdsx.shards import View, coalesce, gap_in
 from mdsx.sizes import format_size
 
 _TABLE_ENTRY = 4  # bytes of an offset in an MDS shard
@@ -63,10 +63,11 @@ class Stored:
         heap = start + int(self.counts[shard]) * row
         mean = (int(self.cached[shard]) - heap) / max(int(self.counts[shard]), 1)
         heaps = [(int(heap + sample * mean), int(heap + (sample + 1) * mean)) for sample in samples.tolist()]
+        gap = gap_in(int(self.sent[shard]))
         rounds = [rows, heaps] if self.variable[shard] else [rows]
         if not self.framed[shard]:
             for ranges in rounds:
-                yield [request.stop - request.start for request in coalesce(ranges)]
+                yield [request.stop - request.start for request in coalesce(ranges, gap)]
             return
         raw, sent = int(self.cached[shard]), int(self.sent[shard])
         if first:
@@ -80,7 +81,7 @@ class Stored:
             ]
             known |= frames
             if parts:
-                yield [request.stop - request.start for request in coalesce(parts)]
+                yield [request.stop - request.start for request in coalesce(parts, gap)]
 
 
 def stored_in(view: View) -> Stored:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from mdsx.format import Schema
 from mdsx.process import REQUESTS, Crew
-from mdsx.shards import Columns, Selection, SideNeeds, View
+from mdsx.shards import Announcer, Columns, Selection, SideNeeds, View, shards_of
 from mdsx.simulating.clock import SimulatedProcess
 from mdsx.simulating.link import Connections, Link, pieces
-from mdsx.simulating.node import ProcessCache
+from mdsx.simulating.node import NodeAnnouncer, ProcessCache
 from mdsx.simulating.stored import Stored
 from mdsx.storage.cache import Needs, ShardNames, Verdict, filenames
 
@@ -21,13 +21,16 @@ _FOLDER = "0" * 32
 
 
 class _Numbered(ShardNames):
-    """Shards whose hashes are their numbers."""
+    """Shards whose hashes begin with their numbers."""
 
     def __init__(self) -> None:
         return
 
     def numbers(self, raw_hashes: Sequence[str]) -> NDArray[np.int64]:
-        return np.array([int(name, 16) if len(name) == 32 else -1 for name in raw_hashes], np.int64)
+        return np.array([int(name[:16], 16) if len(name) == 32 else -1 for name in raw_hashes], np.int64)
+
+    def heads(self, shards: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return shards.astype(">u8").view(np.uint64)
 
 
 class Fetched:
@@ -91,6 +94,10 @@ class SimulatedView(View):
     @property
     def cache_folders(self) -> dict[str, tuple[ShardNames, list[slice]]]:
         return {_FOLDER: (_Numbered(), [slice(None)])}
+
+    def announcer(self, mine: NDArray[np.bool_]) -> Announcer:
+        names = _Numbered()
+        return NodeAnnouncer(self._cache.node, _FOLDER, names, shards_of(names, mine))
 
     def bytes_of(self, shards: int) -> int:
         return int(shards * self.raw_sizes.mean()) if len(self.raw_sizes) else 0
@@ -200,4 +207,4 @@ class SimulatedView(View):
 
 def _path(shard: int) -> str:
     """Return the path of the shard's file in the cache."""
-    return f"/{_FOLDER}/{filenames.shard(f'{shard:032x}')}"
+    return f"/{_FOLDER}/{filenames.shard(f'{shard:016x}{0:016x}')}"

@@ -97,7 +97,7 @@ class ShardMachine:
         """`sizes`: bytes of each shard in its cache, 0 for one read in place; `mine`: the shards to bring;
         `samples`: samples of an epoch; `twice`: bytes of an epoch that may be read by range while their shards come."""
         self._next_needs = next_needs
-        self._sizes, self._mine, self._samples = sizes, mine & (sizes > 0), samples
+        self._sizes, self.mine, self._samples = sizes, mine & (sizes > 0), samples
         self._look_ahead, self._share = look_ahead, share
         self._pace = pace
         self.needs = np.zeros(0, np.int64)  # by shard; empty until the first positions are read
@@ -142,7 +142,7 @@ class ShardMachine:
 
         Blocks draw on many shards at once. So at first these come in the order of reading.
         """
-        soon = self._mine & ~self._tried & (self.needs <= self._at)
+        soon = self.mine & ~self._tried & (self.needs <= self._at)
         soon[list(self._wanted)] = False
         self.needs[soon] = until
         chosen = soon[shards]
@@ -204,7 +204,7 @@ class ShardMachine:
         while not self.blocked and (self._queue or self._extend()):
             queued, shard = self._queue[0]
             need, wanted = int(self.needs[shard]), shard in self._wanted
-            stale = need > max(queued, self._at) or not self._mine[shard]
+            stale = need > max(queued, self._at) or not self.mine[shard]
             if self._tried[shard] or (stale and not wanted):
                 heapq.heappop(self._queue)
                 continue
@@ -244,6 +244,10 @@ class ShardMachine:
         """Return float64 [shards]: in how many seconds each is needed next, at the present pace; 0 for now."""
         return np.maximum(self.needs - self._at, 0) / self._pace.rate(self._samples)
 
+    def epoch(self) -> float:
+        """Return how many seconds an epoch lasts at the present pace."""
+        return max(self._samples, 1) / self._pace.rate(self._samples)
+
     def seconds_to(self, position: int) -> float:
         """Return in how many seconds the run reaches that position; 0 if it has."""
         return max(position - self._at, 0) / self._pace.rate(self._samples)
@@ -261,7 +265,7 @@ class ShardMachine:
 
     def _extend(self) -> bool:
         """Queue the shards that are needed next from the horizon on; return whether there are any within an epoch."""
-        later = np.flatnonzero(self._mine & ~self._tried & (self.needs >= self._horizon))
+        later = np.flatnonzero(self.mine & ~self._tried & (self.needs >= self._horizon))
         needs = self.needs[later]
         furthest = self._at + self._samples
         soonest = int(needs.min(initial=furthest + 1))
@@ -274,7 +278,7 @@ class ShardMachine:
     def _try_again(self, shard: int) -> None:
         """Queue it for its present or next use."""
         self._tried[shard] = False
-        if self._mine[shard] and self.needs[shard] < self._horizon:
+        if self.mine[shard] and self.needs[shard] < self._horizon:
             heapq.heappush(self._queue, (int(self.needs[shard]), shard))
 
     def _take_from_ahead(self, shard: int) -> None:

@@ -66,6 +66,8 @@ class Prefetcher:
             shared.view.close(shard)
             if needed_in is not None:
                 shared.view.touch(shard, needed_in)
+        if any(needed_in is not None for _, needed_in in closed):
+            shared.announcer.announce(self.needs())
         with shared.changed:  # now there may be room
             shared.changed.notify_all()
             shared.ask()
@@ -103,6 +105,7 @@ class Prefetcher:
         """Bring no more shards, and close the open ones; downloads in flight continue."""
         self._end()
         self._shared.threads.shutdown()
+        self._shared.announcer.withdraw()
         with self._shared.changed:
             shards = self._shared.machine.close()
         for shard in shards:
@@ -125,6 +128,7 @@ class _Shared:
         self.asked = False  # for a thread that has not begun yet
         self.closed = False
         self.error: BaseException | None = None
+        self.announcer = view.announcer(machine.mine)
         self._folders = view.cache_folders
 
     def ask(self) -> None:
@@ -134,9 +138,11 @@ class _Shared:
             self.threads.submit(_work, self)
 
     def needs(self) -> dict[str, ShardNeeds]:
-        seconds = self.machine.seconds()
+        seconds, epoch = self.machine.seconds(), self.machine.epoch()
         return {
-            folder: ShardNeeds(names, reduce(np.minimum, [seconds[part] for part in parts]))  # one part: not copied
+            folder: ShardNeeds(
+                names, reduce(np.minimum, [seconds[part] for part in parts]), epoch
+            )  # one part: not copied
             for folder, (names, parts) in self._folders.items()
         }
 
@@ -156,6 +162,7 @@ def _work(shared: _Shared) -> None:
             return
         shared.ask()
         needs = shared.needs()
+    shared.announcer.announce(needs)
 
     def received(size: int) -> None:
         with shared.changed:

@@ -14,7 +14,7 @@ from mdsx import ChangedError
 from mdsx.format import compress
 from mdsx.format.frames import FRAME_SIZE
 from mdsx.format.stored_bytes import FramedBytes, PlainBytes
-from mdsx.shards.stored import StoredObject, coalesce
+from mdsx.shards.stored import StoredObject, coalesce, gap_in
 from mdsx.storage import open_storage
 
 POOL = ThreadPoolExecutor(4)
@@ -29,6 +29,13 @@ def test_spans_cover_every_range_without_overlap(ranges: list[tuple[int, int]], 
         assert span.start == min(ranges[number][0] for number in span.serves)
         assert span.stop == max(ranges[number][1] for number in span.serves)
     assert all(after.start > before.stop + gap for before, after in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("size", "gap"), [(2**16, 2**14), (2**20, 2**14), (2**21, 2**15), (2**22, 2**16), (2**40, 2**16)]
+)
+def test_less_is_read_between_ranges_of_small_objects(size: int, gap: int) -> None:
+    assert gap_in(size) == gap
 
 
 DATA = bytes(range(256)) * (3 * FRAME_SIZE // 256) + b"the last frame is shorter"

@@ -17,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mdsx import TransportError
-from mdsx.shards import View
+from mdsx.shards import Announcer, View
+from mdsx.shards.announcer import CacheAnnouncer
 from mdsx.storage.cache import Needs, Verdict
 from mdsx.stream.machine import Pace, ShardMachine
 from mdsx.stream.prefetch import Prefetcher
@@ -42,6 +43,9 @@ class Brought:
         self.changed = threading.Condition()
 
     cache_folders: ClassVar[dict[str, object]] = {}  # it belongs to no dataset
+
+    def announcer(self, mine: NDArray[np.bool_]) -> Announcer:
+        return CacheAnnouncer({})
 
     def close(self, shard: int) -> None:
         self.closed.append(shard)

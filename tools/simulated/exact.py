@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.format import RangeReader, StoredIndex
-from mdsx.shards import coalesce
+from mdsx.shards import coalesce, gap_in
 from mdsx.simulating.stored import Stored
 
 
@@ -31,11 +31,12 @@ class ReadShards(Stored):
         data = (self.folder / self.index.name(shard)).read_bytes()
         if first:
             self.readers[shard] = self.index.by_range(shard, file=self.index.name(shard))
+        gap = gap_in(len(data))
         reading, found = self.readers[shard].select(samples), None
         while True:
             try:
                 wanted = next(reading) if found is None else reading.send(found)
             except StopIteration:
                 return
-            yield [part.stop - part.start for part in coalesce(wanted) if part.stop > part.start]
+            yield [part.stop - part.start for part in coalesce(wanted, gap) if part.stop > part.start]
             found = [memoryview(data)[start:stop] for start, stop in wanted]

@@ -1,6 +1,7 @@
 """The bounded cache on local disk, and `Cache`, what a user says about it.
 
-`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave. `contents.py` and
+`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave, and `announced.py` what
+processes tell each other about their needs. `contents.py` and
 `removal.py` are for people: what the cache holds, and removing some of it.
 """
 
@@ -13,6 +14,7 @@ from typing import Literal, TypeAlias
 from mdsx.errors import UsageError, shown
 from mdsx.sizes import parse_size
 from mdsx.storage.cache import filenames
+from mdsx.storage.cache.announced import Announced, Announcement
 from mdsx.storage.cache.cache import CacheDirectory, CacheKey, Verdict
 from mdsx.storage.cache.contents import CachedDataset, Contents, contents_of, fingerprints_of
 from mdsx.storage.cache.directory import failure
@@ -24,6 +26,8 @@ from mdsx.storage.cache.removal import Amount, Removal, clear, prune
 __all__ = [
     "SHARDS",
     "Amount",
+    "Announced",
+    "Announcement",
     "Cache",
     "CacheDirectory",
     "CacheKey",

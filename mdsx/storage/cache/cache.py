@@ -28,11 +28,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mdsx.errors import TransportError, UsageError
 from mdsx.process import Owner, exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
+from mdsx.storage.cache.announced import Announcement
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
 from mdsx.storage.cache.eviction import DiskFiles, Evictor, Needs
 from mdsx.storage.cache.files import (
@@ -109,6 +113,7 @@ class CacheDirectory:
         if directory is None:
             directory = os.environ.get("MDSX_CACHE") or os.path.join("~", ".cache", "mdsx")
         self.directory = Path(os.path.abspath(expanded(os.fspath(directory))))
+        self._needs = self.directory / filenames.NEEDS
         self._given = None if limit is None else parse_size(limit, name="the cache's limit")
         self._process_or_none: _Process | None = None
         if network_file_system(self.directory):
@@ -270,6 +275,14 @@ class CacheDirectory:
         """Note in how many seconds the shard, which is not needed for now, will be needed again."""
         self._process().evictor.let_go(self.path(key), needed_in)
 
+    def announce(self, fingerprint: str, heads: NDArray[np.uint64]) -> Announcement | None:
+        """Return where this process announces when it needs the shards with these heads (uint64 [n], sorted; see
+        ShardNames.heads) next: all processes evict by it. Return None if the directory is not writable."""
+        process = self._process()
+        with suppress(OSError), process.lock, process.ledger.locked():
+            return Announcement(self._needs, fingerprint, heads)
+        return None
+
     def discard(self, key: CacheKey) -> None:
         """Remove a shard that was found damaged, if possible. Existing mappings of it stay valid."""
         process = self._process()
@@ -289,7 +302,9 @@ class CacheDirectory:
         process = self._process_or_none
         if process is None or not process.owner.here:
             ledger = Ledger(self.directory)
-            process = self._process_or_none = _Process(Owner(), ledger, Evictor(DiskFiles(ledger)), threading.Lock())
+            process = self._process_or_none = _Process(
+                Owner(), ledger, Evictor(DiskFiles(ledger, self._needs)), threading.Lock()
+            )
         return process
 
     def _register(self, process: _Process) -> None:

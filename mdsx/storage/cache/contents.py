@@ -18,6 +18,8 @@ from mdsx.system import lock_holders, process_name
 
 _ID = re.compile("[0-9a-f]{8,32}")
 
+_BOOKS = (filenames.LOCK, filenames.LIMITS, filenames.NEEDS)
+
 
 @dataclass(frozen=True, slots=True)
 class CachedDataset:
@@ -111,7 +113,7 @@ def contents_of(directory: Path, now: float) -> Contents:
             foreign += others
             if dataset.size or dataset.fetching:
                 datasets.append(dataset)
-        elif entry.name not in (filenames.LOCK, filenames.LIMITS) and filenames.parse_tally(entry.name) is None:
+        elif entry.name not in _BOOKS and filenames.parse_tally(entry.name) is None:
             foreign.append(entry.name)
     datasets.sort(key=lambda dataset: (-dataset.used, dataset.fingerprint))
     limits = _limits(directory, holders or {})

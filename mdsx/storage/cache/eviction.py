@@ -3,8 +3,9 @@
 The rules are pure functions. The shards that are needed last leave first. A process that reads a dataset in order gives
 the cache a `ShardNeeds` of each dataset. For other files the cache uses the access time, which is the time of the next
 need (in the future) or of the last use (in the past). The file furthest from now, either way, is probably needed last.
-A need in the future that another process has noted in a file counts for known shards too, as that one may need it
-sooner. A process knows the needs that it has noted itself: what it knows now counts instead of them.
+Processes that read a dataset in order announce their needs to each other (`announced.py`): the soonest of all counts.
+Where nobody announces any, a need in the future that another process has noted in a file counts for known shards too. A
+process knows the needs that it has noted itself: what it knows now counts instead of them.
 A `.part` is evicted before all of them: if it can be locked, its maker is dead.
 
 A scan of the directory costs time, so the `Evictor` keeps its result for a while. Meanwhile shards that this process
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -30,16 +32,19 @@ from numpy.typing import NDArray
 
 from mdsx.process import Counter, count
 from mdsx.storage.cache import filenames
+from mdsx.storage.cache.announced import Announced, Announcements, heads_of, soonest
 from mdsx.storage.cache.files import Cached, date, evict, look_at
 from mdsx.storage.cache.ledger import Ledger
 
 _RESCAN = 50.0  # a scan is used for this many times as long as it took
+_SOONER = 0.5  # of a file's distance at the scan: what is needed sooner than that gets another place
 _RETRY = 5.0  # the same, if it found nothing to evict
 _LET_GO = 1024  # released shards to remember; the next scan finds the others
 _NOTED = 2**16  # files whose needs, as this process has noted them, are remembered
 _SAME = 1e-3  # seconds: file systems keep times with a grain
 _FURTHEST = 1e8  # seconds, as far as file systems can store
 _HASH = re.compile("[0-9a-f]{32}")
+_NOBODY: Mapping[str, Sequence[Announced]] = MappingProxyType({})
 
 
 # --- the rules
@@ -51,7 +56,7 @@ class ShardNames:
     def __init__(self, raw_hashes: NDArray[np.uint8]) -> None:
         """`raw_hashes`: uint8 [shards, 16]."""
         self._hashes = raw_hashes
-        heads = _heads(raw_hashes)
+        heads = heads_of(raw_hashes)
         self._by_head = np.argsort(heads)
         self._sorted_heads = heads[self._by_head]
 
@@ -59,22 +64,29 @@ class ShardNames:
         """Return int64 [n]: the numbers of the shards with these hashes, -1 if there is none."""
         if not len(self._by_head):
             return np.full(len(raw_hashes), -1)
-        names = [name if _HASH.fullmatch(name) else "0" * 32 for name in raw_hashes]
-        hashes = np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(-1, 16)
-        places = np.minimum(np.searchsorted(self._sorted_heads, _heads(hashes)), len(self._by_head) - 1)
+        hashes = _parsed(raw_hashes)
+        places = np.minimum(np.searchsorted(self._sorted_heads, heads_of(hashes)), len(self._by_head) - 1)
         numbers = self._by_head[places]
         return np.where((self._hashes[numbers] == hashes).all(axis=1), numbers, -1)
 
+    def heads(self, shards: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return uint64 [n]: the first bytes of the raw hashes of `shards`, by which processes announce their needs."""
+        return heads_of(self._hashes[shards])
 
-def _heads(hashes: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(hashes[:, :8]).view(np.uint64).ravel()
+
+def _parsed(raw_hashes: Sequence[str]) -> NDArray[np.uint8]:
+    """Return uint8 [n, 16]; zeros for a text that is no hash."""
+    names = [name if _HASH.fullmatch(name) else "0" * 32 for name in raw_hashes]
+    return np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(-1, 16)
 
 
 class ShardNeeds(NamedTuple):
-    """When a process needs each shard of a dataset next, in seconds from now. 0: it needs it now."""
+    """When a process needs each shard of a dataset next, in seconds from now. 0: it needs it now. `epoch`: the seconds
+    of its epoch; 0 if it does not know."""
 
     names: ShardNames
     seconds: NDArray[np.float64]
+    epoch: float = 0.0
 
     def of(self, raw_hashes: Sequence[str]) -> list[float | None]:
         """Return the seconds of each of these shards; None for one that the dataset does not have."""
@@ -97,20 +109,33 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    files: Iterable[Cached], now: float, needs: Needs, own: Callable[[Cached], bool] = lambda file: False
+    files: Iterable[Cached],
+    now: float,
+    needs: Needs,
+    own: Callable[[Cached], bool] = lambda file: False,
+    announced: Mapping[str, Sequence[Announced]] = _NOBODY,
 ) -> list[Candidate]:
     """Return `files`, the last to evict first; ties by name, so that processes agree. `own(file)`: whether this process
-    has noted the need that the file has."""
+    has noted the need that the file has. `announced`: what processes announce, by fingerprint.
+
+    Those that read the same dataset are compared by epochs: paces measured at a start differ more than the jobs do.
+    """
     by_dataset: dict[str, list[Cached]] = {}
     for file in files:
         by_dataset.setdefault(_fingerprint(file), []).append(file)
     found = []
     for fingerprint, members in by_dataset.items():
+        names = [filenames.raw_hash(file.path) for file in members]
         known: Sequence[float | None] = [None] * len(members)
+        others, epoch = [math.inf] * len(members), 0.0
         if fingerprint in needs:
-            known = needs[fingerprint].of([filenames.raw_hash(file.path) for file in members])
-        for file, seconds in zip(members, known, strict=True):
-            if seconds is None:
+            known, epoch = needs[fingerprint].of(names), needs[fingerprint].epoch
+        if announced.get(fingerprint):
+            others = soonest(announced[fingerprint], heads_of(_parsed(names)), epoch).tolist()
+        for file, seconds, other in zip(members, known, others, strict=True):
+            if other < math.inf:
+                seconds = other if seconds is None else min(seconds, other)
+            elif seconds is None:
                 seconds = _distance(file, now)
             elif now < file.needed < now + seconds and not own(file):  # another process needs it sooner
                 seconds = file.needed - now
@@ -155,6 +180,9 @@ class Files(Protocol):
     def look_at(self, path: str) -> Cached | None:
         """Return the file as it is now; None if it is missing."""
 
+    def announced(self) -> Mapping[str, Sequence[Announced]]:
+        """Return, by fingerprint, when processes need shards."""
+
     def evict(self, path: str) -> bool:
         """Remove a file unless it is held; return whether it is removed."""
 
@@ -171,8 +199,10 @@ class Files(Protocol):
 class DiskFiles:
     """The files of a directory."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, needs: Path) -> None:
+        """`needs`: the folder of what processes announce."""
         self.scan = ledger.scan
+        self.announced = Announcements(needs).scan
 
     def look_at(self, path: str) -> Cached | None:
         return look_at(path)
@@ -197,6 +227,7 @@ class Evictor:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._candidates: list[Candidate] = []  # evict from the end
+        self._announced: Mapping[str, Sequence[Announced]] = {}
         self._known: set[str] = set()  # fingerprints of the datasets whose needs the last scan had
         self._scanned = 0.0  # when the last scan ended, monotonic
         self._took = 0.0  # seconds that it took
@@ -225,13 +256,13 @@ class Evictor:
         return abs(self._noted.get(file.path, -math.inf) - file.needed) < _SAME
 
     def _ranked(self, files: Iterable[Cached], needs: Needs) -> list[Candidate]:
-        return candidates(files, self._files.time(), needs, self._is_own)
+        return candidates(files, self._files.time(), needs, self._is_own, self._announced)
 
     def scan(self, needs: Needs) -> int:
         """Scan all files again; return their bytes."""
         started = self._files.monotonic()
         self._let_go.clear()
-        files = self._files.scan()
+        files, self._announced = self._files.scan(), self._files.announced()
         self._candidates, self._known = self._ranked(files, needs), set(needs)
         self._scanned = self._files.monotonic()
         self._took = self._scanned - started
@@ -255,13 +286,19 @@ class Evictor:
         while total + size > limit:
             self._join(needs)
             age = 0.0 if fresh else self._files.monotonic() - self._scanned
-            usable = age <= _RESCAN * self._took and bool(self._candidates)
-            if usable and self._may_go(self._candidates[-1], needed_in, needs):
-                total -= self._evict(self._candidates.pop())
-            elif fresh or (needed_in > 0 and age <= _RETRY * self._took):
+            if age <= _RESCAN * self._took and self._candidates:
+                last = self._candidates.pop()
+                distance = self._distance_now(last.file, needs)
+                if distance + age < _SOONER * last.distance:  # a process has announced a need since the scan
+                    self._insert(Candidate(distance + age, last.file))
+                    continue
+                if may_evict(distance, needed_in):
+                    total -= self._evict(last)
+                    continue
+                self._candidates.append(last)
+            if fresh or (needed_in > 0 and age <= _RETRY * self._took):
                 break
-            else:
-                total, fresh = self.scan(needs), True
+            total, fresh = self.scan(needs), True
         return total
 
     def _evict(self, candidate: Candidate) -> int:
@@ -285,9 +322,11 @@ class Evictor:
             if (file := self._files.look_at(self._let_go.popleft())) is not None:
                 files.append(file)
         for candidate in self._ranked(files, needs):
-            insort_right(self._candidates, candidate, key=attrgetter("distance"))
+            self._insert(candidate)
 
-    def _may_go(self, candidate: Candidate, needed_in: float, needs: Needs) -> bool:
-        """Return whether the candidate may be evicted now: the run has advanced since the scan."""
-        ((distance, _),) = self._ranked([candidate.file], needs)
-        return may_evict(distance, needed_in)
+    def _insert(self, candidate: Candidate) -> None:
+        insort_right(self._candidates, candidate, key=attrgetter("distance"))
+
+    def _distance_now(self, file: Cached, needs: Needs) -> float:
+        """Return a file's distance: the run has advanced since the scan."""
+        return self._ranked([file], needs)[0].distance

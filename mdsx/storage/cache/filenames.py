@@ -11,6 +11,7 @@
 | `lock` | empty: the process that holds its lock may change the directory |
 | `tally.<boot>.<bytes>` | empty: the bytes of all files |
 | `limits/<bytes>`, `limits/<bytes>.default` | empty, locked by the processes with this limit, given or default |
+| `needs/<fingerprint>.<random>` | when a process needs the shards of a dataset next; locked by it |
 
 Any other file is not the cache's: it neither counts nor is ever removed.
 """
@@ -24,6 +25,7 @@ from mdsx.errors import redacted
 
 LOCK = "lock"
 LIMITS = "limits"
+NEEDS = "needs"
 SHARDS = "*/*.mdsx"
 """A glob of all shards."""
 
@@ -34,6 +36,7 @@ _FILES = re.compile(r"[0-9a-f]{32}\.(mdsx|u32|side|index)(\.part)?")
 _URL_END = 100  # characters kept of each end of a long URL: a file's name has at most 255
 _TALLY = re.compile(r"tally\.([^.]+)\.([0-9]+)")
 _LIMIT = re.compile(r"[0-9]+(\.default)?")
+_NEEDS = re.compile(r"([0-9a-f]{32})\.[0-9a-f]{16}")
 
 
 def shard(raw_hash: str) -> str:
@@ -114,3 +117,13 @@ def limit_of(name: str) -> int | None:
 
 def is_default(name: str) -> bool:
     return name.endswith(_DEFAULT)
+
+
+def needs(fingerprint: str, token: str) -> str:
+    return f"{fingerprint}.{token}"
+
+
+def fingerprint_of_needs(name: str) -> str | None:
+    """Return the fingerprint in the name of a file of needs; None for any other file."""
+    match = _NEEDS.fullmatch(name)
+    return None if match is None else match[1]

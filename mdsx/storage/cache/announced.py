@@ -1,0 +1,149 @@
+"""When the processes of a node need the shards of a dataset: each that reads in order keeps a file of it
+(`Announcement`), and evicts by those of all (`Announced`).
+
+The file has, in eight bytes each: the seconds of the process's epoch; the first bytes of the raw hashes of the n shards
+that it reads, sorted; and the seconds until it needs each. Its process holds a shared lock on it: a file without one is
+that of a process that ended.
+
+Nobody waits for these files, and what is in them is only a hint. They do not count for the cache's limit.
+
+Seconds count from the place that the process has reached, and do not pass while it does nothing. So a job that is
+stopped keeps only the shards that it needs first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import secrets
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsx.process import Owner
+from mdsx.storage.cache import filenames
+from mdsx.storage.cache.directory import entries, is_folder, make_folder
+from mdsx.storage.cache.files import Hold
+from mdsx.system import map_file
+
+_ITEM = 8  # bytes
+
+
+def heads_of(raw_hashes: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return uint64 [n]: the first eight bytes of each of `raw_hashes`, uint8 [n, 16]."""
+    return np.ascontiguousarray(raw_hashes[:, :_ITEM]).view(np.uint64).ravel()
+
+
+class Announced(NamedTuple):
+    """When a process needs shards. `epoch`: float64 [1], its seconds of an epoch; `heads`: uint64 [n], sorted;
+    `seconds`: float64 [n]."""
+
+    epoch: NDArray[np.float64]
+    heads: NDArray[np.uint64]
+    seconds: NDArray[np.float64]
+
+    def of(self, heads: NDArray[np.uint64], epoch: float) -> NDArray[np.float64]:
+        """Return float64 [n]: in how many seconds the process needs these shards; infinity if it never does. With
+        `epoch`, as if its epoch lasted that many seconds."""
+        if not len(self.heads):
+            return np.full(len(heads), math.inf)
+        places = np.minimum(np.searchsorted(self.heads, heads), len(self.heads) - 1)
+        found, theirs = self.seconds[places], float(self.epoch[0])
+        if epoch > 0 and 0 < theirs < math.inf:
+            found = found * (epoch / theirs)
+        return np.where((self.heads[places] == heads) & (found >= 0), found, math.inf)
+
+
+def soonest(announced: Sequence[Announced], heads: NDArray[np.uint64], epoch: float) -> NDArray[np.float64]:
+    """Return the soonest need of these shards by any of `announced` (see Announced.of)."""
+    found = np.full(len(heads), math.inf)
+    for each in announced:
+        np.minimum(found, each.of(heads, epoch), out=found)
+    return found
+
+
+class Announcement:
+    """The file in which a process announces its needs of one dataset."""
+
+    def __init__(self, folder: Path, fingerprint: str, heads: NDArray[np.uint64]) -> None:
+        """`folder`: the cache's, for these files; `heads`: uint64 [n], sorted. Call it with the ledger's lock held.
+        Raise OSError."""
+        make_folder(folder)
+        path = folder / filenames.needs(fingerprint, secrets.token_hex(8))
+        self._hold = Hold(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self._owner = Owner()
+        self._end = weakref.finalize(self, _withdraw, self._hold, path, self._owner)
+        self._hold.lock(fcntl.LOCK_SH)  # no wait: it is new
+        self._seconds = _ITEM * (1 + len(heads))
+        os.pwrite(self._hold.descriptor, np.full(len(heads), math.inf).tobytes(), self._seconds)
+        os.pwrite(self._hold.descriptor, heads.tobytes(), _ITEM)
+
+    def update(self, seconds: NDArray[np.float64], epoch: float) -> None:
+        """Announce `seconds`, float64 [n], until this process needs each shard; `epoch`: seconds of an epoch."""
+        if not self._owner.here:  # a child has the object, and not the file
+            return
+        with suppress(OSError):  # the disk is full
+            os.pwrite(self._hold.descriptor, seconds.tobytes(), self._seconds)
+            os.pwrite(self._hold.descriptor, np.float64(epoch).tobytes(), 0)
+
+    def withdraw(self) -> None:
+        """Announce nothing any more."""
+        self._end()
+
+
+def _withdraw(hold: Hold, path: Path, owner: Owner) -> None:
+    if not owner.here:
+        return
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+    hold.release()
+
+
+class Announcements:
+    """What all processes announce in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mapped: dict[str, Announced] = {}  # by name
+
+    def scan(self) -> dict[str, list[Announced]]:
+        """Return by fingerprint what live processes announce, and remove the files of the others. What is returned
+        changes with the files. Call it with the ledger's lock held."""
+        found: dict[str, list[Announced]] = {}
+        mapped: dict[str, Announced] = {}
+        for entry in entries(self._folder) if is_folder(self._folder) else ():
+            fingerprint = filenames.fingerprint_of_needs(entry.name)
+            if fingerprint is None:
+                continue
+            with suppress(OSError):
+                announced = self._live(Path(entry.path))
+                if announced is not None:
+                    mapped[entry.name] = announced
+                    found.setdefault(fingerprint, []).append(announced)
+        self._mapped = mapped
+        return found
+
+    def _live(self, path: Path) -> Announced | None:
+        hold = Hold(path, os.O_RDONLY)
+        try:
+            if hold.try_lock(fcntl.LOCK_EX):
+                path.unlink(missing_ok=True)
+                return None
+            if (known := self._mapped.get(path.name)) is not None:
+                return known
+            size = os.fstat(hold.descriptor).st_size
+            items, odd = divmod(size, _ITEM)
+            if odd or items % 2 == 0:  # the disk was full
+                return None
+            mapped = map_file(hold.descriptor, size)
+            whole = np.frombuffer(mapped, np.float64)
+            shards = items // 2
+            return Announced(whole[:1], whole[1 : 1 + shards].view(np.uint64), whole[1 + shards :])
+        finally:
+            hold.release()
