@@ -1,7 +1,7 @@
 """The shards of datasets: located, opened, verified, and read as columns. See `shards.py` for the rules."""
 
 from mdsx.format import Selection
-from mdsx.shards.announcer import Announcer, shards_of
+from mdsx.shards.announcer import Announcer
 from mdsx.shards.choices import choose_by, split
 from mdsx.shards.excerpt import ColumnChoice, Excerpt
 from mdsx.shards.formats import OURS, check_one_attempt, format_of, index_keys, read_index, refuse_foreign, snapshots
@@ -48,7 +48,6 @@ __all__ = [
     "refuse_foreign",
     "retried",
     "scan",
-    "shards_of",
     "snapshots",
     "split",
     "stored_lengths",

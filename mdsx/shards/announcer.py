@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.storage.cache import Announcement, CacheDirectory, Needs, ShardNames
+from mdsx.storage.cache import Announcement, CacheDirectory, Needs
 
 
 class Announcer(Protocol):
@@ -26,8 +26,8 @@ class Folder(NamedTuple):
     """The shards that a reader reads of one folder of a cache."""
 
     cache: CacheDirectory
-    names: ShardNames
-    shards: NDArray[np.int64]  # by their heads
+    shards: NDArray[np.int64]  # their numbers in the needs
+    heads: NDArray[np.uint64]  # sorted
 
 
 class CacheAnnouncer:
@@ -43,7 +43,7 @@ class CacheAnnouncer:
         with self._lock:
             for name, folder in self._folders.items():
                 if name not in self._made and not self._ended:
-                    self._made[name] = folder.cache.announce(name, folder.names.heads(folder.shards))
+                    self._made[name] = folder.cache.announce(name, folder.heads)
                 announcement = self._made.get(name)
                 if announcement is not None:
                     announcement.update(needs[name].seconds[folder.shards], needs[name].epoch)
@@ -55,9 +55,3 @@ class CacheAnnouncer:
                 if announcement is not None:
                     announcement.withdraw()
             self._made.clear()
-
-
-def shards_of(names: ShardNames, mine: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return int64 [n]: the numbers of the shards in `mine`, by their heads."""
-    shards = np.flatnonzero(mine)
-    return shards[np.argsort(names.heads(shards))]

@@ -17,7 +17,7 @@ from mdsx.cached import cached_property
 from mdsx.errors import CorruptError, UsageError
 from mdsx.format import Schema, Selection
 from mdsx.order import by_value
-from mdsx.shards.announcer import Announcer, CacheAnnouncer, Folder, shards_of
+from mdsx.shards.announcer import Announcer, CacheAnnouncer, Folder
 from mdsx.shards.excerpt import Excerpt
 from mdsx.shards.gather import Columns, gather, present
 from mdsx.shards.joins import Join, SideNeeds
@@ -126,8 +126,8 @@ class View:
         caches = {part.shards.cache_folder: part.shards.cache for part in self.parts if part.shards.cache is not None}
         folders = {}
         for name, (names, slices) in self.cache_folders.items():
-            shards = shards_of(names, reduce(np.logical_or, [mine[part] for part in slices]))
-            folders[name] = Folder(caches[name], names, shards)
+            shards, heads = names.by_head(reduce(np.logical_or, [mine[part] for part in slices]))
+            folders[name] = Folder(caches[name], shards, heads)
         return CacheAnnouncer(folders)
 
     def bytes_of(self, shards: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsx.simulating.clock import World
-from mdsx.storage.cache import Announced, Cached, Evictor, Needs, ShardNames, Verdict, filenames
+from mdsx.storage.cache import Announced, Cached, Evictor, Needs, Verdict, filenames
 
 _SCANNED = 4e-6  # seconds that a scan takes for each file, on a common disk: candidates are kept in proportion
 
@@ -99,11 +99,11 @@ class NodeFiles:
 class NodeAnnouncer:
     """The announcer of a reader, on a simulated node (see shards/announcer.py)."""
 
-    def __init__(self, node: Node, folder: str, names: ShardNames, shards: NDArray[np.int64]) -> None:
-        """`shards`: those that it reads, by their heads."""
+    def __init__(self, node: Node, folder: str, shards: NDArray[np.int64], heads: NDArray[np.uint64]) -> None:
+        """`shards`, `heads`: of those that it reads, sorted by these."""
         self._readers = node.announced.setdefault(folder, {})
         self._folder, self._shards = folder, shards
-        self._announced = Announced(np.zeros(1), names.heads(shards), np.full(len(shards), math.inf))
+        self._announced = Announced(np.zeros(1), heads, np.full(len(shards), math.inf))
 
     def announce(self, needs: Needs) -> None:
         self._announced.seconds[:] = needs[self._folder].seconds[self._shards]

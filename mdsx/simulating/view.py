@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mdsx.format import Schema
 from mdsx.process import REQUESTS, Crew
-from mdsx.shards import Announcer, Columns, Selection, SideNeeds, View, shards_of
+from mdsx.shards import Announcer, Columns, Selection, SideNeeds, View
 from mdsx.simulating.clock import SimulatedProcess
 from mdsx.simulating.link import Connections, Link, pieces
 from mdsx.simulating.node import NodeAnnouncer, ProcessCache
@@ -29,8 +29,11 @@ class _Numbered(ShardNames):
     def numbers(self, raw_hashes: Sequence[str]) -> NDArray[np.int64]:
         return np.array([int(name[:16], 16) if len(name) == 32 else -1 for name in raw_hashes], np.int64)
 
-    def heads(self, shards: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return shards.astype(">u8").view(np.uint64)
+    def by_head(self, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        shards = np.flatnonzero(chosen)
+        heads = shards.astype(">u8").view(np.uint64)
+        order = np.argsort(heads)
+        return shards[order], heads[order]
 
 
 class Fetched:
@@ -96,8 +99,7 @@ class SimulatedView(View):
         return {_FOLDER: (_Numbered(), [slice(None)])}
 
     def announcer(self, mine: NDArray[np.bool_]) -> Announcer:
-        names = _Numbered()
-        return NodeAnnouncer(self._cache.node, _FOLDER, names, shards_of(names, mine))
+        return NodeAnnouncer(self._cache.node, _FOLDER, *_Numbered().by_head(mine))
 
     def bytes_of(self, shards: int) -> int:
         return int(shards * self.raw_sizes.mean()) if len(self.raw_sizes) else 0

@@ -80,21 +80,24 @@ class Announcement:
         self._owner = Owner()
         self._end = weakref.finalize(self, _withdraw, self._hold, path, self._owner)
         self._hold.lock(fcntl.LOCK_SH)  # no wait: it is new
-        self._seconds = _ITEM * (1 + len(heads))
-        os.pwrite(self._hold.descriptor, np.full(len(heads), math.inf).tobytes(), self._seconds)
+        self._shards = len(heads)
+        self._write(np.full(self._shards, math.inf), 0.0)
         os.pwrite(self._hold.descriptor, heads.tobytes(), _ITEM)
 
     def update(self, seconds: NDArray[np.float64], epoch: float) -> None:
         """Announce `seconds`, float64 [n], until this process needs each shard; `epoch`: seconds of an epoch."""
-        if not self._owner.here:  # a child has the object, and not the file
-            return
-        with suppress(OSError):  # the disk is full
-            os.pwrite(self._hold.descriptor, seconds.tobytes(), self._seconds)
-            os.pwrite(self._hold.descriptor, np.float64(epoch).tobytes(), 0)
+        if self._end.alive and self._owner.here:  # a child has the object, and not the file
+            with suppress(OSError):  # the disk is full
+                self._write(seconds, epoch)
 
     def withdraw(self) -> None:
         """Announce nothing any more."""
+        self.update(np.full(self._shards, math.inf), 0.0)  # other processes may have the file mapped
         self._end()
+
+    def _write(self, seconds: NDArray[np.float64], epoch: float) -> None:
+        os.pwrite(self._hold.descriptor, seconds.tobytes(), _ITEM * (1 + self._shards))
+        os.pwrite(self._hold.descriptor, np.float64(epoch).tobytes(), 0)
 
 
 def _withdraw(hold: Hold, path: Path, owner: Owner) -> None:

@@ -11,6 +11,7 @@ object that is read with a shard, and `.index` a large index, in a folder of its
 - Files are added and removed with the ledger's lock held; under it, locks on shards are tried without waiting. There
   is no other wait: without room, or if another process makes the shard, `fetch` returns the reason at once.
 - A `.part` gets its blocks at once, after the tally has room for it: so all files together never exceed the limit.
+- What processes announce to each other (`announced.py`) is beside the limit: 16 bytes for each shard that one reads.
 """
 
 from __future__ import annotations
@@ -277,7 +278,7 @@ class CacheDirectory:
 
     def announce(self, fingerprint: str, heads: NDArray[np.uint64]) -> Announcement | None:
         """Return where this process announces when it needs the shards with these heads (uint64 [n], sorted; see
-        ShardNames.heads) next: all processes evict by it. Return None if the directory is not writable."""
+        ShardNames.by_head) next: all processes evict by it. Return None if the directory is not writable."""
         process = self._process()
         with suppress(OSError), process.lock, process.ledger.locked():
             return Announcement(self._needs, fingerprint, heads)

@@ -69,9 +69,11 @@ class ShardNames:
         numbers = self._by_head[places]
         return np.where((self._hashes[numbers] == hashes).all(axis=1), numbers, -1)
 
-    def heads(self, shards: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return uint64 [n]: the first bytes of the raw hashes of `shards`, by which processes announce their needs."""
-        return heads_of(self._hashes[shards])
+    def by_head(self, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the numbers of `chosen` shards (bool [shards]) and the first bytes of their raw hashes, both [n] and
+        sorted by these: processes announce their needs by them."""
+        here = chosen[self._by_head]
+        return self._by_head[here], self._sorted_heads[here]
 
 
 def _parsed(raw_hashes: Sequence[str]) -> NDArray[np.uint8]:
