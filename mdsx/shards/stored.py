@@ -41,7 +41,7 @@ from mdsx.process import REQUESTS, Counter, Share, count, in_flight
 from mdsx.storage import Storage, file_of
 
 _GAP = 64 * 1024  # reading over a gap of this many bytes costs less than one more request
-_SMALL_GAP = 16 * 1024  # the same in small objects, of which a few ranges would else read most
+_SMALL_GAP = 16 * 1024  # the same in small objects: else a few ranges would read most of one
 _GAPS = 64  # such gaps in an object
 _READERS = 1024  # shards whose ETags, and whatever their readers keep, are remembered
 _WHOLE = 2  # shards held in memory

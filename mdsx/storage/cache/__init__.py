@@ -1,7 +1,7 @@
 """The bounded cache on local disk, and `Cache`, what a user says about it.
 
-`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave, and `announced.py` what
-processes tell each other about their needs. `contents.py` and
+`cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave, and `announced.py` the
+needs that processes announce. `contents.py` and
 `removal.py` are for people: what the cache holds, and removing some of it.
 """
 
