@@ -241,7 +241,7 @@ def naming_declared_types() -> Iterator[None]:
     except CorruptError as error:
         if not isinstance(error.__context__, SampleError) or error.hint:
             raise
-        hint = f"another type of the column would take it: {AGAIN}, with --column NAME=TYPE or without"
+        hint = f"{AGAIN}: --column NAME=TYPE gives the column another type, without it has that of the file"
         raise CorruptError(
             error.message, file=error.file, place=error.place, found=error.found, expected=error.expected, hint=hint
         ) from None
