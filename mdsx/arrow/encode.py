@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsx.arrow.columns import binary, edges_of, encode_column, from_pieces, join
 from mdsx.arrow.library import pa
-from mdsx.arrow.plain import binary_parts, nulls
+from mdsx.arrow.plain import binary_parts, has_nulls, nulls
 from mdsx.arrow.types import column_type
 from mdsx.errors import SampleError
 from mdsx.format import NULL, Encoded, Encoder, Heap, Refused, batch_error, check_length
@@ -64,7 +64,7 @@ def arrow_columns(data: Any) -> dict[str, str]:
     found = {}
     for name, values in _columns_of(data).items():
         column = _chunked(values, name) if is_arrow(values) else pa.array(np.asarray(values))
-        found[name] = str(column_type(column.type, nullable=column.null_count > 0))
+        found[name] = str(column_type(column.type, nullable=has_nulls(column)))
     return found
 
 
@@ -120,9 +120,10 @@ def _columns_of(batch: Any) -> dict[str, Any]:
 
 
 def _chunked(values: Any, name: str) -> Any:
-    """Return a column as a chunked array."""
+    """Return a column as a chunked array without empty chunks. pyarrow cannot join some that came from a stream."""
     if isinstance(values, pa.ChunkedArray):
-        return values
+        filled = [chunk for chunk in values.chunks if len(chunk)] or values.chunks[:1]
+        return values if len(filled) == values.num_chunks else pa.chunked_array(filled, values.type)
     try:
         one = isinstance(values, pa.Array) or not hasattr(values, "__arrow_c_stream__")
         return pa.chunked_array([pa.array(values)] if one else values)

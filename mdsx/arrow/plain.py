@@ -68,6 +68,14 @@ def nulls(array: Any) -> NDArray[np.bool_] | None:
     return numpy_items(array.is_null()) if array.null_count else None
 
 
+def has_nulls(column: Any) -> bool:
+    """Return whether a value of a chunked array is null. pyarrow does not count nulls in dictionaries and run-ends."""
+    kind = column.type
+    if column.null_count or not (pa.types.is_dictionary(kind) or is_run_end_encoded(kind)):
+        return bool(column.null_count)
+    return any(plain(chunk).null_count for chunk in column.chunks)
+
+
 def first_null(array: Any) -> int:
     """Return the place of the first null."""
     found = nulls(array)

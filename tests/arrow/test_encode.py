@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -203,6 +204,29 @@ def test_files_of_hugging_face_are_stored_by_their_bytes() -> None:
     assert error.place == "sample 1 of the batch, column 'x'"
     assert "a.png" in str(error)
     assert "embed" in str(error)
+
+
+@pytest.mark.parametrize("cuts", [[0], [30, 30], [7, 7, 50], [60], [0, 0]])
+def test_empty_batches_of_a_stream_are_left_out(cuts: list[int]) -> None:
+    """pyarrow cannot join those that came through the C interface and do not begin at the first value."""
+    values = [None if place % 7 == 3 else place / 3 for place in range(65)]
+    whole = pa.array(values)[5:]
+    batches = [pa.record_batch({"x": whole[start:stop]}) for start, stop in pairwise([0, *cuts, 60])]
+    same({"x": "float64?"}, pa.RecordBatchReader.from_batches(batches[0].schema, batches), {"x": values[5:]})
+
+
+def test_nulls_in_dictionaries_and_run_ends_make_a_column_nullable() -> None:
+    values = ["a", "a", None, None, "b"]
+    columns = {
+        "runs": pa.compute.run_end_encode(pa.array(values)),
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 1, 2]), pa.array(["a", None, "b"])),
+        "neither": pa.compute.run_end_encode(pa.array([1, 1, 2, 2, 2])),
+        "unused": pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, 0, 0]), pa.array(["a", None])),
+    }
+    table = pa.table(columns)
+    kinds = arrow_columns(table)
+    assert kinds == {"runs": "str?", "dictionary": "str?", "neither": "int64", "unused": "str"}
+    same(kinds, table, {"runs": values, "dictionary": values, "neither": [1, 1, 2, 2, 2], "unused": ["a"] * 5})
 
 
 def test_bytes_under_a_null_are_not_stored() -> None:
