@@ -17,6 +17,7 @@ from typing import Any, Literal
 from mdsx.arrow import pa
 from mdsx.engines.commit import Driver, Written, aborting
 from mdsx.engines.job import Done, Job
+from mdsx.engines.spark_batches import small_batches
 from mdsx.engines.spark_source import register
 from mdsx.engines.spark_types import check_columns, columns_of
 from mdsx.errors import UsageError
@@ -82,7 +83,7 @@ def write(
         mode=mode,
         storage_options=storage_options,
     )
-    with aborting(driver):
+    with aborting(driver), small_batches(df.sparkSession):
         plain = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow fails for names with dots
         rows = _collect(plain.mapInArrow(_task(driver.job, df.columns), _RESULT))
     written = driver.commit(Done(*row) for row in rows)

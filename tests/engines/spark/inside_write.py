@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import mdsx
 from mdsx.engines.spark import columns_of, write
+from mdsx.engines.spark_batches import MOST, SETTING
 
 ROWS = 1000
 TYPES = [
@@ -65,6 +67,52 @@ def test_a_partition_of_several_batches_and_shards_is_one_part(spark: Any, tmp_p
     assert written.shards > 4
     assert numbers(tmp_path / "out") == list(range(ROWS))
     assert parts(tmp_path / "out") == ["part-00000", "part-00001"]
+
+
+def test_large_rows_are_sent_a_few_at_a_time(spark: Any, tmp_path: Path) -> None:
+    """Spark 3 cannot limit the bytes."""
+    df = sizes_seen(spark, tmp_path / "sizes")
+    write(df, str(tmp_path / "out"))
+    assert spark.conf.get(SETTING, None) is None
+    assert len(mdsx.Dataset(tmp_path / "out")) == 40
+    sizes = [int(line) for line in (tmp_path / "sizes").read_text().split()]
+    if int(spark.version.partition(".")[0]) >= 4:
+        assert len(sizes) > 5
+        assert max(sizes) < MOST + 2_000_000
+    else:
+        assert len(sizes) == 1
+
+
+def test_a_limit_of_the_session_stays(spark: Any, tmp_path: Path) -> None:
+    if int(spark.version.partition(".")[0]) < 4:
+        pytest.skip("Spark 3 has no such limit")
+    spark.conf.set(SETTING, str(2**30))
+    try:
+        write(sizes_seen(spark, tmp_path / "sizes"), str(tmp_path / "out"))
+        assert spark.conf.get(SETTING) == str(2**30)
+    finally:
+        spark.conf.unset(SETTING)
+    assert int((tmp_path / "sizes").read_text()) > 40_000_000  # one batch
+
+
+def test_a_failed_write_removes_the_limit(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="does not fit int64"):
+        write(spark.sql("SELECT nullif(id, 1) AS id FROM range(3)"), str(tmp_path / "out"), {"id": "int64"})
+    assert spark.conf.get(SETTING, None) is None
+
+
+def sizes_seen(spark: Any, file: Path) -> Any:
+    """Return a DataFrame of 40 rows of 1 MB, in one partition. When it is computed, the size of each batch that Spark
+    sends to Python is written to `file`."""
+
+    def seen(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            with file.open("a") as out:
+                print(batch.nbytes, file=out)
+            yield batch
+
+    rows = spark.range(0, 40, 1, 1).selectExpr("id", "repeat('x', 1000000) AS text")
+    return rows.mapInArrow(seen, "id long, text string")
 
 
 def test_partitions_without_rows_leave_nothing(spark: Any, tmp_path: Path) -> None:
