@@ -88,7 +88,9 @@ class JsonLinesFile:
                 found: list[Any] = _listed(values, nan_null)
                 return found
             if kind.foreign is None and not kind.scalar and kind.base != "msgpack":
-                return list(values)
+                found = list(values)
+                if kind.base != "json" or b"null" not in _encoder.encode(found):  # so there is no infinity, as of 1e999
+                    return found
             found = []
             for number, value in enumerate(values):  # noqa: B007  # for the error
                 found.append(_plain(value, nan_null))

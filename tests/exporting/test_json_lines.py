@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import tarfile
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,24 @@ def test_nan_is_an_error_that_names_sample_and_option_or_null(tmp_path: Path, ki
     assert raised.value.place == "sample 1, column 'x'"
     mdsx.export("jsonl", path, tmp_path / "null", nan="null")
     assert [line["x"] for line in lines(tmp_path / "null")] == [good, written, good]
+
+
+def test_a_number_too_large_for_binary64_in_json_is_no_null(tmp_path: Path) -> None:
+    """Writers of mdsx refuse it, but JSON that is read where it is may have one."""
+    texts = ['{"a": null}', '{"a": [1, 1e999]}', '"null"']
+    for number, text in enumerate(texts):
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as tar:
+            member = tarfile.TarInfo(f"{number}.json")
+            member.size = len(text)
+            tar.addfile(member, BytesIO(text.encode()))
+    shards = [{"url": f"{number}.tar", "nsamples": 1} for number in range(3)]
+    (tmp_path / "wids.json").write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
+    mdsx.index_tars(tmp_path, from_index=tmp_path / "wids.json")
+    with pytest.raises(SampleError, match=r"JSON cannot hold the value.*--nan null") as raised:
+        mdsx.export("jsonl", tmp_path, tmp_path / "out")
+    assert raised.value.place == "sample 1, column 'json'"
+    mdsx.export("jsonl", tmp_path, tmp_path / "null", nan="null")
+    assert [line["json"] for line in lines(tmp_path / "null")] == [{"a": None}, {"a": [1, None]}, "null"]
 
 
 def test_messagepack_is_what_it_holds(tmp_path: Path) -> None:
