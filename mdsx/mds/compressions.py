@@ -1,4 +1,6 @@
-"""Decompress shards: each file is one compressed stream. No more is made than the index says, whatever a file claims.
+"""Decompress shards. No more is made than the index says, whatever a file claims.
+
+gz, bz2 and zstd may have several streams, one after the other, as tools write that compress in parallel.
 
 zstd, gz and bz2 are decompressed while they arrive, in pieces. br and snappy are collected first, because their library
 has bounds only for whole files.
@@ -18,7 +20,7 @@ from mdsx.errors import CorruptError, UsageError
 NAMES = ("br", "bz2", "gz", "snappy", "zstd")
 
 _PIECE = 2**20  # bytes made at once
-_SLICE = 2**16  # bytes passed to zlib at once, because it copies those that it does not consume
+_SLICE = 2**16  # bytes passed to zlib and bz2 at once, because they copy those that they do not consume
 _FEED = 2048  # bytes passed to zstd at once, because it returns all their output at once, up to 32 KiB for a byte
 _MAX_WINDOW = 2**27  # of the highest level
 _MOST_BY_SNAPPY = 32  # its instructions of 3 bytes copy up to 64
@@ -46,17 +48,20 @@ class _Gzip:
         self._stream = zlib.decompressobj(wbits=31)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        stream = self._stream
         for start in range(0, len(data), _SLICE):
-            rest, full = data[start : start + _SLICE], True
-            while full and not stream.eof:
-                try:
-                    piece = stream.decompress(rest, _PIECE)
-                except zlib.error as error:
-                    raise CorruptError(f"the compressed bytes are damaged: {error}") from None
-                rest, full = stream.unconsumed_tail, len(piece) == _PIECE
-                yield piece
-            _expect_end(stream.unused_data or (rest if stream.eof else b""))
+            rest = data[start : start + _SLICE]
+            while rest:
+                if self._stream.eof:
+                    self._stream = zlib.decompressobj(wbits=31)
+                stream, full = self._stream, True
+                while full and not stream.eof:
+                    try:
+                        piece = stream.decompress(rest, _PIECE)
+                    except zlib.error as error:
+                        raise CorruptError(f"the compressed bytes are damaged: {error}") from None
+                    rest, full = stream.unconsumed_tail, len(piece) == _PIECE
+                    yield piece
+                rest = stream.unused_data
 
     def finish(self) -> Iterator[bytes]:
         return _ended(self._stream.eof)
@@ -67,20 +72,25 @@ class _Bzip2:
         self._stream = bz2.BZ2Decompressor()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        for start in range(0, len(data), _SLICE):
+            rest = data[start : start + _SLICE]
+            while rest:
+                if self._stream.eof:
+                    self._stream = bz2.BZ2Decompressor()
+                yield from self._pieces(rest)
+                rest = self._stream.unused_data
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` gives, up to the end of the stream."""
         stream = self._stream
-        if stream.eof:
-            _expect_end(data)
-            return
         while True:
             try:
-                piece = stream.decompress(data, _PIECE)
+                yield stream.decompress(data, _PIECE)
             except (OSError, ValueError) as error:
                 raise CorruptError(f"the compressed bytes are damaged: {error}") from None
-            yield piece
             if stream.eof or stream.needs_input:
-                break
+                return
             data = b""
-        _expect_end(stream.unused_data)
 
     def finish(self) -> Iterator[bytes]:
         return _ended(self._stream.eof)
@@ -88,18 +98,20 @@ class _Bzip2:
 
 class _Zstd:
     def __init__(self) -> None:
-        self._stream = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+        self._frames = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        self._stream = self._frames.decompressobj()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         for start in range(0, len(data), _FEED):
             rest = data[start : start + _FEED]
-            if self._stream.eof:
-                _expect_end(rest)
-            try:
-                yield self._stream.decompress(rest)
-            except zstandard.ZstdError as error:
-                raise CorruptError(f"the compressed bytes are damaged: {error}") from None
-            _expect_end(self._stream.unused_data)
+            while rest:
+                if self._stream.eof:
+                    self._stream = self._frames.decompressobj()
+                try:
+                    yield self._stream.decompress(rest)
+                except zstandard.ZstdError as error:
+                    raise CorruptError(f"the compressed bytes are damaged: {error}") from None
+                rest = self._stream.unused_data
 
     def finish(self) -> Iterator[bytes]:
         return _ended(self._stream.eof)
@@ -138,11 +150,6 @@ class _Whole:
 
 
 _STREAMS: dict[str, Callable[[], Decompressor]] = {"zstd": _Zstd, "gz": _Gzip, "bz2": _Bzip2}
-
-
-def _expect_end(rest: bytes) -> None:
-    if rest:
-        raise CorruptError("bytes follow the end of the compressed ones", found=f"{len(rest)} or more")
 
 
 def _ended(eof: bool) -> Iterator[bytes]:

@@ -42,6 +42,17 @@ def test_any_chunks_give_the_raw_bytes(name: str, step: int) -> None:
     assert raw[: len(RAW)] == RAW
 
 
+@pytest.mark.parametrize("name", ["bz2", "gz", "zstd"])
+@pytest.mark.parametrize("step", [1, 700, 2**20])
+def test_several_streams_in_one_file_are_read(name: str, step: int) -> None:
+    half = len(RAW) // 2
+    stored = b"".join(compress(name, part) for part in (RAW[:half], b"", RAW[half:]))
+    raw, _ = received(index_of(name, len(stored)), stored, step)
+    assert raw[: len(RAW)] == RAW
+    with pytest.raises(CorruptError, match=r"shard\.mds: (the compressed bytes|it decompresses to more)"):
+        received(index_of(name, len(stored) + 1), stored + b"\0", step)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_streams_are_errors(name: str) -> None:
     @given(st.integers(0, len(STORED[name]) - 1), st.integers(1, 255), st.sampled_from(["flip", "cut", "more"]))
