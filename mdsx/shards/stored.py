@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, TruncatedError
+from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
 from mdsx.format import (
     TABLE_END,
     Hashes,
@@ -50,6 +50,8 @@ _REPLACED = (
     "open the dataset again if it was replaced (Parquet: run `mdsx index parquet`, tars: `mdsx index tar`), or put "
     "back what was there"
 )
+
+_OTHER_OBJECT = (ChangedError, MissingError, TruncatedError)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -93,12 +95,12 @@ def download_shard(
     receiver = index.receive(shard, file=file_of(storage, key))
     try:
         _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
-    except (ChangedError, TruncatedError) as error:
+    except _OTHER_OBJECT as error:
         raise _replaced(error) from error
 
 
-def _replaced(error: ChangedError | TruncatedError) -> ChangedError | TruncatedError:
-    """Return the error with what to do if the object was replaced."""
+def _replaced(error: MdsxError) -> MdsxError:
+    """Return the error with what to do if the object was replaced or removed."""
     found, expected, hint = error.found, error.expected, error.hint or _REPLACED
     return type(error)(error.message, file=error.file, place=error.place, found=found, expected=expected, hint=hint)
 
@@ -389,7 +391,7 @@ class StoredObject:
         try:
             with in_flight():
                 piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self.etag)
-        except (ChangedError, TruncatedError) as error:
+        except _OTHER_OBJECT as error:
             raise _replaced(error) from error
         count(Counter.DOWNLOADED, len(piece.data))
         if piece.total != self._size:

@@ -212,7 +212,7 @@ def test_a_file_that_changed_is_an_error_that_says_to_index_again(tmp_path: Path
     kind = kinds.get(how, mdsx.ChangedError)
     with pytest.raises(kind, match=r"1\.parquet") as raised:
         data[50]
-    if kind in (mdsx.ChangedError, mdsx.TruncatedError):
+    if kind is not mdsx.CorruptError:
         assert "mdsx index parquet" in str(raised.value)
     (problem, *_) = mdsx.verify(tmp_path)
     assert "1.parquet" in str(problem)
