@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 
 from mdsx.storage.cache import Announcement, CacheDirectory, Needs
 
+_CHEAP = 1e-3  # seconds of processor time
+_PAUSE = 50.0  # times as long as an announcement takes that is not cheap, until the next one
+
 
 class Announcer(Protocol):
     """What a reader uses."""
 
-    def announce(self, needs: Needs) -> None:
-        """Announce `needs`. Threads may share it."""
+    def announce(self, needs: Callable[[], Needs]) -> None:
+        """Announce what `needs` returns. Threads may share it. With millions of shards, it does so only at times."""
 
     def withdraw(self) -> None:
         """Announce nothing any more."""
@@ -38,15 +42,21 @@ class CacheAnnouncer:
         self._lock = threading.Lock()
         self._made: dict[str, Announcement | None] = {}
         self._ended = False
+        self._next = 0.0  # monotonic
 
-    def announce(self, needs: Needs) -> None:
+    def announce(self, needs: Callable[[], Needs]) -> None:
+        if not self._folders or time.monotonic() < self._next:
+            return
         with self._lock:
-            for name, folder in self._folders.items():
-                if name not in self._made and not self._ended:
-                    self._made[name] = folder.cache.announce(name, folder.heads)
-                announcement = self._made.get(name)
+            self._make()
+            started = time.thread_time()
+            found = needs()
+            for name, announcement in self._made.items():
                 if announcement is not None:
-                    announcement.update(needs[name].seconds[folder.shards], needs[name].epoch)
+                    announcement.update(found[name].seconds[self._folders[name].shards], found[name].epoch)
+            took = time.thread_time() - started
+            if took > _CHEAP:
+                self._next = time.monotonic() + _PAUSE * took
 
     def withdraw(self) -> None:
         with self._lock:
@@ -55,3 +65,8 @@ class CacheAnnouncer:
                 if announcement is not None:
                     announcement.withdraw()
             self._made.clear()
+
+    def _make(self) -> None:
+        for name, folder in self._folders.items():
+            if name not in self._made and not self._ended:
+                self._made[name] = folder.cache.announce(name, folder.heads)

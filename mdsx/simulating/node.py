@@ -6,7 +6,7 @@ The rules of admission are those of `CacheDirectory.fetch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,9 +105,10 @@ class NodeAnnouncer:
         self._folder, self._shards = folder, shards
         self._announced = Announced(np.zeros(1), heads, np.full(len(shards), math.inf))
 
-    def announce(self, needs: Needs) -> None:
-        self._announced.seconds[:] = needs[self._folder].seconds[self._shards]
-        self._announced.epoch[0] = needs[self._folder].epoch
+    def announce(self, needs: Callable[[], Needs]) -> None:
+        found = needs()[self._folder]
+        self._announced.seconds[:] = found.seconds[self._shards]
+        self._announced.epoch[0] = found.epoch
         self._readers[id(self)] = self._announced
 
     def withdraw(self) -> None:

@@ -67,7 +67,7 @@ class Prefetcher:
             if needed_in is not None:
                 shared.view.touch(shard, needed_in)
         if any(needed_in is not None for _, needed_in in closed):
-            shared.announcer.announce(self.needs())
+            shared.announcer.announce(self.needs)
         with shared.changed:  # now there may be room
             shared.changed.notify_all()
             shared.ask()
@@ -162,7 +162,7 @@ def _work(shared: _Shared) -> None:
             return
         shared.ask()
         needs = shared.needs()
-    shared.announcer.announce(needs)
+    shared.announcer.announce(lambda: needs)
 
     def received(size: int) -> None:
         with shared.changed:

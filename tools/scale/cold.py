@@ -93,6 +93,7 @@ PLANS = {
     "each in an order of its own": Plan(),
     "in the same order": Plan(seeds=False),
     "over a link of 100 MB/s and 30 ms": Plan(rtt=0.03, rate=1e8),
+    "over a link of 10 MB/s and 30 ms": Plan(rtt=0.03, rate=1e7),
     "in the same order, a cache of 60 %": Plan(block=16, seeds=False, cache=0.6),
     "each in its own order, a cache of 80 %": Plan(block=16, cache=0.8),
 }

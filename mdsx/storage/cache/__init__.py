@@ -1,8 +1,8 @@
 """The bounded cache on local disk, and `Cache`, what a user says about it.
 
 `cache.py` has the rules, `ledger.py` the books, `eviction.py` the order in which shards leave, and `announced.py` the
-needs that processes announce. `contents.py` and
-`removal.py` are for people: what the cache holds, and removing some of it.
+needs that processes announce. `contents.py` and `removal.py` are for people: what the cache holds, and removing some of
+it.
 """
 
 from __future__ import annotations

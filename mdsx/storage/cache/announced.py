@@ -1,9 +1,9 @@
 """When the processes of a node need the shards of a dataset: each that reads in order keeps a file of it
 (`Announcement`), and evicts by those of all (`Announced`).
 
-The file has, in eight bytes each: the seconds of the process's epoch; the first bytes of the raw hashes of the n shards
-that it reads, sorted; and the seconds until it needs each. Its process holds a shared lock on it: a file without one is
-that of a process that ended.
+The file has, in eight bytes each: the first bytes of the raw hashes of the n shards that its process reads, sorted; the
+seconds of the process's epoch; and the seconds until it needs each shard. Its process holds a shared lock on it: a file
+without one is that of a process that ended.
 
 Nobody waits for these files, and what is in them is only a hint. They do not count for the cache's limit.
 
@@ -81,8 +81,8 @@ class Announcement:
         self._end = weakref.finalize(self, _withdraw, self._hold, path, self._owner)
         self._hold.lock(fcntl.LOCK_SH)  # no wait: it is new
         self._shards = len(heads)
+        os.pwrite(self._hold.descriptor, heads.tobytes(), 0)
         self._write(np.full(self._shards, math.inf), 0.0)
-        os.pwrite(self._hold.descriptor, heads.tobytes(), _ITEM)
 
     def update(self, seconds: NDArray[np.float64], epoch: float) -> None:
         """Announce `seconds`, float64 [n], until this process needs each shard; `epoch`: seconds of an epoch."""
@@ -96,8 +96,7 @@ class Announcement:
         self._end()
 
     def _write(self, seconds: NDArray[np.float64], epoch: float) -> None:
-        os.pwrite(self._hold.descriptor, seconds.tobytes(), _ITEM * (1 + self._shards))
-        os.pwrite(self._hold.descriptor, np.float64(epoch).tobytes(), 0)
+        os.pwrite(self._hold.descriptor, np.append(epoch, seconds).tobytes(), _ITEM * self._shards)
 
 
 def _withdraw(hold: Hold, path: Path, owner: Owner) -> None:
@@ -147,6 +146,6 @@ class Announcements:
             mapped = map_file(hold.descriptor, size)
             whole = np.frombuffer(mapped, np.float64)
             shards = items // 2
-            return Announced(whole[:1], whole[1 : 1 + shards].view(np.uint64), whole[1 + shards :])
+            return Announced(whole[shards : shards + 1], whole[:shards].view(np.uint64), whole[shards + 1 :])
         finally:
             hold.release()
