@@ -32,6 +32,7 @@ class Folder(NamedTuple):
     cache: CacheDirectory
     shards: NDArray[np.int64]  # their numbers in the needs
     heads: NDArray[np.uint64]  # sorted
+    largest: int  # bytes
 
 
 class CacheAnnouncer:
@@ -48,9 +49,9 @@ class CacheAnnouncer:
         if not self._folders or time.monotonic() < self._next:
             return
         with self._lock:
-            self._make()
             started = time.thread_time()
             found = needs()
+            self._make(found)
             for name, announcement in self._made.items():
                 if announcement is not None:
                     announcement.update(found[name].seconds[self._folders[name].shards], found[name].epoch)
@@ -66,7 +67,7 @@ class CacheAnnouncer:
                     announcement.withdraw()
             self._made.clear()
 
-    def _make(self) -> None:
+    def _make(self, needs: Needs) -> None:
         for name, folder in self._folders.items():
             if name not in self._made and not self._ended:
-                self._made[name] = folder.cache.announce(name, folder.heads)
+                self._made[name] = folder.cache.announce(name, folder.heads, folder.largest, needs)

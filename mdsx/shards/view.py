@@ -127,7 +127,8 @@ class View:
         folders = {}
         for name, (names, slices) in self.cache_folders.items():
             shards, heads = names.by_head(reduce(np.logical_or, [mine[part] for part in slices]))
-            folders[name] = Folder(caches[name], shards, heads)
+            largest = max(int(self.raw_sizes[part].max(initial=0)) for part in slices)
+            folders[name] = Folder(caches[name], shards, heads, largest)
         return CacheAnnouncer(folders)
 
     def bytes_of(self, shards: int) -> int:

@@ -5,7 +5,7 @@ The file has, in eight bytes each: the first bytes of the raw hashes of the n sh
 seconds of the process's epoch; and the seconds until it needs each shard. Its process holds a shared lock on it: a file
 without one is that of a process that ended.
 
-Nobody waits for these files, and what is in them is only a hint. They do not count for the cache's limit.
+Nobody waits for these files, and what is in them is only a hint. They count for the cache's limit.
 
 Seconds count from the place that the process has reached, and do not pass while it does nothing. So a job that is
 stopped keeps only the shards that it needs first.
@@ -83,6 +83,11 @@ class Announcement:
         self._shards = len(heads)
         os.pwrite(self._hold.descriptor, heads.tobytes(), 0)
         self._write(np.full(self._shards, math.inf), 0.0)
+
+    @staticmethod
+    def size(shards: int) -> int:
+        """Return the bytes of the file for that many shards."""
+        return _ITEM * (2 * shards + 1)
 
     def update(self, seconds: NDArray[np.float64], epoch: float) -> None:
         """Announce `seconds`, float64 [n], until this process needs each shard; `epoch`: seconds of an epoch."""

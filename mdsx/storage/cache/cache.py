@@ -11,7 +11,8 @@ object that is read with a shard, and `.index` a large index, in a folder of its
 - Files are added and removed with the ledger's lock held; under it, locks on shards are tried without waiting. There
   is no other wait: without room, or if another process makes the shard, `fetch` returns the reason at once.
 - A `.part` gets its blocks at once, after the tally has room for it: so all files together never exceed the limit.
-- What processes announce to each other (`announced.py`) is beside the limit: 16 bytes for each shard that one reads.
+- What processes announce to each other (`announced.py`) counts, too: 16 bytes for each shard that one reads. It is not
+  in the tally, but takes its bytes off the limit.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _UNKNOWN: Needs = MappingProxyType({})
+_FEWEST = 2  # shards beside an announcement: with fewer, nothing is evicted by it
 _NAMES = {
     "shard": filenames.shard,
     "lengths": filenames.lengths,
@@ -276,12 +278,25 @@ class CacheDirectory:
         """Note in how many seconds the shard, which is not needed for now, will be needed again."""
         self._process().evictor.let_go(self.path(key), needed_in)
 
-    def announce(self, fingerprint: str, heads: NDArray[np.uint64]) -> Announcement | None:
+    def announce(
+        self, fingerprint: str, heads: NDArray[np.uint64], largest: int, needs: Needs = _UNKNOWN
+    ) -> Announcement | None:
         """Return where this process announces when it needs the shards with these heads (uint64 [n], sorted; see
-        ShardNames.by_head) next: all processes evict by it. Return None if the directory is not writable."""
-        process = self._process()
-        with suppress(OSError), process.lock, process.ledger.locked():
-            return Announcement(self._needs, fingerprint, heads)
+        ShardNames.by_head) next: all processes evict by it. `needs`: as in `fetch`.
+
+        Return None if the directory is not writable, or would not have room for two shards of `largest` bytes besides.
+        """
+        process, size = self._process(), Announcement.size(len(heads))
+        ledger = process.ledger
+        with suppress(OSError), process.lock, ledger.locked():
+            self._register(process)
+            room = self._room(process) - size
+            if room >= _FEWEST * largest:
+                total = self._total(process, needs)
+                total = process.evictor.make_room(total, 0, room, 0.0, needs)
+                made = Announcement(self._needs, fingerprint, heads) if total <= room else None
+                ledger.write_tally(total)
+                return made
         return None
 
     def discard(self, key: CacheKey) -> None:
@@ -314,7 +329,17 @@ class CacheDirectory:
         if not ledger.is_registered():
             ledger.register(self._given)
             ledger.take_tally()
-            ledger.write_tally(process.evictor.shrink(ledger.limit()))
+            ledger.write_tally(process.evictor.shrink(self._room(process)))
+
+    def _room(self, process: _Process) -> int:
+        """Return how many bytes shards may take in all."""
+        process.limit = process.ledger.limit()
+        return process.limit - process.ledger.announced()
+
+    def _total(self, process: _Process, needs: Needs) -> int:
+        """Return the bytes of all shards. The caller writes the tally."""
+        total = process.ledger.take_tally()
+        return process.evictor.scan(needs) if total is None else total
 
     def _admit(
         self, key: CacheKey, path: Path, part: Path, needed_in: float, needs: Needs, source: str
@@ -327,18 +352,16 @@ class CacheDirectory:
             mapped = self.open(key)
             if mapped is not None:
                 return mapped
-            total = ledger.take_tally()
-            if total is None:
-                total = process.evictor.scan(needs)
+            total = self._total(process, needs)
             for rubbish in (part, path):  # left by a dead process; or a whole one of a wrong size
                 if (found := look_at(rubbish)) is not None:
                     if not evict(rubbish):
                         ledger.write_tally(total)
                         return Verdict.BUSY
                     total -= found.size
-            limit = process.limit = ledger.limit()
-            total = process.evictor.make_room(total, key.raw_size, limit, needed_in, needs)
-            if total + key.raw_size > limit:
+            room = self._room(process)
+            total = process.evictor.make_room(total, key.raw_size, room, needed_in, needs)
+            if total + key.raw_size > room:
                 ledger.write_tally(total)
                 return Verdict.NO_ROOM
             hold = allocate(part, key.raw_size)
@@ -353,12 +376,9 @@ class CacheDirectory:
         process = self._process()
         ledger = process.ledger
         with process.lock, ledger.locked():
-            total = ledger.take_tally()
-            if total is None:
-                total = process.evictor.scan(needs)
-            limit = process.limit = ledger.limit()
-            total = process.evictor.make_room(total, new - size, limit, needed_in, needs)
-            if fits := total + new - size <= limit:
+            total, room = self._total(process, needs), self._room(process)
+            total = process.evictor.make_room(total, new - size, room, needed_in, needs)
+            if fits := total + new - size <= room:
                 resize(hold.descriptor, size, new)
                 total += new - size
             ledger.write_tally(total)

@@ -2,8 +2,9 @@
 
 Its state is in the names of empty files, so it takes no space:
 - `lock`: the process that holds its lock may change anything here, and add or remove shards.
-- `tally.BOOT.BYTES`: the bytes of all files. It is removed while an admission changes them. If there is none, or only
-  that of another boot, a scan counts them. So a process that dies at any point leaves nothing to repair.
+- `tally.BOOT.BYTES`: the bytes of all files but announcements. It is removed while an admission changes them. If there
+  is none, or only that of another boot, a scan counts them. So a process that dies at any point leaves nothing to
+  repair.
 - `limits/BYTES`, `limits/BYTES.default`: a limit of the processes that hold a shared lock on it, given or default. The
   smallest locked one is the directory's.
 """
@@ -21,8 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.directory import entries, make_folder
-from mdsx.storage.cache.files import Cached, Hold
+from mdsx.storage.cache.directory import entries, is_folder, make_folder
+from mdsx.storage.cache.files import Cached, Hold, size_of
 from mdsx.system import boot
 
 _DEFAULT_SHARE = 0.8
@@ -77,7 +78,7 @@ class Ledger:
             (self._directory / filenames.tally(boot(), total)).touch(mode=0o600)
 
     def scan(self) -> list[Cached]:
-        """Return all shards and lengths, unfinished ones too: the only files that take space."""
+        """Return all shards and lengths, unfinished ones too: the only files that take space, beside announcements."""
         found: list[Cached] = []
         for folder in entries(self._directory):
             if not filenames.is_folder(folder.name) or not folder.is_dir(follow_symlinks=False):
@@ -110,6 +111,12 @@ class Ledger:
     def limit(self) -> int:
         """Return the smallest limit of live processes. One is ours, unless the directory was removed."""
         return min((limit for path in self._live() if (limit := filenames.limit_of(path.name)) is not None), default=0)
+
+    def announced(self) -> int:
+        """Return the bytes of what processes announce."""
+        folder = self._directory / filenames.NEEDS
+        files = entries(folder) if is_folder(folder) else ()
+        return sum(size_of(Path(file.path)) for file in files if filenames.fingerprint_of_needs(file.name) is not None)
 
     def is_registered(self) -> bool:
         """Whether this process's limit counts: no longer once the directory was removed."""

@@ -29,13 +29,23 @@ from mdsx.storage.cache.announced import Announcements, heads_of, soonest
 from mdsx.storage.cache.contents import contents_of
 from tests.forks import forked
 from tests.storage.cache.test_cache import SIZE, fetch, key, names, there, usage
-from tests.storage.cache.test_eviction import FINGERPRINT, full, known
+from tests.storage.cache.test_eviction import FINGERPRINT, known
+
+BESIDE = 200  # bytes for announcements in a cache that is full of shards
+
+
+def full(path: Path, *numbers: int) -> CacheDirectory:
+    cache = CacheDirectory(path / "cache", len(numbers) * SIZE + BESIDE)
+    for number in numbers:
+        fetch(cache, number)
+    gc.collect()
+    return cache
 
 
 def announce(cache: CacheDirectory, epoch: float = 0.0, **seconds: float) -> Announcement:
     """Announce that shard "sk" is needed in seconds["sk"] seconds."""
     shards, heads = names_of(*seconds).by_head(np.ones(len(seconds), np.bool_))
-    made = cache.announce(FINGERPRINT, heads)
+    made = cache.announce(FINGERPRINT, heads, 0)
     assert made is not None
     made.update(np.array([*seconds.values()])[shards], epoch)
     return made
@@ -157,14 +167,44 @@ def test_nothing_is_announced_after_it_is_withdrawn(tmp_path: Path) -> None:
     assert found.seconds.tolist() == [np.inf]
 
 
-def test_announcements_count_neither_for_the_limit_nor_as_foreign(tmp_path: Path) -> None:
+def test_announcements_are_neither_contents_nor_foreign(tmp_path: Path) -> None:
     cache = full(tmp_path, 1, 2)
     made = announce(cache, s1=1.0)
-    assert usage(cache) == 2 * SIZE
     found = contents_of(cache.directory, 0.0)
     assert found.foreign == ()
     assert found.size == 2 * SIZE
     del made
+
+
+def test_an_announcement_makes_room_for_itself(tmp_path: Path) -> None:
+    """Shards and announcements together keep the limit, and a withdrawn one leaves its room to shards."""
+    cache = CacheDirectory(tmp_path / "cache", 3 * SIZE)
+    mapped = [fetch(cache, number) for number in (1, 2, 3)]
+    del mapped[1:]
+    gc.collect()
+    made = cache.announce(FINGERPRINT, names_of("s1").by_head(np.ones(1, np.bool_))[1], 0, known(s1=1, s2=9, s3=5))
+    assert made is not None
+    assert there(cache) == names(1, 3)
+    assert fetch(cache, 2, needed_in=1.0, needs=known(s1=0.5, s2=1, s3=0.5)) is Verdict.NO_ROOM
+    made.withdraw()
+    assert not isinstance(fetch(cache, 2, needed_in=1.0), Verdict)
+    assert there(cache) == names(1, 2, 3)
+
+
+def test_nothing_is_announced_where_all_shards_are_held(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 2 * SIZE)
+    mapped = [fetch(cache, number) for number in (1, 2)]
+    assert cache.announce(FINGERPRINT, np.zeros(1, np.uint64), 0) is None
+    assert there(cache) == names(1, 2)
+    assert usage(cache) == 2 * SIZE
+    del mapped
+
+
+def test_nothing_is_announced_in_a_cache_of_one_shard(tmp_path: Path) -> None:
+    """Otherwise the shard would no longer fit."""
+    cache = CacheDirectory(tmp_path / "cache", SIZE)
+    assert cache.announce(FINGERPRINT, np.zeros(1, np.uint64), SIZE) is None
+    assert not isinstance(fetch(cache, 1), Verdict)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes(8), bytes(16), bytes(17), b"\xff" * 24])
@@ -191,7 +231,7 @@ def test_only_files_of_announcements_are_removed(tmp_path: Path) -> None:
     folder.symlink_to(elsewhere)
     assert announced(cache) == []
     assert precious.exists()
-    assert cache.announce(FINGERPRINT, np.zeros(0, np.uint64)) is None
+    assert cache.announce(FINGERPRINT, np.zeros(0, np.uint64), 0) is None
 
 
 def test_without_shards_nothing_is_announced() -> None:

@@ -21,7 +21,6 @@ _FORMAT = struct.Struct("QQQ")
 class Watch:
     """Adds up all files below `directory`, again and again: `highest` bytes of files, `blocks` of the disk, `looks`.
 
-    What processes announce does not count for the limit (see mdsx/storage/cache/announced.py), and not here.
     Only files that exist in two successive looks count, because they existed together at the instant between them.
     So a file is not counted together with its replacement.
     """
@@ -77,9 +76,7 @@ class Watch:
 def _files(directory: str) -> list[tuple[int, tuple[int, int]]]:
     """inode -> bytes of the file, bytes of its blocks."""
     found = []
-    for place, folders, names in os.walk(directory):
-        if place == directory and filenames.NEEDS in folders:
-            folders.remove(filenames.NEEDS)
+    for place, _, names in os.walk(directory):
         for name in names:
             try:
                 status = os.lstat(os.path.join(place, name))
@@ -91,11 +88,7 @@ def _files(directory: str) -> list[tuple[int, tuple[int, int]]]:
 
 def check(directory: Path, limit: int) -> None:
     """Assert that only whole shards remain, the tally agrees with the directory, and the limit is kept."""
-    files = {
-        path: path.stat().st_size
-        for path in directory.rglob("*")
-        if path.is_file() and path.parent.name != filenames.NEEDS
-    }
+    files = {path: path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     shards = {
         path: size
         for path, size in files.items()
