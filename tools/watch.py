@@ -8,8 +8,6 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Self
 
-_NEEDS = "needs"
-
 
 class Watch(threading.Thread, ABC):
     """Calls `look` every `interval` seconds while the context lasts."""
@@ -41,8 +39,6 @@ class Watch(threading.Thread, ABC):
 class CacheWatch(Watch):
     """Adds up all files in a directory every 5 ms.
 
-    Its folder `needs` is left out: what processes announce does not count for the limit (docs/cache.md).
-
     Files come and go during a look, so each is two: what both saw existed at the same time.
     """
 
@@ -61,9 +57,7 @@ class CacheWatch(Watch):
     def _sizes(self) -> dict[tuple[int, int], int]:
         """The size of each file, by inode and change time; some may vanish meanwhile."""
         found = {}
-        for directory, folders, names in os.walk(self._directory):
-            if directory == self._directory and _NEEDS in folders:
-                folders.remove(_NEEDS)
+        for directory, _, names in os.walk(self._directory):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     status = os.stat(os.path.join(directory, name))

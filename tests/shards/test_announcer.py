@@ -17,7 +17,7 @@ MINE = np.array([True, False, True, True])
 
 
 def announcer(cache: CacheDirectory) -> CacheAnnouncer:
-    return CacheAnnouncer({name: Folder(cache, *NAMES.by_head(MINE)) for name in FOLDERS})
+    return CacheAnnouncer({name: Folder(cache, *NAMES.by_head(MINE), largest=100) for name in FOLDERS})
 
 
 def needs(first: float) -> Needs:

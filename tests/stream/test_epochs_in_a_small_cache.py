@@ -26,14 +26,15 @@ BATCH, RUN = 32, 2  # global batch; batches per run
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Compressed, so that it is read through the cache although it is local."""
-    path = tmp_path_factory.mktemp("dataset")
-    size = 24
-    with mdsx.Writer(
-        path, {"id": "int64", "more": "uint8[8]"}, shard_size=128 + SAMPLES * size, compression="zstd"
-    ) as out:
+    return dataset(tmp_path_factory.mktemp("dataset"), 8)
+
+
+def dataset(path: Path, more: int) -> str:
+    """Write samples of 16 + `more` bytes, compressed: so they are read through the cache although they are local."""
+    columns, row = {"id": "int64", "more": f"uint8[{more}]"}, 16 + more
+    with mdsx.Writer(path, columns, shard_size=128 + SAMPLES * row + row // 2, compression="zstd") as out:
         for number in range(SHARDS * SAMPLES):
-            out.write({"id": number, "more": [number % 251] * 8})
+            out.write({"id": number, "more": [number % 251] * more})
     return str(path)
 
 

@@ -13,12 +13,18 @@ from mdsx.order import DatasetCourse, Order
 from mdsx.shards import Excerpt, Shards, View
 from mdsx.storage.cache import Cache, filenames
 from mdsx.stream import Batching, RankReader
-from tests.stream.test_epochs_in_a_small_cache import BATCH, RUN, SAMPLES, SHARDS, downloads, url
+from tests.stream.test_epochs_in_a_small_cache import BATCH, RUN, SAMPLES, SHARDS, dataset, downloads
 from tests.stream.test_prefetch import idle
 
-__all__ = ["downloads", "url"]
+__all__ = ["downloads"]
 
 RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Shards so large that what processes announce takes less than a 32nd of the cache."""
+    return dataset(tmp_path_factory.mktemp("dataset"), 240)
 
 
 def job(url: str, cache: Path, limit: int, seed: int) -> list[RankReader]:

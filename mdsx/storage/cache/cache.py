@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _UNKNOWN: Needs = MappingProxyType({})
-_FEWEST = 2  # shards beside an announcement: with fewer, nothing is evicted by it
+_SHARE = 32  # announcements take at most one part in 32 of the limit
+_FEWEST = 2  # shards beside them: with fewer, there is nothing to choose
 _NAMES = {
     "shard": filenames.shard,
     "lengths": filenames.lengths,
@@ -284,14 +285,15 @@ class CacheDirectory:
         """Return where this process announces when it needs the shards with these heads (uint64 [n], sorted; see
         ShardNames.by_head) next: all processes evict by it. `needs`: as in `fetch`.
 
-        Return None if the directory is not writable, or would not have room for two shards of `largest` bytes besides.
+        Return None if the directory is not writable, or the limit is too small for that: all announcements may take a
+        32nd of it, and two shards of `largest` bytes must fit beside them.
         """
         process, size = self._process(), Announcement.size(len(heads))
         ledger = process.ledger
         with suppress(OSError), process.lock, ledger.locked():
             self._register(process)
-            room = self._room(process) - size
-            if room >= _FEWEST * largest:
+            limit, room = ledger.limit(), self._room(process) - size
+            if room >= max(limit - limit // _SHARE, _FEWEST * largest):
                 total = self._total(process, needs)
                 total = process.evictor.make_room(total, 0, room, 0.0, needs)
                 made = Announcement(self._needs, fingerprint, heads) if total <= room else None

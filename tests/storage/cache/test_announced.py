@@ -31,7 +31,7 @@ from tests.forks import forked
 from tests.storage.cache.test_cache import SIZE, fetch, key, names, there, usage
 from tests.storage.cache.test_eviction import FINGERPRINT, known
 
-BESIDE = 200  # bytes for announcements in a cache that is full of shards
+BESIDE = 200  # bytes for announcements beside shards
 
 
 def full(path: Path, *numbers: int) -> CacheDirectory:
@@ -198,6 +198,15 @@ def test_nothing_is_announced_where_all_shards_are_held(tmp_path: Path) -> None:
     assert there(cache) == names(1, 2)
     assert usage(cache) == 2 * SIZE
     del mapped
+
+
+def test_announcements_take_at_most_a_32nd_of_the_limit(tmp_path: Path) -> None:
+    """Otherwise they would push out the shards that they are about."""
+    cache = CacheDirectory(tmp_path / "cache", 32 * 56)
+    made = announce(cache, s1=1.0)
+    assert cache.announce(FINGERPRINT, np.zeros(2, np.uint64), 0) is None
+    assert cache.announce(FINGERPRINT, np.zeros(1, np.uint64), 0) is not None
+    del made
 
 
 def test_nothing_is_announced_in_a_cache_of_one_shard(tmp_path: Path) -> None:
