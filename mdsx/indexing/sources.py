@@ -67,7 +67,7 @@ def find_files(
             if entry.key in entries:
                 raise UsageError("the file is named twice", file=file_of(storage, entry.key))
             if not kind.is_key(entry.key):
-                hint = "rename it: no control characters, no backslash, UTF-8"
+                hint = "rename it: UTF-8, no control characters, no backslash, no colon like that of a URL"
                 raise UsageError("a file with this name cannot be indexed", file=file_of(storage, entry.key), hint=hint)
             entries[entry.key] = entry
     return storage, list(entries.values())
