@@ -32,7 +32,8 @@ WAIT = 150.0  # seconds: a machine may be busy
 
 
 def stalling(folder: Path, part: int, attempt: int = 0, *, fails: bool = False) -> Callable[[Any], Iterator[Any]]:
-    """Return a function for `mapInArrow` that makes the rows of a partition. One attempt at `part` stalls midway."""
+    """Return a function for `mapInArrow` that makes the rows of a partition: their numbers, and bytes that are the
+    number of the attempt. One attempt at `part` stalls midway."""
 
     def rows(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -48,7 +49,8 @@ def stalling(folder: Path, part: int, attempt: int = 0, *, fails: bool = False) 
                     raise RuntimeError("the first attempt fails")
                 stall(folder)
             first = (here * BATCHES + batch) * BATCH
-            yield pa.RecordBatch.from_pydict({"id": range(first, first + BATCH), "data": [bytes(2000)] * BATCH})
+            data = [bytes([tried]) * 2000] * BATCH
+            yield pa.RecordBatch.from_pydict({"id": range(first, first + BATCH), "data": data})
 
     return rows
 
@@ -141,20 +143,58 @@ def check_two_attempts_at_once(save: Callable[[], Any], straggler: str, url: Pat
     `straggler`: whether the first attempt "stalls", or "continues" once the second one has begun.
     """
     with Watched(url) as watched, in_background(save) as saved:
+        wait_for((folder / "stalled").exists)
         wait_for(lambda: list(url.glob("part-00003-*/shard.*")))
-        (first,) = {path.parent.name for path in url.glob("part-00003-*/shard.*")}
         if straggler == "continues":
             wait_for(lambda: len(list(url.glob("part-00003-*"))) == 2)  # the other attempt has begun
             (folder / "continue").touch()
         saved()
     check(url, watched)
+    counts = attempt_of(url, 3)
     if straggler == "stalls":
-        assert first not in folders(url)  # the other one counts
+        assert counts != 0  # the first one still stalls
     (folder / "continue").touch()
+    wait_until_nothing_writes()
     age(url)
     mdsx.clean(url)  # what the attempt that does not count wrote after the end
     check(url)
+    assert attempt_of(url, 3) == counts
     only_what_counts(url)
+
+
+def attempt_of(url: Path, part: int) -> int:
+    """Return the number of the one attempt that all rows of a part are of."""
+    rows = range(part * BATCHES * BATCH, (part + 1) * BATCHES * BATCH)
+    found = {sample["data"] for sample in mdsx.Dataset(url) if int(sample["id"]) in rows}
+    (data,) = found
+    assert data == data[:1] * 2000
+    return int(data[0])
+
+
+def wait_until_nothing_writes() -> None:
+    """Wait until all tasks have ended. An attempt that Spark stops may write until then, and its Python even longer: it
+    notices only when it reads on. So end the Python workers, too."""
+    from pyspark import SparkContext
+
+    tracker = SparkContext._active_spark_context._jsc.sc().statusTracker()
+    wait_for(lambda: not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()))
+    started_us = psutil.Process().parent()  # and the hosts of the cluster
+    assert started_us is not None
+    workers = [process for process in started_us.children(recursive=True) if is_worker(process)]
+    for worker in workers:
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()
+    _, alive = psutil.wait_procs(workers, timeout=WAIT)
+    assert not alive
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Return whether a process runs Python for an executor: a child of a daemon."""
+    try:
+        daemon = process.parent()
+        return daemon is not None and all("pyspark.daemon" in each.cmdline() for each in (process, daemon))
+    except psutil.Error:
+        return False
 
 
 def test_a_task_that_fails_is_repeated_and_leaves_nothing(spark: Any, tmp_path: Path) -> None:
