@@ -19,7 +19,7 @@ from mdsx.converting.record import PartTallies, Tally
 from mdsx.converting.source import Block, Found, Source, Unit
 from mdsx.errors import MdsxError, SampleError, UsageError
 from mdsx.format import Encoder, Schema, filenames
-from mdsx.process import Report
+from mdsx.process import Report, deliver
 from mdsx.storage import StorageOptions, believe, open_storage
 from mdsx.writer import Writer
 
@@ -74,6 +74,8 @@ class PartWork:
             intake = _Intake(plan, source, out, report, before, durable=out.samples - samples)
             for place, unit in enumerate(units[first:], first):
                 tally = intake.convert(unit)
+                if tally.skipped:
+                    deliver(report)  # a unit that is stored is not read again, so its errors would not be reported
                 done.put(place, tally, last=place + 1 == len(units))
             if intake.durable:
                 hint = "the sources have changed: remove the output and convert them again"

@@ -5,7 +5,7 @@ from mdsx.process.children import Owner, at_fork, end_with_parent, ignoring_inte
 from mdsx.process.counters import Counter, Counters, count, in_flight, work_for
 from mdsx.process.launcher import find_local_ranks, find_ranks, is_first
 from mdsx.process.limits import exhausted, keep_freed_memory, most_descriptors, most_leases, naming_limits
-from mdsx.process.pool import Report, Work, map_in_processes
+from mdsx.process.pool import Report, Work, deliver, map_in_processes
 from mdsx.process.scheduler import THREADS, Condition, Crew, Scheduler
 from mdsx.process.threads import PREFETCH, REQUESTS, Kind, Share
 from mdsx.process.workers import Engine, Workers
@@ -28,6 +28,7 @@ __all__ = [
     "Workers",
     "at_fork",
     "count",
+    "deliver",
     "end_with_parent",
     "exhausted",
     "find_local_ranks",

@@ -90,6 +90,12 @@ class _Sender:
         self._sent = self._mailbox.put.remote(self._messages)
         self._messages, self._at = [], time.monotonic()
 
+    def deliver(self) -> None:
+        """Send what there is, and wait until the mailbox has it."""
+        if self._messages:
+            self.send()
+        self.wait()
+
     def wait(self) -> None:
         """Wait until the mailbox has what was sent. If it is lost, so are the reports, but not the task."""
         if self._sent is not None:
@@ -106,8 +112,7 @@ def _attempt(work: Work[Task, Result], task: Task, mailbox: Any) -> tuple[Result
     except MdsxError as error:
         return None, error
     finally:
-        report.send()
-        report.wait()
+        report.deliver()
 
 
 class _Run:

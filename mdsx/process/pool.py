@@ -33,6 +33,13 @@ class Work(Protocol[Task_contra, Result_co]):
     def __call__(self, task: Task_contra, report: Report) -> Result_co: ...
 
 
+def deliver(report: Report) -> None:
+    """Wait until what was reported so far reaches the caller, even if this process dies then. What goes through a pipe
+    always does."""
+    if (wait := getattr(report, "deliver", None)) is not None:
+        wait()
+
+
 def map_in_processes(
     work: Work[Task, Result], tasks: Sequence[Task], processes: int, report: Report, *, name: str
 ) -> list[Result]:

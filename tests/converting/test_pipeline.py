@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from mdsx import Dataset, MdsxError, SampleError
-from mdsx.converting.conversion import convert_source
+from mdsx.converting.conversion import WatchReporter, convert_source
 from mdsx.converting.source import Block, Found, Unit
+from mdsx.format import filenames
 from mdsx.process import Workers
 from mdsx.storage import open_storage
 from tests.converting.numbers import Numbers
@@ -59,6 +60,22 @@ def test_only_the_invalid_samples_of_a_block_are_left_out(tmp_path: Path, as_arr
     assert [sample["x"] for sample in Dataset(tmp_path)] == [n for n in range(40) if n not in BAD]
     assert [problem.partition(":")[0] for problem in problems] == ["/numbers"] * 4
     assert "number 17, column 'x'" in problems[2]
+
+
+def test_the_errors_of_a_unit_are_delivered_before_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that is stored is not read again: if its worker died before, nobody would report its errors."""
+    reported: list[str] = []
+    delivered: list[tuple[int, bool]] = []
+
+    def deliver(reporter: WatchReporter) -> None:
+        keys = [entry.key for entry in open_storage(tmp_path).list(filenames.CONVERT_FOLDER)]
+        delivered.append((len(reported), filenames.convert_record(0) in keys))
+
+    monkeypatch.setattr(WatchReporter, "deliver", deliver, raising=False)
+    converted(tmp_path, Blocks(3, 20), watch=lambda progress: reported.extend(map(str, progress.problems)))
+    assert delivered == [(3, False), (4, False)]  # the third unit has no error
 
 
 def test_an_invalid_sample_of_a_block_is_named(tmp_path: Path) -> None:
