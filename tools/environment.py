@@ -128,6 +128,8 @@ class PeerEnvironment(Environment):
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.complete():  # perhaps thanks to another process
                 return
+            if self.directory.is_symlink() or self.directory.parent.is_symlink():
+                raise CannotInstall(f"{self.directory} leads to another checkout's environment: remove the link")
             self._run("-m", "venv", "--clear", "--without-pip", str(self.directory))
             if self._shared:
                 (self.packages / "project.pth").write_text(f"{self._shared}\n")

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 
 from tools import environment
-from tools.environment import ProjectEnvironment
+from tools.environment import CannotInstall, PeerEnvironment, ProjectEnvironment
 
 FAILING = (("install it", ("nothing",)),)
 
@@ -58,6 +58,20 @@ def test_an_environment_is_made_once_and_again_after_a_failure(
     assert not ProjectEnvironment(
         checkout.rename(checkout.with_name("moved")), steps=()
     ).complete()  # its scripts name paths
+
+
+def test_the_environment_of_another_checkout_is_never_emptied_through_a_link(tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "kept").touch()
+    for link in (tmp_path / "a" / ".venvs", tmp_path / "b" / ".venvs" / "peer"):
+        link.parent.mkdir(parents=True)
+        link.symlink_to(others)
+    (tmp_path / "requirements.txt").touch()
+    for root in ("a", "b"):
+        with pytest.raises(CannotInstall, match="remove the link"):
+            PeerEnvironment("peer", tmp_path / root, tmp_path / "requirements.txt").install()
+    assert [path.name for path in others.iterdir()] == ["kept"]
 
 
 def test_the_environment_needs_only_the_standard_library() -> None:
