@@ -292,8 +292,11 @@ class CacheDirectory:
         ledger = process.ledger
         with suppress(OSError), process.lock, ledger.locked():
             self._register(process)
-            limit, room = ledger.limit(), self._room(process) - size
-            if room >= max(limit - limit // _SHARE, _FEWEST * largest):
+            limit = ledger.limit()
+            least = max(limit - limit // _SHARE, _FEWEST * largest)
+            if self._room(process) - size < least:
+                process.evictor.scan(needs)  # removes what dead processes announced
+            if (room := self._room(process) - size) >= least:
                 total = self._total(process, needs)
                 total = process.evictor.make_room(total, 0, room, 0.0, needs)
                 made = Announcement(self._needs, fingerprint, heads) if total <= room else None

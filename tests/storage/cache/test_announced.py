@@ -209,6 +209,18 @@ def test_announcements_take_at_most_a_32nd_of_the_limit(tmp_path: Path) -> None:
     del made
 
 
+def test_what_dead_processes_announced_leaves_its_share_to_others(tmp_path: Path) -> None:
+    cache = CacheDirectory(tmp_path / "cache", 32 * 24)
+    made = announce(cache, s1=1.0)
+    left = (cache.directory / filenames.NEEDS) / filenames.needs(FINGERPRINT, "0" * 16)
+    (path,) = (cache.directory / filenames.NEEDS).iterdir()
+    os.link(path, left)
+    made.withdraw()
+    assert left.exists()
+    assert cache.announce(FINGERPRINT, np.zeros(1, np.uint64), 0) is not None
+    assert not left.exists()
+
+
 def test_nothing_is_announced_in_a_cache_of_one_shard(tmp_path: Path) -> None:
     """Otherwise the shard would no longer fit."""
     cache = CacheDirectory(tmp_path / "cache", SIZE)
