@@ -262,7 +262,6 @@ def _finished_before(
     size, compression = plan.shard_size, plan.compression
     Writer(plan.out, plan.columns, shard_size=size, compression=compression, resume=True, storage_options=options)
     tally = kept_skips(storage)  # the writer has removed what a killed one left
-    storage.discard_unfinished(filenames.CONVERT_FOLDER)
     keep_skips(storage, tally)
     _remove_plan(storage)
     WatchReporter(plan, watch).finished_before(index.samples, [skip.error() for skip in tally.skips])
@@ -295,7 +294,9 @@ def _continued(storage: Storage, plan: Plan) -> Plan:
 
 
 def _remove_plan(storage: Storage) -> None:
-    """Remove files needed only until the dataset is finished."""
+    """Remove files needed only until the dataset is finished, and what attempts left that died with their nodes."""
+    for prefix in (filenames.CONVERT_FOLDER, filenames.PARTS):
+        storage.discard_unfinished(prefix)
     for entry in list(storage.list(filenames.CONVERT_FOLDER)):
         if entry.key != filenames.CONVERT_SKIPPED:
             storage.delete(entry.key)

@@ -78,6 +78,21 @@ def test_the_errors_of_a_unit_are_delivered_before_it_is_stored(
     assert delivered == [(3, False), (4, False)]  # the third unit has no error
 
 
+def test_what_an_attempt_left_that_died_late_is_removed(tmp_path: Path) -> None:
+    """A node that was cut off may write, and die, after another one has taken its part over."""
+    names = {filenames.CONVERT_FOLDER: "part.00000.json", "part-00000": "shard.00000.mdsx"}
+    left = [tmp_path / folder / filenames.temporary(name, "0" * 16) for folder, name in names.items()]
+
+    def leave(progress: object) -> None:
+        for path in left:
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+
+    converted(tmp_path, Blocks(3, 20), watch=leave)
+    assert [path for path in left if path.exists()] == []
+    assert len(Dataset(tmp_path)) == 56
+
+
 def test_an_invalid_sample_of_a_block_is_named(tmp_path: Path) -> None:
     with pytest.raises(SampleError, match="/numbers: number 3, column 'x': does not fit int64"):
         converted(tmp_path, Blocks(2, 20), on_error="raise")
