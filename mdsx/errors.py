@@ -21,6 +21,7 @@ and the way out.
 from __future__ import annotations
 
 import re
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 __all__ = [
@@ -72,6 +73,9 @@ def shown(value: object, limit: int = 200) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits, deeply nested lists
         text = f"a {type(value).__name__} too large to be shown"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+_Error = TypeVar("_Error", bound="MdsxError")
 
 
 class MdsxError(Exception):
@@ -130,8 +134,13 @@ class MdsxError(Exception):
         )
 
 
-def _rebuild(kind: type[MdsxError], fields: dict[str, str]) -> MdsxError:
+def _rebuild(kind: type[_Error], fields: dict[str, Any]) -> _Error:
     return kind(fields.pop("message"), **fields)
+
+
+def restated(error: _Error, **changes: object) -> _Error:
+    """Return the same error with other fields, such as a `hint`."""
+    return _rebuild(type(error), {**error._fields, **changes})
 
 
 class FormatError(MdsxError):

@@ -29,6 +29,7 @@ from mdsx.errors import (
     SampleError,
     TransportError,
     UsageError,
+    restated,
     shown,
 )
 from mdsx.format import IMAGES, Encoder, Schema, parse_type
@@ -254,10 +255,7 @@ class HuggingFace(Source):
         refused = super().refused(unit, place, error)
         column = (refused.place or "").rpartition("column ")[2]
         hint = next((_hint(name, place) for name in place.columns if repr(name) == column), None)
-        found, expected, hint = error.found, error.expected, hint or refused.hint
-        return SampleError(
-            error.message, file=refused.file, place=refused.place, found=found, expected=expected, hint=hint
-        )
+        return restated(refused, hint=hint or refused.hint)
 
 
 class Rows(HuggingFace):

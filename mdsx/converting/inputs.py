@@ -21,7 +21,7 @@ import xxhash
 from mdsx.converting.conversion import Conversion, convert_source, open_output
 from mdsx.converting.files import File
 from mdsx.converting.source import Block, Found, Source, Unit
-from mdsx.errors import MdsxError, SampleError, UsageError, shown
+from mdsx.errors import MdsxError, SampleError, UsageError, restated, shown
 from mdsx.format import Schema
 from mdsx.process import Engine, Workers
 from mdsx.progress import Progress, StatusLine
@@ -190,7 +190,7 @@ class Inputs(Source):
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         where = ", ".join(filter(None, (self.place_of(place), error.place)))
-        return SampleError(error.message, place=where, found=error.found, expected=error.expected, hint=error.hint)
+        return restated(error, file=None, place=where)
 
 
 class _ReturnedError(Exception):

@@ -21,7 +21,7 @@ from mdsx.converting.lines import LONGEST_LINE, Lines, cut_lines
 from mdsx.converting.naming import Naming
 from mdsx.converting.source import Asked, Block, Found, Source, Unit
 from mdsx.decompress import decompress, is_compressed
-from mdsx.errors import CorruptError, FormatError, MdsxError, SampleError, UnsupportedError, UsageError, shown
+from mdsx.errors import CorruptError, FormatError, MdsxError, SampleError, UnsupportedError, UsageError, restated, shown
 
 UNIT = 2**25  # bytes; a constant, because a conversion continues only with the same units
 _TAIL = 2**18  # bytes fetched at once to complete a unit's last line
@@ -221,10 +221,8 @@ class JsonLines(Source):
     def _located(self, error: MdsxError, place: _Place) -> MdsxError:
         """Return the error for a line with its file and place."""
         where = ", ".join(filter(None, (self.place_of(place), error.place)))
-        found, expected, hint = error.found, error.expected, error.hint
-        hint = hint or "--on-error skip leaves out such lines"
-        file = self.files[place.unit.file].url
-        return type(error)(error.message, file=file, place=where, found=found, expected=expected, hint=hint)
+        hint = error.hint or "--on-error skip leaves out such lines"
+        return restated(error, file=self.files[place.unit.file].url, place=where, hint=hint)
 
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         """Return the writer's error for the values of a line, with the option that would take them."""
@@ -232,10 +230,7 @@ class JsonLines(Source):
         column = (refused.place or "").rpartition("column ")[2]
         values = place.reader.values(place.line)
         hint = next((place.reader.hint(name, value) for name, value in values.items() if repr(name) == column), None)
-        found, expected, hint = error.found, error.expected, hint or refused.hint
-        return SampleError(
-            error.message, file=refused.file, place=refused.place, found=found, expected=expected, hint=hint
-        )
+        return restated(refused, hint=hint or refused.hint)
 
 
 def _each(unit: Unit, lines: Lines) -> Iterator[tuple[_Place, bytes]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from mdsx.converting.files import File
-from mdsx.errors import MdsxError, SampleError
+from mdsx.errors import MdsxError, SampleError, restated
 from mdsx.storage import StorageOptions
 
 
@@ -102,11 +102,8 @@ class Source(ABC):
         """Return the writer's error for the values of a sample in terms of the source."""
         column = (error.place or "").removeprefix("sample 0 of the batch, ")  # it was a block of one
         where = ", ".join(filter(None, (self.place_of(place), column)))
-        found, expected = error.found, error.expected
         hint = error.hint or "--column NAME=TYPE declares another type, --drop NAME leaves the column out"
-        return SampleError(
-            error.message, file=self.files[unit.file].url, place=where, found=found, expected=expected, hint=hint
-        )
+        return restated(error, file=self.files[unit.file].url, place=where, hint=hint)
 
     def metadata(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return what the source adds to the metadata of the dataset with these columns."""

@@ -15,7 +15,7 @@ from mdsx.converting.source import Asked, Block, Found, Source, Unit
 from mdsx.converting.tf_columns import Reader, Seen, describe, readers, unfit
 from mdsx.converting.tf_example import BadMessage, Feature, SequenceExample, parse_example
 from mdsx.converting.tf_framing import Record, checksum, read_records, record_place
-from mdsx.errors import CorruptError, MdsxError, SampleError, UnsupportedError, UsageError, shown
+from mdsx.errors import CorruptError, MdsxError, SampleError, UnsupportedError, UsageError, restated, shown
 from mdsx.format import Schema, parse_type
 
 _TFRECORDS = FileKind("TFRecord file", "tfrecord")
@@ -122,13 +122,7 @@ class TFRecords(Source):
     def refused(self, unit: Unit, place: Any, error: SampleError) -> SampleError:
         for name, column in self._naming.new.items():
             if error.place == f"column {column!r}":
-                error = SampleError(
-                    error.message,
-                    place=f"feature {shown(name)}, {error.place}",
-                    found=error.found,
-                    expected=error.expected,
-                    hint=error.hint,
-                )
+                error = restated(error, place=f"feature {shown(name)}, {error.place}")
         return super().refused(unit, place, error)
 
     def _examples(

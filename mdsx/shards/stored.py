@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsx.errors import ChangedError, CorruptError, FormatError, MdsxError, MissingError, TruncatedError
+from mdsx.errors import ChangedError, CorruptError, FormatError, MissingError, TruncatedError, restated
 from mdsx.format import (
     TABLE_END,
     Hashes,
@@ -96,13 +96,7 @@ def download_shard(
     try:
         _pass(storage, key, receiver, write, size=int(index.sizes[shard]), etag=etag)
     except _OTHER_OBJECT as error:
-        raise _replaced(error) from error
-
-
-def _replaced(error: MdsxError) -> MdsxError:
-    """Return the error with what to do if the object was replaced or removed."""
-    found, expected, hint = error.found, error.expected, error.hint or _REPLACED
-    return type(error)(error.message, file=error.file, place=error.place, found=found, expected=expected, hint=hint)
+        raise restated(error, hint=error.hint or _REPLACED) from error
 
 
 def _write_group(found: StoredObject, index: StoredIndex, shard: int, write: Callable[[bytes], object]) -> None:
@@ -392,7 +386,7 @@ class StoredObject:
             with in_flight():
                 piece = self._storage.get(self.key, start=span.start, stop=span.stop, etag=self.etag)
         except _OTHER_OBJECT as error:
-            raise _replaced(error) from error
+            raise restated(error, hint=error.hint or _REPLACED) from error
         count(Counter.DOWNLOADED, len(piece.data))
         if piece.total != self._size:
             raise ChangedError(
