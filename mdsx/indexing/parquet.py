@@ -27,7 +27,6 @@ from mdsx.parquet import (
     ParquetIndex,
     build_text,
     mean_sizes,
-    naming_declared_types,
     read_footer,
 )
 from mdsx.process import REQUESTS, Engine, Report, Share, Workers
@@ -285,8 +284,7 @@ def _measure(
             return {}
         parts = [memoryview(_bytes(storage, entry, *each)) for each in ranges]
         schema, _ = columns.schema.choose({name: name for name in chosen})
-        with naming_declared_types():
-            return mean_sizes(footer, group, schema, ranges, parts)
+        return mean_sizes(footer, group, schema, ranges, parts)
     return {}
 
 

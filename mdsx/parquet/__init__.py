@@ -7,7 +7,7 @@ Other packages import only from here.
 from mdsx.parquet.columns import Columns, FileColumns
 from mdsx.parquet.footer import Footer, read_footer
 from mdsx.parquet.group import mean_sizes, read_batches
-from mdsx.parquet.index import ParquetFormat, ParquetIndex, naming_declared_types
+from mdsx.parquet.index import ParquetFormat, ParquetIndex
 from mdsx.parquet.text import INDEX_KEY, IndexedColumn, IndexedFile, IndexedGroup, build_text
 from mdsx.parquet.write import ParquetFile
 
@@ -24,7 +24,6 @@ __all__ = [
     "ParquetIndex",
     "build_text",
     "mean_sizes",
-    "naming_declared_types",
     "read_batches",
     "read_footer",
 ]

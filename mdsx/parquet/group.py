@@ -17,6 +17,7 @@ from mdsx.errors import CorruptError, SampleError, UnsupportedError
 from mdsx.format import Encoded, Encoder, Range, Schema, ShardBuilder, ShardView
 from mdsx.parquet.footer import Footer, open_file, readable
 from mdsx.parquet.metadata import UNCOMPRESSED
+from mdsx.parquet.text import AGAIN
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -28,6 +29,7 @@ MAX_SHARD_SIZE = 2**32
 _BATCH_BYTES = 2**25  # decoded at once
 _FEWEST, _MOST = 64, 2**16  # rows decoded at once
 _FIRST = 1024  # rows whose sizes are measured
+_DECLARED = f"{AGAIN}: --column NAME=TYPE gives the column another type, without it has that of the file"
 
 
 def chosen_leaves(footer: Footer, schema: Schema) -> list[int]:
@@ -123,13 +125,19 @@ def read_batches(
 
 
 def _encode(encoder: Encoder, batch: Any, place: str, first: int, file: str) -> list[Encoded]:
-    """Encode a batch whose first row is row `first` of the row group `place`. Raise CorruptError."""
+    """Encode a batch whose first row is row `first` of the row group `place`. Raise CorruptError for values that do not
+    fit the declared types."""
     try:
         return encode_batch(encoder, batch)
     except SampleError as error:
         at = f"{place}, after row {first}" + (f", {error.place}" if error.place else "")
         raise CorruptError(
-            error.message, file=file, place=at, found=error.found, expected=error.expected, hint=error.hint
+            error.message,
+            file=file,
+            place=at,
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint or _DECLARED,
         ) from None
 
 

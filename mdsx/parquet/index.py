@@ -8,8 +8,7 @@ limit.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -18,7 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from mdsx.cached import cached_property
-from mdsx.errors import ChangedError, CorruptError, SampleError
+from mdsx.errors import ChangedError, CorruptError
 from mdsx.format import Reading, Reads, SampleDecoder, Schema, check_shard, raw_size
 from mdsx.parquet.footer import Footer, parse_footer
 from mdsx.parquet.group import TRAILER_SIZE, GroupView, build_shard, chosen_leaves
@@ -145,8 +144,7 @@ class ParquetIndex:
         group = footer.groups[shard - int(self._parsed.firsts[number])]
         ranges = footer.chunks(group, chosen_leaves(footer, self.schema))
         parts = yield ranges
-        with naming_declared_types():
-            return build_shard(footer, group, self.schema, ranges, parts, bytes(self.raw_hashes[shard]))
+        return build_shard(footer, group, self.schema, ranges, parts, bytes(self.raw_hashes[shard]))
 
     def read_schema(self, shard: int, *, file: str) -> Reading[Any]:
         """Return the `pyarrow.Schema` of the file that has a shard."""
@@ -231,20 +229,6 @@ class ParquetIndex:
     @cached_property
     def _seed(self) -> bytes:
         return _CONVERSION + self.schema.json
-
-
-@contextmanager
-def naming_declared_types() -> Iterator[None]:
-    """Add the way out to the error for values that do not fit a type which was declared for the index."""
-    try:
-        yield
-    except CorruptError as error:
-        if not isinstance(error.__context__, SampleError) or error.hint:
-            raise
-        hint = f"{AGAIN}: --column NAME=TYPE gives the column another type, without it has that of the file"
-        raise CorruptError(
-            error.message, file=error.file, place=error.place, found=error.found, expected=error.expected, hint=hint
-        ) from None
 
 
 class _Footers:
