@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from mdsx.errors import CorruptError, UnsupportedError
 
@@ -102,19 +103,25 @@ def _inflated(chunks: Iterator[bytes], name: str, wbits: int) -> Iterator[bytes]
                 if not data:
                     break
                 stream, streams = zlib.decompressobj(wbits=wbits), streams + 1
-            full = True
-            while full and not stream.eof:
-                try:
-                    piece = stream.decompress(data, _PIECE)
-                except zlib.error as error:
-                    raise CorruptError(f"{name} stream is damaged: {error}") from None
-                data, full = stream.unconsumed_tail, len(piece) == _PIECE
-                if piece:
-                    yield piece
+            try:
+                yield from inflate(stream, data)
+            except zlib.error as error:
+                raise CorruptError(f"{name} stream is damaged: {error}") from None
             data = stream.unused_data
             stream = None if stream.eof else stream
     if stream is not None:
         raise CorruptError(f"{name} stream is truncated")
+
+
+def inflate(stream: Any, data: bytes) -> Iterator[bytes]:
+    """Yield what `data` gives in pieces of at most 1 MiB, up to the end of the stream, a `zlib.decompressobj`. Its
+    `unused_data` follows the end. Raise zlib.error."""
+    full = True
+    while full and not stream.eof:
+        piece = stream.decompress(data, _PIECE)
+        data, full = stream.unconsumed_tail, len(piece) == _PIECE
+        if piece:
+            yield piece
 
 
 def _zstd(chunks: Iterator[bytes]) -> Iterator[bytes]:

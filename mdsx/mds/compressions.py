@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import zstandard
 
+from mdsx.decompress import inflate
 from mdsx.errors import CorruptError, UsageError
 
 NAMES = ("br", "bz2", "gz", "snappy", "zstd")
@@ -53,15 +54,11 @@ class _Gzip:
             while rest:
                 if self._stream.eof:
                     self._stream = zlib.decompressobj(wbits=31)
-                stream, full = self._stream, True
-                while full and not stream.eof:
-                    try:
-                        piece = stream.decompress(rest, _PIECE)
-                    except zlib.error as error:
-                        raise CorruptError(f"the compressed bytes are damaged: {error}") from None
-                    rest, full = stream.unconsumed_tail, len(piece) == _PIECE
-                    yield piece
-                rest = stream.unused_data
+                try:
+                    yield from inflate(self._stream, rest)
+                except zlib.error as error:
+                    raise CorruptError(f"the compressed bytes are damaged: {error}") from None
+                rest = self._stream.unused_data
 
     def finish(self) -> Iterator[bytes]:
         return _ended(self._stream.eof)
