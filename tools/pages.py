@@ -69,10 +69,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection
     return "\n".join([f"| {' | '.join(heads)} |", f"{rule}|", *lines]) + "\n"
 
 
+def marks(kind: str, name: str) -> tuple[str, str]:
+    """Return the two marks around a generated text in a Markdown file."""
+    return f"<!-- {kind}: {name} -->", f"<!-- end of {kind}: {name} -->"
+
+
 def put_between_marks(path: Path, kind: str, name: str, text: str) -> None:
-    """Replace the text between `<!-- kind: name -->` and `<!-- end of kind: name -->` in a Markdown file."""
+    """Replace the text between two `marks`."""
     whole = path.read_text()
-    begin, end = f"<!-- {kind}: {name} -->", f"<!-- end of {kind}: {name} -->"
+    begin, end = marks(kind, name)
     before, found, rest = whole.partition(begin)
     _, also_found, after = rest.partition(end)
     if not found or not also_found:

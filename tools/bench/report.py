@@ -15,7 +15,7 @@ import msgspec
 from matplotlib.figure import Figure
 
 from tools.bench.subject import Contestant, Subject, number
-from tools.pages import put_between_marks, table
+from tools.pages import marks, put_between_marks, table
 from tools.processes import ROOT
 from tools.workloads import SIZES
 
@@ -98,7 +98,8 @@ def _run(report: Mapping[str, Any]) -> str:
 
 
 def _marked(subject: Subject) -> str:
-    return f"<!-- bench: {subject.name} -->\n{section(subject)}<!-- end of bench: {subject.name} -->\n"
+    begin, end = marks("bench", subject.name)
+    return f"{begin}\n{section(subject)}{end}\n"
 
 
 def _goal_rows(subject: Subject) -> list[list[str]]:
@@ -132,7 +133,7 @@ def update_tables(report: Report, root: Path = ROOT) -> None:
     page = root / "docs" / "benchmarks.md"
     for subject in report.subjects:
         own = replace(subject, origin=subject.origin or _run(vars(report)))
-        if f"<!-- bench: {subject.name} -->" not in page.read_text():
+        if marks("bench", subject.name)[0] not in page.read_text():
             _add(page, "tables", "\n" + _marked(own))
         put_between_marks(page, "bench", subject.name, section(own))
         for row in _goal_rows(subject):
@@ -145,7 +146,7 @@ def update_tables(report: Report, root: Path = ROOT) -> None:
 
 
 def _add(page: Path, name: str, text: str) -> None:
-    end = f"<!-- end of bench: {name} -->"
+    _, end = marks("bench", name)
     page.write_text(page.read_text().replace(end, text + end))
 
 
