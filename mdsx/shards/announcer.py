@@ -49,9 +49,10 @@ class CacheAnnouncer:
         if not self._folders or time.monotonic() < self._next:
             return
         with self._lock:
+            if not self._made and not self._ended:
+                self._make(needs())
             started = time.thread_time()
             found = needs()
-            started += self._make(found)
             for name, announcement in self._made.items():
                 if announcement is not None:
                     announcement.update(found[name].seconds[self._folders[name].shards], found[name].epoch)
@@ -67,10 +68,7 @@ class CacheAnnouncer:
                     announcement.withdraw()
             self._made.clear()
 
-    def _make(self, needs: Needs) -> float:
-        """Make the files that are missing. Return the seconds of processor time that it took, which is only once."""
-        started = time.thread_time()
+    def _make(self, needs: Needs) -> None:
+        """Make the files. This is not cheap, but happens only once."""
         for name, folder in self._folders.items():
-            if name not in self._made and not self._ended:
-                self._made[name] = folder.cache.announce(name, folder.heads, folder.largest, needs)
-        return time.thread_time() - started
+            self._made[name] = folder.cache.announce(name, folder.heads, folder.largest, needs)

@@ -139,10 +139,8 @@ class _Shared:
 
     def needs(self) -> dict[str, ShardNeeds]:
         seconds, epoch = self.machine.seconds(), self.machine.epoch()
-        return {
-            folder: ShardNeeds(
-                names, reduce(np.minimum, [seconds[part] for part in parts]), epoch
-            )  # one part: not copied
+        return {  # with one part, the seconds are not copied
+            folder: ShardNeeds(names, reduce(np.minimum, [seconds[part] for part in parts]), epoch)
             for folder, (names, parts) in self._folders.items()
         }
 

@@ -18,7 +18,7 @@ import math
 import os
 import secrets
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from mdsx.process import Owner
 from mdsx.storage.cache import filenames
 from mdsx.storage.cache.directory import entries, is_folder, make_folder
-from mdsx.storage.cache.files import Hold
+from mdsx.storage.cache.files import Hold, size_of
 from mdsx.system import map_file
 
 _ITEM = 8  # bytes
@@ -124,17 +124,25 @@ class Announcements:
         changes with the files. Call it with the ledger's lock held."""
         found: dict[str, list[Announced]] = {}
         mapped: dict[str, Announced] = {}
-        for entry in entries(self._folder) if is_folder(self._folder) else ():
-            fingerprint = filenames.fingerprint_of_needs(entry.name)
-            if fingerprint is None:
-                continue
+        for fingerprint, path in self._files():
             with suppress(OSError):
-                announced = self._live(Path(entry.path))
+                announced = self._live(path)
                 if announced is not None:
-                    mapped[entry.name] = announced
+                    mapped[path.name] = announced
                     found.setdefault(fingerprint, []).append(announced)
         self._mapped = mapped
         return found
+
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(size_of(path) for _, path in self._files())
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """Yield the fingerprint and the path of each file."""
+        for entry in entries(self._folder) if is_folder(self._folder) else ():
+            fingerprint = filenames.fingerprint_of_needs(entry.name)
+            if fingerprint is not None:
+                yield fingerprint, Path(entry.path)
 
     def _live(self, path: Path) -> Announced | None:
         hold = Hold(path, os.O_RDONLY)

@@ -38,7 +38,7 @@ from mdsx.process import Owner, exhausted
 from mdsx.sizes import format_size, parse_size
 from mdsx.storage import expanded
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.announced import Announcement
+from mdsx.storage.cache.announced import Announcement, Announcements
 from mdsx.storage.cache.directory import disk_size, go_around, is_folder
 from mdsx.storage.cache.eviction import DiskFiles, Evictor, Needs
 from mdsx.storage.cache.files import (
@@ -100,6 +100,7 @@ class _Process:
 
     owner: Owner
     ledger: Ledger
+    announcements: Announcements
     evictor: Evictor
     lock: threading.Lock  # taken first, so that only one thread of a process waits for the ledger's
     limit: int | None = None  # as last read
@@ -292,13 +293,13 @@ class CacheDirectory:
         ledger = process.ledger
         with suppress(OSError), process.lock, ledger.locked():
             self._register(process)
-            limit = ledger.limit()
-            least = max(limit - limit // _SHARE, _FEWEST * largest)
-            if self._room(process) - size < least:
-                process.evictor.scan(needs)  # removes what dead processes announced
-            if (room := self._room(process) - size) >= least:
-                total = self._total(process, needs)
-                total = process.evictor.make_room(total, 0, room, 0.0, needs)
+            limit, announcements = ledger.limit(), process.announcements
+            most = min(limit // _SHARE, limit - _FEWEST * largest)
+            if announcements.size() + size > most:
+                announcements.scan()  # removes those of dead processes
+            if (announced := announcements.size() + size) <= most:
+                room = limit - announced
+                total = process.evictor.make_room(self._total(process, needs), 0, room, 0.0, needs)
                 made = Announcement(self._needs, fingerprint, heads) if total <= room else None
                 ledger.write_tally(total)
                 return made
@@ -322,10 +323,9 @@ class CacheDirectory:
     def _process(self) -> _Process:
         process = self._process_or_none
         if process is None or not process.owner.here:
-            ledger = Ledger(self.directory)
-            process = self._process_or_none = _Process(
-                Owner(), ledger, Evictor(DiskFiles(ledger, self._needs)), threading.Lock()
-            )
+            ledger, announcements = Ledger(self.directory), Announcements(self._needs)
+            evictor = Evictor(DiskFiles(ledger, announcements))
+            process = self._process_or_none = _Process(Owner(), ledger, announcements, evictor, threading.Lock())
         return process
 
     def _register(self, process: _Process) -> None:
@@ -339,7 +339,7 @@ class CacheDirectory:
     def _room(self, process: _Process) -> int:
         """Return how many bytes shards may take in all."""
         process.limit = process.ledger.limit()
-        return process.limit - process.ledger.announced()
+        return process.limit - process.announcements.size()
 
     def _total(self, process: _Process, needs: Needs) -> int:
         """Return the bytes of all shards. The caller writes the tally."""

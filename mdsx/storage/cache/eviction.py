@@ -201,10 +201,9 @@ class Files(Protocol):
 class DiskFiles:
     """The files of a directory."""
 
-    def __init__(self, ledger: Ledger, needs: Path) -> None:
-        """`needs`: the folder of what processes announce."""
+    def __init__(self, ledger: Ledger, announcements: Announcements) -> None:
         self.scan = ledger.scan
-        self.announced = Announcements(needs).scan
+        self.announced = announcements.scan
 
     def look_at(self, path: str) -> Cached | None:
         return look_at(path)

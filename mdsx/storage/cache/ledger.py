@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mdsx.storage.cache import filenames
-from mdsx.storage.cache.directory import entries, is_folder, make_folder
-from mdsx.storage.cache.files import Cached, Hold, size_of
+from mdsx.storage.cache.directory import entries, make_folder
+from mdsx.storage.cache.files import Cached, Hold
 from mdsx.system import boot
 
 _DEFAULT_SHARE = 0.8
@@ -111,12 +111,6 @@ class Ledger:
     def limit(self) -> int:
         """Return the smallest limit of live processes. One is ours, unless the directory was removed."""
         return min((limit for path in self._live() if (limit := filenames.limit_of(path.name)) is not None), default=0)
-
-    def announced(self) -> int:
-        """Return the bytes of what processes announce."""
-        folder = self._directory / filenames.NEEDS
-        files = entries(folder) if is_folder(folder) else ()
-        return sum(size_of(Path(file.path)) for file in files if filenames.fingerprint_of_needs(file.name) is not None)
 
     def is_registered(self) -> bool:
         """Whether this process's limit counts: no longer once the directory was removed."""

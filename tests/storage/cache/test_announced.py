@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +31,9 @@ from mdsx.storage.cache.contents import contents_of
 from tests.forks import forked
 from tests.storage.cache.test_cache import SIZE, fetch, key, names, there, usage
 from tests.storage.cache.test_eviction import FINGERPRINT, known
+from tests.storage.cache.test_eviction import full as shards_only
 
-BESIDE = 200  # bytes for announcements beside shards
-
-
-def full(path: Path, *numbers: int) -> CacheDirectory:
-    cache = CacheDirectory(path / "cache", len(numbers) * SIZE + BESIDE)
-    for number in numbers:
-        fetch(cache, number)
-    gc.collect()
-    return cache
+full = partial(shards_only, beside=200)  # room for announcements
 
 
 def announce(cache: CacheDirectory, epoch: float = 0.0, **seconds: float) -> Announcement:

@@ -23,8 +23,9 @@ def known(**seconds: float) -> Needs:
     return {FINGERPRINT: ShardNeeds(names, np.array([*seconds.values()], np.float64))}
 
 
-def full(path: Path, *numbers: int) -> CacheDirectory:
-    cache = CacheDirectory(path / "cache", len(numbers) * SIZE)
+def full(path: Path, *numbers: int, beside: int = 0) -> CacheDirectory:
+    """Return a cache that has room for these shards and `beside` bytes more."""
+    cache = CacheDirectory(path / "cache", len(numbers) * SIZE + beside)
     for number in numbers:
         fetch(cache, number)
     gc.collect()
