@@ -41,6 +41,7 @@ from mdsx.stream import (
     batches_ahead,
     check_skipped,
     checked_share,
+    failed_in_planning,
 )
 
 _log = logging.getLogger("mdsx")
@@ -392,8 +393,8 @@ class _Epoch(Iteration):
         return loader._handed_out(batching, self._prepared)
 
     def _failed(self, error: BaseException, times: int) -> None:
-        if times >= _FAILURES and isinstance(error, Exception):
-            with suppress(Exception):  # it cannot be planned: the error says what to change
+        if times >= _FAILURES and isinstance(error, Exception) and not failed_in_planning(error):
+            with suppress(Exception):  # the advice costs reads, and storage may fail again
                 error.add_note(self._way_past(error, *self._run.place(self)))
 
     def _way_past(self, error: Exception, epoch: int, position: int) -> str:

@@ -161,11 +161,14 @@ class Loader(BatchLoader):
 
 
 class _Dealt:
-    """Deals tasks to threads in turn. Each takes its own when it is ready for them."""
+    """Deals tasks to threads in turn. Each takes its own when it is ready for them.
+
+    An error of planning is dealt like the task that it prevents: to one thread, after the tasks before it.
+    """
 
     def __init__(self, tasks: Iterator[Task], threads: int) -> None:
         self._tasks, self._next = tasks, 0
-        self._waiting: list[deque[Task]] = [deque() for _ in range(threads)]
+        self._waiting: list[deque[Task | Exception]] = [deque() for _ in range(threads)]
         self._lock = threading.Lock()
 
     def to(self, number: int) -> Iterator[Task]:
@@ -173,13 +176,22 @@ class _Dealt:
         mine = self._waiting[number]
         while True:
             with self._lock:
-                while not mine and (task := next(self._tasks, None)) is not None:
+                while not mine and (task := self._plan()) is not None:
                     self._waiting[self._next].append(task)
                     self._next = (self._next + 1) % len(self._waiting)
                 if not mine:
                     return
                 task = mine.popleft()
+            if isinstance(task, Exception):
+                raise task
             yield task
+
+    def _plan(self) -> Task | Exception | None:
+        """Return the next task, or the error of planning it. After an error there are no more."""
+        try:
+            return next(self._tasks, None)
+        except Exception as error:
+            return error
 
 
 def _in_turn(

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, islice
+from itertools import count, repeat
 from typing import NamedTuple
 
 from mdsx.loader import batches_together
@@ -20,7 +20,7 @@ from mdsx.simulating.node import Node, ProcessCache
 from mdsx.simulating.settings import Cluster, Loading
 from mdsx.simulating.stored import Stored
 from mdsx.simulating.view import Fetched, SimulatedView
-from mdsx.stream import Pace, Place, RankReader, Steps, Task, in_lists, lists_ahead, run_length
+from mdsx.stream import Pace, Place, RankReader, Steps, Task, in_lists, lists_ahead, run_sizes
 
 _EARLY = 32  # connections that opening a dataset opens
 
@@ -135,7 +135,7 @@ class Trainer:
 
         def make() -> None:
             for run in reader.runs(tasks):
-                for made in in_lists(iter(reader.read_each(run)), together):
+                for made in in_lists(reader.read_each(run), repeat(together)):
                     line.put(len(made))
             reader.close()
             line.put(0)
@@ -161,12 +161,11 @@ class Trainer:
 
         for number in range(workers):
             self._world.start(partial(work, number))
-        numbers, asked = count(), deque[int]()
+        runs, numbers, asked = in_lists(tasks, run_sizes(workers, together)), count(), deque[int]()
 
         def ask() -> None:
             number = next(numbers)
-            run = list(islice(tasks, run_length(number, workers, together)))
-            if run:
+            if run := next(runs, None):
                 asks[number % workers].put(run)
                 asked.append(number % workers)
 

@@ -1,11 +1,11 @@
 """Reads a dataset in order: a run's position, prefetch, batches of columns. Independent of PyTorch."""
 
-from mdsx.stream.background import batches_ahead, in_lists, lists_ahead
-from mdsx.stream.batching import Batching, Place, Steps, Task, run_length, warn_of_spread
+from mdsx.stream.background import batches_ahead, lists_ahead
+from mdsx.stream.batching import Batching, Place, Steps, Task, in_lists, run_sizes, warn_of_spread
 from mdsx.stream.damaged import Failure, place_of
 from mdsx.stream.group_source import GroupSource
 from mdsx.stream.group_state import no_groups
-from mdsx.stream.groups import GroupBatching, Plan
+from mdsx.stream.groups import GroupBatching, Plan, failed_in_planning
 from mdsx.stream.layouts import Layout, MaxTokens, Pack, RankGroups
 from mdsx.stream.machine import Pace
 from mdsx.stream.meter import Meter
@@ -57,6 +57,7 @@ __all__ = [
     "batches_ahead",
     "check_skipped",
     "checked_share",
+    "failed_in_planning",
     "generator",
     "in_lists",
     "info_columns",
@@ -65,7 +66,7 @@ __all__ = [
     "no_groups",
     "packed_samples",
     "place_of",
-    "run_length",
+    "run_sizes",
     "takes_generator",
     "warn_of_small_cache",
     "warn_of_spread",

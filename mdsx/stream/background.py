@@ -13,10 +13,11 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from mdsx.process import Counters, Owner, work_for
-from mdsx.stream.batching import Task
+from mdsx.stream.batching import Task, in_lists
 from mdsx.stream.meter import Meter
 from mdsx.stream.reader import RankReader
 
@@ -72,26 +73,9 @@ def _lists_of_runs(
     work_for(counters)
     try:
         for run in reader.runs(tasks):
-            yield from in_lists(zip(run, make(run), strict=True), count)
+            yield from in_lists(zip(run, make(run), strict=True), repeat(count))
     finally:
         reader.close()
-
-
-def in_lists(batches: Iterator[T], count: int) -> Iterator[list[T]]:
-    """Yield batches in lists of up to `count`; before an error, those before it."""
-    made: list[T] = []
-    try:
-        for batch in batches:
-            made.append(batch)
-            if len(made) == count:
-                yield made
-                made = []
-    except Exception:
-        if made:
-            yield made  # those before the error
-        raise
-    if made:
-        yield made
 
 
 class _End:

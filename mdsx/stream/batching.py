@@ -5,9 +5,10 @@ No sample is ever padded or repeated: a tail that does not fill a batch is dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from itertools import count, islice
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from mdsx.order import Course, better_lanes, lane_spread
 from mdsx.sizes import format_count
 from mdsx.stream.layouts import RankGroups
 from mdsx.warn import warn
+
+T = TypeVar("T")
 
 Place = Any
 """Where a run is in its epoch: a position (the samples handed out), or, in groups, a GroupPlace (see groups.py)."""
@@ -206,10 +209,26 @@ class Batching:
         return (epoch, stop) if self.samples - stop >= enough else (epoch + 1, 0)
 
 
-def run_length(number: int, workers: int, most: int) -> int:
-    """Return how many batches the run with this number has, of those that `workers` get in turn: each gets one at
-    first, then twice as many each time."""
-    return min(1 << min(number // workers, 30), most)
+def in_lists(items: Iterable[T], sizes: Iterable[int]) -> Iterator[list[T]]:
+    """Yield `items` in lists of these sizes, the last one maybe shorter. Before an error, yield the items before it."""
+    remaining = iter(items)
+    for size in sizes:
+        found: list[T] = []
+        try:
+            found.extend(islice(remaining, size))
+        except Exception:
+            if found:
+                yield found
+            raise
+        if not found:
+            return
+        yield found
+
+
+def run_sizes(workers: int, most: int) -> Iterator[int]:
+    """Yield how many batches each run has, of those that `workers` get in turn: each gets one at first, then twice as
+    many each time."""
+    return (min(1 << min(number // workers, 30), most) for number in count())
 
 
 def no_batch(count: int, noun: str, *, of: int, ranks: int, hint: str) -> UsageError:

@@ -20,6 +20,7 @@ from mdsx.stream.batching import GroupStep, RankShare, Task, check_epoch, no_bat
 from mdsx.stream.planning import Block, Planner, cut_steps
 
 _BLOCKS_AHEAD = 1  # besides the one being planned and the one being read
+_IN_PLANNING = "mdsx: while the groups of the next batch were planned, from the lengths of samples"
 
 
 class GroupPlace(NamedTuple):
@@ -151,7 +152,14 @@ class GroupBatching:
         left: Block | None = None  # groups that do not fill a step
         held: GroupStep | None = None  # the last step so far: it may be the epoch's last
         step, fixed = place.step, self.epoch_steps
-        for block in blocks:
+        while True:
+            try:
+                block = next(blocks)
+            except Exception as error:
+                if held is not None:
+                    yield self._task(epoch, held)
+                error.add_note(_IN_PLANNING)
+                raise
             if block is None and fixed is not None:
                 continue
             if block is None:
@@ -254,6 +262,11 @@ class GroupBatching:
         if self._cut:
             ends.append((position // self._cut + 1) * self._cut)
         return min(ends)
+
+
+def failed_in_planning(error: BaseException) -> bool:
+    """Whether a batch of groups could not be planned. It was not made, so nothing is wrong with its samples."""
+    return _IN_PLANNING in getattr(error, "__notes__", ())
 
 
 def first_place(epoch: int, before: Any, *, fixed: bool) -> GroupPlace:

@@ -9,7 +9,7 @@ range, and starts the prefetch afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from mdsx.errors import CorruptError
 from mdsx.order import Course
 from mdsx.process import REQUESTS, THREADS, Counter, Owner, Scheduler, count
 from mdsx.shards import Columns, Selection, View
-from mdsx.stream.batching import RankShare, Steps, Task
+from mdsx.stream.batching import RankShare, Steps, Task, in_lists, run_sizes
 from mdsx.stream.damaged import Failure, sound_columns
 from mdsx.stream.layouts import RankGroups
 from mdsx.stream.machine import Pace
@@ -235,10 +235,7 @@ class RankReader:
 
     def runs(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         """Yield `tasks` in runs to read together. Runs grow from one batch, so that the first comes soon."""
-        remaining, size, longest = iter(tasks), 1, self._longest_run()
-        while run := list(islice(remaining, size)):
-            yield run
-            size = min(2 * size, longest)
+        return in_lists(tasks, run_sizes(1, self._longest_run()))
 
     def _longest_run(self) -> int:
         """Return the most batches to read together: some megabytes, or hundreds."""

@@ -10,7 +10,7 @@ import pickle
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import accumulate, count, islice, pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 from multiprocessing.reduction import ForkingPickler
 from traceback import clear_frames, format_exception
 from typing import Any, NamedTuple, TypedDict
@@ -22,7 +22,7 @@ from mdsx.errors import CorruptError, UsageError
 from mdsx.loader import BatchMaker, PackedBatch, RankData, Short, presented, presented_info, skipped_lines
 from mdsx.process import Counter, Counters, end_with_parent, work_for
 from mdsx.shards import Columns, joined
-from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task, run_length
+from mdsx.stream import INFO_FIELDS, Batch, Meter, Place, RankReader, Steps, Task, in_lists, run_sizes
 from mdsx.torch.dataloader import ending_soon, next_answer
 from mdsx.torch.slots import SharedMemory, Slots
 from mdsx.warn import leave_warnings_to_others
@@ -88,6 +88,7 @@ class Workers:
                     with waiting:
                         answer = next_answer(answers)
                     if answer is None:
+                        asks.check()
                         break
                     for task, batch in asks.batches(answer, data):
                         epoch, place = batching.after(task)
@@ -181,10 +182,11 @@ class _Asks:
         self._workers, self._together = workers, together
         self._tasks: Iterator[Task] = iter(())
         self._asked = deque[list[Task]]()  # runs whose answers did not come yet
+        self._error: Exception | None = None  # of the task after these
 
     def start(self, batching: Steps, epoch: int, place: Place) -> None:
         """Begin at (epoch, place), up to its end."""
-        self._tasks = batching.tasks(epoch, place)
+        self._tasks, self._error = batching.tasks(epoch, place), None
         self._asked.clear()
 
     def stop(self) -> None:
@@ -201,7 +203,7 @@ class _Asks:
                 batch = pickle.loads(answer.made)
             except (OSError, EOFError) as error:  # PyTorch fetches each tensor's memory from the worker
                 raise RuntimeError(
-                    "a worker ended before its batch was taken: was it killed, for want of memory?"
+                    "a worker ended before its batch was taken: was it killed because memory ran out?"
                 ) from error
             yield run[0], batch
             return
@@ -228,12 +230,18 @@ class _Asks:
     def __iter__(self) -> Iterator[_Ask]:
         if self.slots is not None:  # persistent workers have dropped the requests of earlier iterations
             self.slots.release_all()
-        for number in count():
-            run = list(islice(self._tasks, run_length(number, self._workers, self._together)))
-            if not run:
-                return
-            self._asked.append(run)
-            yield _Ask(run, self.slots.reserve() if self.slots is not None else None)
+        tasks = iter(lambda: next(self._tasks, None), None)
+        try:
+            for run in in_lists(tasks, run_sizes(self._workers, self._together)):
+                self._asked.append(run)
+                yield _Ask(run, self.slots.reserve() if self.slots is not None else None)
+        except Exception as error:  # PyTorch asks ahead, so it would raise this before batches that come earlier
+            self._error = error
+
+    def check(self) -> None:
+        """Raise the error that ended planning. Call it after the last answer: it is that of the next task."""
+        if self._error is not None:
+            raise self._error
 
 
 def _as_it_is(batch: Any) -> Any:
